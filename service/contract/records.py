@@ -191,7 +191,9 @@ class PlanWithShards(Plan):
 class Evidence(Counts, ProbeEvidence, total=False):
     """Evidence for warnings and stages; counts of examples, which add up over shards.
 
-    `gradients` counts the inspected first gradients. Only `summarise` of an `analysis` reads its own facts.
+    `gradients` counts the inspected first gradients. `screened` names the stages of an attack that ran in
+    autocast, where it was asked for; shards of earlier versions do not say. Only `summarise` of an `analysis`
+    reads its own facts.
     """
 
     gradients: int
@@ -202,6 +204,7 @@ class Evidence(Counts, ProbeEvidence, total=False):
     swapped: int
     swapped_unknown: int
     reduced_batch: ReducedBatch
+    screened: list[str]
     judgement: JudgementEvidence
     captured: CaptureEvidence
     compiled: CompileEvidence

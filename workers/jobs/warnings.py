@@ -262,15 +262,7 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
     if n < available and "repeats" not in row.planned:
         message = f"{n} of {available} examples: those with the smallest sha256 of data name and example id"
         yield Warning(code="subset", message=message, evidence={"n": n, "available": available})
-    if row.screening is not None and row.attack and row.worst_case and not row.expected:
-        message = (
-            f"the attack ran in {row.screening} first, and again on what that had left: the worst case of two"
-            " runs may be lower than after a single run"
-        )
-        if row.screening == "bfloat16_gradients":
-            message = "the attack's gradients were in bfloat16: in float32 it may find a few more, or fewer"
-        told = {"screening": row.screening, **_judgement(evidence)}
-        yield Warning(code="screened", message=message, evidence=told)
+    yield from _screened(evidence, row)
     if row.without_tf32 and arithmetic_of(load(), row.name) is None:
         message = f"{row.name} was computed in float32: the device has no TF32"
         dtypes = {"dtype": "tf32", "computed_in": "float32"}
@@ -283,6 +275,38 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
             " rounding only, but it took longer; ask for a smaller execution.batch_size"
         )
         yield Warning(code="reduced_batch", message=message, evidence={"asked": asked, "used": used})
+    yield from _unprepared(plan, evidence, row)
+    if row.backend != "native":
+        stages = [stage.stage for stage in row.breakdown]
+        message = f"backend {row.backend}: {describe(row.backend, row.name, row.params, stages)}"
+        size = {"batch_size": plan["batch_size"]}
+        yield Warning(code="library_backend", message=message, evidence=size)
+
+
+def _screened(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
+    """For an attack with a stage that ran in autocast; shards of earlier versions do not name the stages."""
+    if row.screening is None or not (row.attack and row.worst_case) or row.expected:
+        return
+    named = [shard["screened"] for shard in evidence if "screened" in shard]
+    stages = [*dict.fromkeys(name for names in named for name in names)]
+    if named and not stages:
+        return
+    several = bool(named) and len(row.breakdown) > 1
+    if row.screening == "bfloat16_gradients":
+        what = f"the gradients of {', '.join(stages)}" if several else "the attack's gradients"
+        message = f"{what} were in bfloat16: in float32 it may find a few more, or fewer"
+    else:
+        message = (
+            f"{', '.join(stages) if several else 'the attack'} ran in {row.screening} first, and again on"
+            " what that had left: the worst case of two runs may be lower than after a single run"
+        )
+    more = {"stages": stages} if several else {}
+    told = {"screening": row.screening, **more, **_judgement(evidence)}
+    yield Warning(code="screened", message=message, evidence=told)
+
+
+def _unprepared(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
+    """Why passes that were to be captured or compiled ran as they are."""
     refused = [shard["captured"]["refused"] for shard in evidence if shard.get("captured")]
     if reasons := sorted({reason for reason in refused if reason is not None}):
         message = f"passes of the model were not replayed as graphs of the device: {'; '.join(reasons)}"
@@ -295,11 +319,6 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
         message = f"in {count} of {len(evidence)} shards the model was not compiled: {'; '.join(reasons)}"
         numbers = {"shards": count, "of": len(evidence)}
         yield Warning(code="not_compiled", message=message, evidence={"reasons": reasons, **numbers})
-    if row.backend != "native":
-        stages = [stage.stage for stage in row.breakdown]
-        message = f"backend {row.backend}: {describe(row.backend, row.name, row.params, stages)}"
-        size = {"batch_size": plan["batch_size"]}
-        yield Warning(code="library_backend", message=message, evidence=size)
 
 
 def _of_reading(row: Row) -> Iterator[Warning]:

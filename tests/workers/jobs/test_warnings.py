@@ -134,6 +134,7 @@ def test_an_empty_sparse_part_is_told_once_with_its_share() -> None:
             {"top5_upper_bound": {}, "screened": {"screening": "bfloat16_gradients"}},
         ),
         ({"worst_case": True, "screening": "bfloat16_gradients", "expected": True}, {"top5_upper_bound": {}}),
+        ({"worst_case": True, "attack": False, "screening": "bfloat16"}, {}),
         (
             {"undefined": {"attack_success_rate": "why", "median_l2": "why not"}},
             {"undefined_metric": {"metrics": ["attack_success_rate", "median_l2"]}},
@@ -180,6 +181,25 @@ def test_the_smallest_batch_of_all_shards_is_told() -> None:
     )
     assert found == {"reduced_batch": {"asked": 64, "used": 16}}
     assert raised({"reduced_batch": None}) == {}
+
+
+@pytest.mark.parametrize("screening", ["bfloat16", "bfloat16_gradients"])
+def test_screening_is_told_of_the_stages_that_ran_so(screening: str) -> None:
+    """Shards of earlier versions do not name them (the table above)."""
+
+    def told(*named: list[str], **changes: Any) -> list[tuple[str, dict[str, Any]]]:
+        row = replace(PGD, worst_case=True, segmentation=True, screening=screening, **changes)
+        found = of_evaluation(FACTS, [{"screened": stages} for stages in named], row)
+        return [(one.message, one.evidence) for one in found if one.code == "screened"]
+
+    assert told([], []) == []
+    ((message, evidence),) = told([], ["pgd"])
+    assert "the attack" in message
+    assert evidence == {"screening": screening}
+    both = [part(stage, 12, 0) for stage in STAGES]
+    ((message, evidence),) = told(["apgd_ce"], ["apgd_ce", "apgd_t"], breakdown=both)
+    assert "apgd_ce, apgd_t " in message
+    assert evidence == {"screening": screening, "stages": ["apgd_ce", "apgd_t"]}
 
 
 def test_why_passes_were_not_captured_is_told_once() -> None:

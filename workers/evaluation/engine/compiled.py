@@ -40,9 +40,13 @@ class Compiled(PreparedPasses):
         super().__init__(first)
         self._model = model
         self._compiler: str | None = None
-        chosen = from_environment()
-        if chosen is not None and chosen.mode != "off" and not chosen.compiles:
-            self._refused = WALL
+        wall = from_environment()
+        self._allowed = wall is None or wall.mode == "off" or wall.compiles
+
+    @property
+    def active(self) -> bool:
+        """Whether passes may be compiled: the wall allows it, and nothing was refused."""
+        return self._allowed and super().active
 
     def __call__(self, images: Tensor) -> Tensor:
         """Logits of images, by a compiled pass if there is a fitting one."""
@@ -56,6 +60,8 @@ class Compiled(PreparedPasses):
 
     def prepare(self, model: Run, sample: Tensor) -> Run:
         """Compiles the model's pass, and its gradient."""
+        if not self._allowed:
+            raise RuntimeError(WALL)
         try:
             compiled = _torch_compile()(model)
             answers(compiled, sample, sample.requires_grad)

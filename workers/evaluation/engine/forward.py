@@ -64,6 +64,7 @@ class Passes:
         self._model = model
         self._device = device
         self._autocast = autocast
+        self._served = False
         self._precision = torch.autocast(device.type, torch.bfloat16, enabled=autocast)
 
     @property
@@ -72,6 +73,11 @@ class Passes:
         if isinstance(self._model, PreparedPasses) and self._model.active:
             return True
         return self.captures is not None and self.captures.active and accelerator.is_accelerator(self._device)
+
+    @property
+    def ran_autocast(self) -> bool:
+        """Whether a pass has run in autocast, at least for a gradient."""
+        return (self._autocast and self._served) or (self._rough is not None and self._rough._served)
 
     def in_bfloat16(self) -> Passes:
         """The same model in autocast."""
@@ -126,6 +132,7 @@ class Passes:
         return exact if whole else rough.index_copy(0, rows, exact)
 
     def _whole(self, images: Tensor) -> Tensor:
+        self._served = True
         if self.captures is not None:
             return self.captures.run(self._run, images, autocast=self._autocast)
         return self._run(images)

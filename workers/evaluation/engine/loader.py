@@ -86,6 +86,7 @@ class Loader:
         self.batch_size = batch_size
         self._model = model
         self._compiled: Compiled | None = None
+        self._screened: list[str] | None = None
         self._images_of = images_of
         self._device = torch.device(device)
         self._dtype = torch.float64 if dtype == "float64" else torch.float32
@@ -156,8 +157,12 @@ class Loader:
         images = images.to(self._dtype)
         return images if self._prepare is None else self._prepare(images)
 
-    def prepare_passes(self, *, capture: bool, compiled: bool) -> None:
-        """Captures and compiles passes that come often; `exact` is never compiled."""
+    def prepare_passes(self, *, capture: bool, compiled: bool, screened: bool = False) -> None:
+        """Captures and compiles passes that come often; `exact` is never compiled.
+
+        With `screened`, stages may run in autocast: `noted` tells those that do.
+        """
+        self._screened = [] if screened else None
         if compiled:
             self._compiled = Compiled(self._model)
             self.attacked = Passes(self._compiled, self._device, self.exact.limit)
@@ -176,9 +181,15 @@ class Loader:
             return Levels(found.levels.pin_memory(), found.white)
         return found.pin_memory()
 
+    def note_stage(self, name: str, forward: Passes) -> None:
+        """Notes a stage of an attack, once, if it ran in autocast."""
+        if self._screened is not None and forward.ran_autocast and name not in self._screened:
+            self._screened.append(name)
+
     def noted(self) -> dict[str, Any]:
-        """Caveats: whether passes had to be made smaller, and which were captured or compiled."""
+        """Caveats: whether passes had to be made smaller, which ran in autocast, captured or compiled."""
         noted = self.exact.limit.noted()
+        noted |= {} if self._screened is None else {"screened": [*self._screened]}
         for prepared in (self.attacked.captures, self._compiled):
             noted |= {} if prepared is None else prepared.noted()
         return noted

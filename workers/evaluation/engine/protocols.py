@@ -114,11 +114,11 @@ def attack_pixel(
     for a gallery. A ValueError as of `classify`, or where the attack does not fit.
     """
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype, prepare)
-    loader.prepare_passes(capture=capture, compiled=compiled)
+    rough = screening == "bfloat16_gradients" or dtype == "bfloat16"
+    loader.prepare_passes(capture=capture, compiled=compiled, screened=rough or screening is not None)
     stages = stages_of(attack)
     asked = stages[0].expectation if isinstance(stages[0], WithExpectation) else SINGLE
     targeted = is_targeted(attack) and not asked.expected
-    rough = screening == "bfloat16_gradients" or dtype == "bfloat16"
     bound = ErrorBound(device) if rough and not asked.expected else None
 
     def begun() -> Ledger:

@@ -84,7 +84,8 @@ def attack_segmentation(
     number of images with right pixels left.
     """
     loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
-    loader.prepare_passes(capture=capture, compiled=compiled)
+    screened = screening is not None or dtype == "bfloat16"
+    loader.prepare_passes(capture=capture, compiled=compiled, screened=screened)
     with torch.no_grad(), frozen(model):
         attacks = ensemble.attacks(class_weights)
         passes = loader.passes(screening)
@@ -182,6 +183,7 @@ class _Run:
                 tell=self._tell,
                 read=lambda state: state,
             )
+            self._loader.note_stage(attack.loss.name, forward)
             self._over, self._left = self._over + 1, self._loader.n
         left = int((self._right[:, number] > 0).sum())
         self._note_stage(number, (given, left), before, begun)

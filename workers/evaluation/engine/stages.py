@@ -132,6 +132,7 @@ class PixelRun:
             own = randomness.of(self._key(attack.name, number))
             self._refilled(attack, Setting(ids, own, box=self._box, second_judgement=True))
         self._decide(all_of_them=True)
+        self._loader.note_stage(attack.name, forward)
         self._over += 1
         self._tell()
         after, broken = self._ledger.cost(), torch.cat([torch.empty(0, dtype=torch.int64), *self._broken])

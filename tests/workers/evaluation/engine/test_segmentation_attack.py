@@ -200,6 +200,9 @@ def test_screening_takes_both_runs_and_keeps_the_better() -> None:
     plain, screened = run(), run(screening="bfloat16")
     assert (screened.intersection.sum(2) <= plain.intersection.sum(2)).all()
     assert int(screened.backward.sum()) == 2 * int(plain.backward.sum())
+    assert "screened" not in plain.evidence()
+    for each in (screened, run(screening="bfloat16_gradients"), run(dtype="bfloat16")):
+        assert each.evidence()["screened"] == [*each.names[1:]]
 
 
 def test_dtype_bfloat16_has_one_run_with_gradients_in_bfloat16() -> None:

@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from assay.attacks.adversarial.apgd import apgd
 from assay.attacks.adversarial.assay_fast import assay_fast
 from assay.attacks.adversarial.fgsm import fgsm
+from assay.attacks.adversarial.fmn import fmn
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.adversarial.square import square
+from assay.attacks.adversarial.transfer import transfer
 from assay.attacks.adversarial.uniform_noise import uniform_noise
 from assay.attacks.ensemble import Ensemble
 from assay.attacks.kernel import Examples, Forward, Setting, State, begin
@@ -272,6 +274,28 @@ def test_dtype_bfloat16_has_one_run_with_gradients_in_bfloat16(run: Run) -> None
     assert both[0].keys() == both[1].keys()
     noise = uniform_noise(epsilon=0.3, draws=5)
     assert "judgement" not in run(noise, dtype="bfloat16").evidence(), "without gradients all is in float32"
+
+
+@pytest.mark.parametrize("screening", ["bfloat16", "bfloat16_gradients"])
+def test_stages_that_ran_in_autocast_are_named(run: Run, screening: str) -> None:
+    """Attacks without gradients or without a ball never do."""
+    shrinking = fmn(steps=3)
+    noise = uniform_noise(epsilon=0.01)
+    for attack in (shrinking, noise):
+        assert run(attack, screening=screening).evidence()["screened"] == [], attack.name
+        assert run(attack, dtype="bfloat16").evidence()["screened"] == []
+    both = Ensemble("several", (noise, pgd(epsilon=EPSILON, steps=3)))
+    assert run(both, screening=screening).evidence()["screened"] == ["pgd"]
+    assert run(both, dtype="bfloat16").evidence()["screened"] == ["pgd"]
+    assert "screened" not in run(both).evidence()
+    assert run(both, screening=screening, batch_size=N).evidence()["screened"] == ["pgd"]
+
+
+def test_a_transfer_takes_no_gradient_of_the_attacked_model(run: Run, model: Classifier) -> None:
+    other = Passes(copy.deepcopy(model).eval(), torch.device("cpu"))
+    attack = transfer(job="other", epsilon=EPSILON, steps=2).on([other])
+    assert run(attack, screening="bfloat16_gradients").evidence()["screened"] == []
+    assert run(attack, screening="bfloat16").evidence()["screened"] == ["transfer"]
 
 
 def test_screening_is_no_evidence_of_its_own(run: Run) -> None:
