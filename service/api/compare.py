@@ -14,7 +14,9 @@ from assay.service.api.outcome_tables import read_result, table_of
 from assay.service.api.results import finished_results
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
+from assay.service.contract.stored_specs import user_spec
 from assay.service.contract.studies import Adjustment, compared_weights
+from assay.service.metrics.arithmetic import arithmetic_settings
 from assay.service.metrics.compare.comparison import Comparison, ComparisonRow, JobResults, compare
 from assay.service.metrics.paired import Rows
 from assay.service.reports.formats.csv_text import compact, inert
@@ -127,7 +129,8 @@ def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResul
     code: dict[str, Any] = {**row.provenance["code"]} if row.provenance else {}
     if not code and row.plan is not None:
         code = {**row.plan.get("identity", {})}
-    about = (row.spec["seed"], code, results.error, results.warnings)
+    settings = arithmetic_settings(user_spec(row.spec)["execution"], row.provenance or {})
+    about = (row.spec["seed"], code, results.error, results.warnings, settings)
     return JobResults(row.id, results.complete, evaluations, columns, known, hashes, *about)
 
 

@@ -98,6 +98,7 @@ WarningCode = Literal[
     "not_common",
     "partial_overlap",
     "different_code",
+    "different_arithmetic",
     "different_data",
     "different_seeds",
 ]

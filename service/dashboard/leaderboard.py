@@ -26,6 +26,7 @@ from assay.service.contract.stored_specs import Spec, user_spec
 from assay.service.dashboard.choices import Filter, check_choice
 from assay.service.dashboard.frame import render
 from assay.service.lru_cache import LruCache
+from assay.service.metrics.arithmetic import arithmetic_settings
 from assay.service.metrics.leaderboard import (
     LeaderboardEntry,
     LeaderboardGroup,
@@ -144,6 +145,7 @@ def _entries(
     measured = {position: read_result(result) for position, result in row.results.items()}
     with suppress(NotFound):  # deleted since it was read
         measured = contradicted(store, row.id, measured, catalog)
+    spec = user_spec(row.spec)
     job = MeasuredJob(
         job=row.id,
         name=row.spec["name"],
@@ -154,7 +156,8 @@ def _entries(
         available={position: one.get("available", 0) for position, one in enumerate(evaluations)},
         evaluations=measured,
         parameters=row.plan.get("parameters") if row.plan else None,
-        method=method_of(row.id, user_spec(row.spec), provenance.get("weights_sha256"), trainings),
+        method=method_of(row.id, spec, provenance.get("weights_sha256"), trainings),
+        dtype=arithmetic_settings(spec["execution"], provenance)["dtype"],
     )
     return leaderboard_entries(job, catalog.threat_of, catalog.radius_unit)
 

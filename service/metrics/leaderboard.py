@@ -3,7 +3,8 @@
 The accuracy under a threat (norm and epsilon) is the lowest that any one attack of the job leaves; noise is
 no attack. It is an upper bound of the robust accuracy: without an ensemble of attacks it has a caution, with
 one the note of the ensemble. Jobs on other examples, or under another protocol, are in another group, and are
-never ranked together. `leaderboard_methods` joins the jobs of the same weights and ranks methods.
+never ranked together. `leaderboard_methods` joins the jobs of the same weights and ranks methods; numbers in
+an arithmetic coarser than float32 are not joined with others.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from assay.service.contract.results import (
 from assay.service.contract.row_protocols import RadiusUnit, RadiusUnitOf, protocol_unit
 from assay.service.contract.threat import Knowledge, ThreatOf
 from assay.service.contract.warning_codes import SEVERITIES, WarningCode
+from assay.service.metrics.arithmetic import COARSE
 from assay.service.metrics.compare.sanity_checks import ACCURACIES, cross_checks
 
 UNATTACKED = "no attack"
@@ -100,6 +102,7 @@ class MeasuredJob:
     # Of the model; None where the plan of an earlier version did not count them.
     parameters: int | None = None
     method: Method | None = None  # that made its weights; None where it is not known
+    dtype: str = "float32"  # of its passes, as computed
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,8 @@ class LeaderboardEntry:
     strength: Warning | None  # what the attacks say of the accuracy: the note of an ensemble, or a caution
     method: Method
     jobs: tuple[str, ...]
+    # Coarser than float32, that its numbers were computed in, and the screening of its attacks; else empty
+    arithmetic: str = ""
 
     @cached_property
     def invalid(self) -> bool:
@@ -283,7 +288,30 @@ def _entry(
         strength=_strength(run, metric, lowest.name, threat_of) if attacked else None,
         method=job.method or Method(job.job, job.job),
         jobs=(job.job,),
+        arithmetic=_arithmetic(job.dtype, group, run, threat_of),
     )
+
+
+def _arithmetic(
+    dtype: str, group: LeaderboardGroup, run: Sequence[EvaluationResult], threat_of: ThreatOf
+) -> str:
+    """The coarse arithmetic of these rows, as text.
+
+    Expected accuracies are computed without bfloat16. Earlier versions said of attacks without gradients that
+    they were screened.
+    """
+    expected = dtype == "bfloat16" and group.metric == "expected_top1"
+    if dtype in COARSE and not expected:
+        return dtype
+    threats = ((one, threat_of(one.name)) for one in run)
+    differentiating = [one for one, threat in threats if threat is None or not threat.without_gradients]
+    screened = {
+        warning.evidence.get("screening")
+        for one in differentiating
+        for warning in one.warnings
+        if warning.code == "screened"
+    }
+    return ", ".join(f"screening {screening}" for screening in sorted(map(str, screened)))
 
 
 def gravest_first(warnings: Iterable[Warning]) -> tuple[Warning, ...]:

@@ -2,7 +2,7 @@
 
 Weights that several jobs measured on the same examples have the lowest accuracy of all of them. A method is a
 model with its parameters and the training of its weights, without seeds: its accuracy is the mean over its
-weights, which are its seeds.
+weights, which are its seeds. An arithmetic coarser than float32 makes a row of its own.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ class RankedMethod:
 
 
 def same_weights(entries: Iterable[LeaderboardEntry]) -> list[LeaderboardEntry]:
-    """One entry for the same weights in a group: the lowest accuracy of all jobs, with all their attacks.
+    """One entry for the same weights in a group and arithmetic: the lowest accuracy, with all jobs' attacks.
 
     A number is left out where a warning of its own attack alone makes it invalid and another job has a valid
     one; what makes every number of the weights invalid, as a model that sees the future, stays.
     """
-    found: dict[str, list[LeaderboardEntry]] = {}
+    found: dict[tuple[str, str], list[LeaderboardEntry]] = {}
     for entry in entries:
-        found.setdefault(entry.method.weights, []).append(entry)
+        found.setdefault((entry.method.weights, entry.arithmetic), []).append(entry)
     return [_joined(same) for same in found.values()]
 
 
@@ -119,9 +119,9 @@ def _joined(same: Sequence[LeaderboardEntry]) -> LeaderboardEntry:
 
 def ranked_methods(entries: Iterable[LeaderboardEntry], most: int | None = None) -> list[RankedMethod]:
     """The `most` first methods of a group by mean; equal ones share a rank, unranked ones come last."""
-    found: dict[str, list[LeaderboardEntry]] = {}
+    found: dict[tuple[str, str], list[LeaderboardEntry]] = {}
     for entry in same_weights(entries):
-        found.setdefault(entry.method.key, []).append(entry)
+        found.setdefault((entry.method.key, entry.arithmetic), []).append(entry)
     methods = sorted((_method(weights) for weights in found.values()), key=_order)[:most]
     ranked: list[RankedMethod] = []
     for place, method in enumerate(methods, start=1):

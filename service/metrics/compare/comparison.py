@@ -99,6 +99,7 @@ class JobResults:
     code: Mapping[str, Any] = field(default_factory=dict)  # `version`, `commit`, `source_sha256`, as known
     error: JobError | None = None  # that the job failed with
     warnings: Sequence[Warning] = ()  # of its results as a whole
+    arithmetic: Mapping[str, str] = field(default_factory=dict)  # by setting; empty where unknown
 
 
 def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparison:
@@ -108,6 +109,7 @@ def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparis
     rows: list[ComparisonRow] = []
     for other in jobs[1:]:
         warnings.extend(_different_code(jobs[0], other))
+        warnings.extend(_different_arithmetic(jobs[0], other))
         pair = _Jobs(jobs[0], other)
         rows.extend(pair.rows())
         warnings.extend(pair.warnings)
@@ -148,6 +150,19 @@ def _different_code(first: JobResults, second: JobResults) -> Iterator[Warning]:
         )
         made = [{key: side.code.get(key) for key in ("version", "commit")} for side in (first, second)]
         yield _warning("different_code", message, sha256=hashes, releases=made)
+
+
+def _different_arithmetic(first: JobResults, second: JobResults) -> Iterator[Warning]:
+    sides = (first.arithmetic, second.arithmetic)
+    if not all(sides) or sides[0] == sides[1]:
+        return
+    differing = sorted(name for name in {*sides[0], *sides[1]} if sides[0].get(name) != sides[1].get(name))
+    told = [", ".join(f"{name} {side.get(name, 'off')}" for name in differing) for side in sides]
+    message = (
+        f"job {first.job} was computed with {told[0]}, job {second.job} with {told[1]}: a difference may be"
+        " the arithmetic's"
+    )
+    yield _warning("different_arithmetic", message, arithmetic=[dict(side) for side in sides])
 
 
 class _Jobs:

@@ -66,6 +66,29 @@ def test_jobs_of_other_code_are_told(
     assert [codes.count("different_code") for codes in found] == [0, 1]
 
 
+def test_jobs_of_other_arithmetic_are_told(
+    api: httpx.Client, worker: Any, evaluate_body: Callable[..., dict[str, Any]]
+) -> None:
+    """TF32 on a device without it is float32."""
+
+    def ended(**execution: Any) -> str:
+        body = evaluate_body(evaluations=[{"name": "clean"}], execution={"device": "auto", **execution})
+        job_id = str(api.post(JOBS, json=body).json()["id"])
+        worker.plan(job_id, 4)
+        worker.evaluate(job_id, [1, 1, 0, 1])
+        assert worker.store.jobs.succeed(job_id, {**provenance(), "device": {"type": "cpu", "tf32": False}})
+        return job_id
+
+    exact, screened, tf32 = ended(), ended(screening="bfloat16"), ended(dtype="tf32")
+
+    def told(first: str, second: str) -> list[Any]:
+        found = api.get("/api/v1/compare", params={"jobs": f"{first},{second}"}).json()["warnings"]
+        return [one["evidence"]["arithmetic"] for one in found if one["code"] == "different_arithmetic"]
+
+    assert told(exact, screened) == [[{"dtype": "float32"}, {"dtype": "float32", "screening": "bfloat16"}]]
+    assert told(exact, tf32) == []
+
+
 def test_adjusted_p_values_by_name_and_in_csv(api: httpx.Client, finished: Callable[..., str]) -> None:
     first = finished([1] * 12, [1] * 12)
     second = finished([1] * 6 + [0] * 6, [1] * 7 + [0] * 5)

@@ -231,6 +231,16 @@ def test_jobs_of_the_same_weights_are_one_row_with_the_lowest_accuracy(
     assert text.count("<code>single_attack</code>") == 3, "of both sets of weights and of their method"
 
 
+def test_a_coarser_arithmetic_is_a_row_that_names_it(api: httpx.Client, finished: Callable[..., str]) -> None:
+    exact = finished([1, 0, 0, 0])
+    rough = finished([1, 1, 0, 0], execution={"device": "auto", "dtype": "bfloat16"})
+    text = page(api, "/leaderboard")
+    assert "2 methods in 2 jobs" in text
+    (named,) = [row for row in text.split("<tr")[1:] if '<span class="tag">bfloat16</span>' in row]
+    assert rough in named
+    assert exact not in named
+
+
 def test_a_method_has_its_seeds_inside(
     api: httpx.Client, worker: Any, measured: Callable[..., str], train_body: Make
 ) -> None:

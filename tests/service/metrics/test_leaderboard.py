@@ -156,6 +156,41 @@ def test_radii_on_series_are_in_standard_deviations(epsilon: float, label: str) 
     assert [one.group.threat for one in found] == [label]
 
 
+SCREENED = {"code": "screened", "message": "", "evidence": {"screening": "bfloat16_gradients"}}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "warnings", "attacked", "unattacked"),
+    [
+        ("float32", [], "", ""),
+        ("float64", [], "", ""),
+        ("tf32", [], "tf32", "tf32"),
+        ("bfloat16", [SCREENED], "bfloat16", "bfloat16"),
+        ("float32", [SCREENED], "screening bfloat16_gradients", ""),
+    ],
+)
+def test_an_arithmetic_coarser_than_float32_is_named(
+    dtype: str, warnings: list[Any], attacked: str, unattacked: str
+) -> None:
+    found = entries(row("clean", 90), row("ascent", 10, "8/255", warnings=warnings), dtype=dtype)
+    assert (found["Linf 8/255"].arithmetic, found[UNATTACKED].arithmetic) == (attacked, unattacked)
+
+
+def test_earlier_versions_called_attacks_without_gradients_screened() -> None:
+    found = entries(row("queries", 10, "8/255", warnings=[SCREENED]))
+    assert found["Linf 8/255"].arithmetic == ""
+    found = entries(
+        row("queries", 10, "8/255", warnings=[SCREENED]), row("ascent", 30, "8/255", warnings=[SCREENED])
+    )
+    assert found["Linf 8/255"].arithmetic == "screening bfloat16_gradients"
+
+
+def test_expected_accuracy_is_never_in_bfloat16() -> None:
+    expected = {"metrics": {"expected_top1": metric(40)}}
+    assert entries(row("ascent", 40, "8/255", **expected), dtype="bfloat16")["Linf 8/255"].arithmetic == ""
+    assert entries(row("ascent", 40, "8/255", **expected), dtype="tf32")["Linf 8/255"].arithmetic == "tf32"
+
+
 def strength(*rows: EvaluationResult) -> tuple[str, str, Any] | None:
     found = entries(*rows)["Linf 8/255"].strength
     return None if found is None else (found.code, found.severity, found.evidence.get("search"))

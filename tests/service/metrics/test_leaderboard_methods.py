@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import stdev
 from typing import Any
 
@@ -103,6 +104,17 @@ def test_jobs_of_the_same_weights_are_one_line_with_the_lowest_accuracy() -> Non
     assert line.strength.severity == "note"
     assert line.clean is not None, "of the job that measured it"
     assert line.passes == 3 * 1100
+
+
+def test_jobs_in_a_coarser_arithmetic_are_a_row_of_their_own() -> None:
+    same = method("any", "a" * 64)
+    exact, again, rough = (
+        entry(name, row("ascent", correct, "8/255"), made=same)
+        for name, correct in (("exact", 60), ("again", 50), ("rough", 30))
+    )
+    found = ranked_methods([exact, replace(rough, arithmetic="bfloat16"), again])
+    lines = [(one.weights[0].jobs, one.weights[0].arithmetic, one.mean) for one in found]
+    assert lines == [(("exact", "again"), "", 0.5), (("rough",), "bfloat16", 0.3)]
 
 
 def test_an_ensemble_of_any_job_takes_the_caution_from_the_weights() -> None:

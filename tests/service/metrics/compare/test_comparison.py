@@ -288,6 +288,19 @@ def test_jobs_of_other_code_are_compared_with_a_caution() -> None:
     assert warning.evidence["releases"][1] == {"version": "1.0", "commit": "bbbb" * 5}
 
 
+def test_jobs_of_other_arithmetic_are_compared_with_a_caution_that_names_it() -> None:
+    exact, rough = {"dtype": "float32"}, {"dtype": "tf32", "channels_last": "true"}
+    first, second = (replace(job(name, [1, 0, 1]), arithmetic=exact) for name in "ab")
+    assert codes(compare([first, second])) == []
+    assert codes(compare([first, replace(second, arithmetic={})])) == [], "unknown"
+    (warning,) = compare([first, replace(second, arithmetic=rough)]).warnings
+    assert (warning.code, warning.severity) == ("different_arithmetic", "caution")
+    assert "job a was computed with channels_last off, dtype float32, job b with channels_last true" in (
+        warning.message
+    )
+    assert warning.evidence == {"arithmetic": [exact, rough]}
+
+
 def test_images_are_paired_whatever_the_seeds() -> None:
     here, there = job("a", [1, 0, 1]), job("b", [1, 1, 1])
     (row,) = compare([replace(here, seed=0), replace(there, seed=1)]).rows
