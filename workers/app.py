@@ -1,6 +1,6 @@
 """The Celery application of a node: its queues, and the start and end of its processes.
 
-    python -P -m assay.workers.tasks worker --pool prefork --concurrency 1
+    python -P -m assay.workers.doorbell worker --pool prefork --concurrency 1
 
 Celery carries the doorbell and nothing else. The one pool process of a node is its supervisor (`node.py`).
 """

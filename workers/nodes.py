@@ -85,7 +85,7 @@ class Slot:
 
 def command(name: str) -> list[str]:
     """The command line of a node."""
-    celery = [sys.executable, "-P", "-m", "assay.workers.tasks", "--quiet", "worker"]
+    celery = [sys.executable, "-P", "-m", "assay.workers.doorbell", "--quiet", "worker"]
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     return [*celery, "--pool", "prefork", "--concurrency", "1", "--hostname", f"{name}@%h", *quiet]
 

@@ -15,7 +15,7 @@ command = nodes.command
 def main() -> int:
     """Run the nodes of this box until a signal."""
     nodes.command = lambda name: [
-        word.replace("assay.workers.tasks", "tests.storm.node") for word in command(name)
+        word.replace("assay.workers.doorbell", "tests.storm.node") for word in command(name)
     ]
     return nodes.main()
 

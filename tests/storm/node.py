@@ -1,4 +1,4 @@
-"""A node of the storm: `assay.workers.tasks` in disguise.
+"""A node of the storm: `assay.workers.doorbell` in disguise.
 
 STORM_DISGUISE=... python -P -m tests.storm.node worker ...
 """
@@ -15,6 +15,6 @@ if __name__ == "__main__":
     if chosen.lie:
         disguise.measure_only()
 
-    from assay.workers import tasks
+    from assay.workers import doorbell
 
-    tasks.app.worker_main(sys.argv[1:])
+    doorbell.app.worker_main(sys.argv[1:])

@@ -40,7 +40,7 @@ MODULES = {
     "service.migrate": ("the service", "service"),
     "workers.nodes": ("the worker", "worker"),
     "workers.embedded": ("the service and the worker", "service,worker"),
-    "workers.tasks": ("the worker", "worker"),
+    "workers.doorbell": ("the worker", "worker"),
     "workers.health": ("the worker", "worker"),
     "workers.doctor": ("the worker", "worker"),
     "workers.catalog": ("the worker", "worker"),

@@ -1,6 +1,6 @@
 """The only Celery task, the doorbell, and the command line of a node.
 
-    python -P -m assay.workers.tasks worker --pool prefork --concurrency 1
+    python -P -m assay.workers.doorbell worker --pool prefork --concurrency 1
 
 is `celery worker` without its search for the application in the current folder.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from assay.service.contract.extras import require_to_run
 
 if __name__ == "__main__":
-    require_to_run("assay.workers.tasks", "worker")
+    require_to_run("assay.workers.doorbell", "worker")
 
 import sys
 
