@@ -42,6 +42,8 @@ from assay.workers.discovery.walk import entry_of, to_json, walk
 
 # Facts of a loaded data set for rules, under `data`.
 LOADED_FACTS = ("classes", "channels")
+# Its object serves the data of tasks that no component describes.
+DEFAULT_TASK = "classification"
 
 
 class PassCount(NamedTuple):
@@ -66,6 +68,17 @@ def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = Non
     _raise_if_any(f"{kind} {name!r}", problems.details)
     assert checked is not None
     return _bind(catalog, component, checked.params)
+
+
+def task(name: str) -> Any:
+    """The `Task` (`workers/tasks/classification.py`) of this name; the default where the catalog lacks it."""
+    return _task(load(), name)
+
+
+@functools.lru_cache(maxsize=64)
+def _task(catalog: Catalog, name: str) -> Any:
+    known = name if name in catalog.names("task") else DEFAULT_TASK
+    return build("task", known, {}, catalog=catalog)()
 
 
 def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = None) -> None:

@@ -19,7 +19,7 @@ router = StrictRouter(prefix="/api/v1/catalog", tag="catalog")
 
 NOT_MODIFIED: dict[str, Any] = {"description": "The catalog has the ETag in `If-None-Match`"}
 ComponentKind = Literal[
-    "model", "attention", "attack", "corruption", "words", "data", "recipe", "evaluation", "suite"
+    "model", "attention", "attack", "corruption", "words", "data", "recipe", "evaluation", "suite", "task"
 ]
 
 

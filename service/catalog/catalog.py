@@ -23,6 +23,7 @@ from assay.service.catalog import extra_components
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.catalog.parameters import INVALID, check, numbers, pixel_steps
 from assay.service.catalog.rules import Namespaces, UnknownName, check_syntax, evaluate
+from assay.service.catalog.tasks import TaskFacts
 from assay.service.contract.errors import NotFound
 from assay.service.contract.fractions import parse_fraction
 from assay.service.contract.problems import Loc, Problems, message_of, nearest, path_text, readable
@@ -31,7 +32,9 @@ from assay.service.contract.threat import Threat
 
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
 
-KINDS = ("attack", "attention", "corruption", "data", "evaluation", "model", "recipe", "suite", "words")
+KINDS = (
+    "attack", "attention", "corruption", "data", "evaluation", "model", "recipe", "suite", "task", "words"
+)  # fmt: skip
 # The name of another component, as a list item.
 NAME: Mapping[str, Any] = {"type": "string", "minLength": 1, "maxLength": 200}
 # A reference to another component; a name alone means its default parameters.
@@ -59,6 +62,11 @@ class Catalog:
         self, components: Iterable[Component], left_out: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         self._components = {(entry.kind, entry.name): entry for entry in components}
+        self._tasks = {
+            name: TaskFacts.model_validate(entry.facts or {})
+            for (kind, name), entry in self._components.items()
+            if kind == "task"
+        }
         self._left_out = left_out
 
     @classmethod
@@ -118,6 +126,10 @@ class Catalog:
         """The evaluation or attack named by `evaluations[].name`; NotFound if no component has the name."""
         return self._get(EVALUATIONS, name)
 
+    def task(self, name: str) -> TaskFacts:
+        """The facts of a task; the defaults of a task that the catalog lacks."""
+        return self._tasks.get(name, TaskFacts())
+
     def threat_of(self, name: str) -> Threat | None:
         """Threat model of an attack by name; None for an unknown attack, as in old results."""
         attack = self._components.get(("attack", name))
@@ -126,7 +138,7 @@ class Catalog:
     def radius_unit(self, data: Mapping[str, Any], protocol: str) -> RadiusUnit:
         """The unit of radii on a data set; rows of earlier versions state `pixel` for series too."""
         known = self._components.get(("data", str(data.get("name"))))
-        word = row_protocol("pixel", known.tasks[0]) if known and known.tasks else protocol
+        word = self.task(known.tasks[0]).row_protocol("pixel") if known and known.tasks else protocol
         return protocol_unit(data, word)
 
     def norm_of(self, name: str, params: Mapping[str, Any]) -> str:

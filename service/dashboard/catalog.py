@@ -25,7 +25,7 @@ router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 TITLES: Mapping[str, str] = {
     "model": "Models", "attention": "Attention mechanisms", "data": "Data sets",
     "recipe": "Training recipes", "suite": "Suites", "evaluation": "Evaluations", "attack": "Attacks",
-    "corruption": "Corruptions", "words": "Word changes",
+    "corruption": "Corruptions", "words": "Word changes", "task": "Tasks",
 }  # fmt: skip
 # Kinds that share tasks with a component, in the order of a job.
 OF_A_TASK = ("model", "data", "recipe", *EVALUATIONS)
@@ -133,7 +133,7 @@ def _related(catalog: Catalog, component: Component) -> Iterator[tuple[str, list
     ]
     if presets:
         yield "Sizes and forms of the same code", presets
-    if component.kind in (*OF_A_TASK, "suite"):
+    if component.kind in (*OF_A_TASK, "suite", "task"):
         for kind in OF_A_TASK:
             fitting = [one for one in catalog.list(kind) if set(one.tasks) & set(component.tasks)]
             if kind != component.kind and fitting and not {kind, component.kind} <= {"suite", *EVALUATIONS}:

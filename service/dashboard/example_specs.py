@@ -15,6 +15,7 @@ from typing import Any
 
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
+from assay.service.catalog.tasks import TaskExample
 from assay.service.contract.errors import InvalidSpec, NotFound
 from assay.service.dashboard.spec_form import reduced
 from assay.service.submission.validate import validate
@@ -26,65 +27,6 @@ EXECUTION = {"batch_size": 64}
 LIMIT = 64  # Examples of an evaluation: enough to see that it runs.
 
 
-@dataclass(frozen=True)
-class TaskParts:
-    """Names of a small model, its data set and its recipe for a task, and their parameters."""
-
-    model: str
-    data: str
-    recipe: str
-    model_params: Params
-    recipe_params: Params
-
-
-CLASSIFICATION = TaskParts(
-    "vit",
-    "digits",
-    "small_vit",
-    {"image_size": 32, "patch_size": 8, "width": 48, "depth": 2, "heads": 3},
-    {"epochs": 5},
-)
-SEQUENCE = TaskParts(
-    "sequence_transformer", "recall", "small_sequence", {"width": 32, "depth": 2, "heads": 2}, {"epochs": 2}
-)
-PARTS: Mapping[str, TaskParts] = {
-    "classification": CLASSIFICATION,
-    "segmentation": TaskParts(
-        "segmenter",
-        "shapes",
-        "small_segmenter",
-        {
-            "backbone": {
-                "name": "vit",
-                "params": {"image_size": 64, "patch_size": 8, "width": 48, "depth": 2, "heads": 3},
-            }
-        },
-        {"epochs": 3},
-    ),
-    "language": TaskParts(
-        "lm",
-        "pydoc",
-        "small_lm",
-        {"width": 32, "depth": 2, "heads": 4, "hidden": 64, "length": 32},
-        {"epochs": 1},
-    ),
-    "sequence": SEQUENCE,
-    "series": TaskParts(
-        "series_transformer", "motions", "small_series", {"width": 32, "length": 48}, {"epochs": 5}
-    ),
-    "series_regression": TaskParts(
-        "series_regressor", "pulses", "small_series_regression", {"width": 32, "length": 64}, {"epochs": 5}
-    ),
-    "control": TaskParts(
-        "decision_transformer",
-        "classic_control",
-        "small_control",
-        {"width": 32, "depth": 2, "heads": 2, "context": 10},
-        {"steps": 200},
-    ),
-    "stored_corruptions": CLASSIFICATION,
-    "anomaly_detection": CLASSIFICATION,
-}
 # Parameters that make a model small, each used where the model has it.
 SMALL: Params = {
     "image_size": 32, "patch_size": 8, "width": 48, "depth": 2, "heads": 3, "rank": 8, "rank_multi": 4,
@@ -189,8 +131,10 @@ def conditions_of(catalog: Catalog, spec: Mapping[str, Any]) -> list[str]:
 def _variants(catalog: Catalog, component: Component) -> Iterator[SpecBody]:
     tasks = component.tasks or [FREE_TASK[component.kind], "language", "sequence", "series", "control"]
     for task in tasks:
-        if task in PARTS:
-            yield from MAKERS[component.kind](catalog, component, PARTS[task])
+        facts = catalog.task(task)
+        example = facts.example or catalog.task(facts.done_by or task).example
+        if example is not None:
+            yield from MAKERS[component.kind](catalog, component, example)
 
 
 def _model(catalog: Catalog, name: str, *choices: Params) -> Iterator[SpecBody]:
@@ -199,7 +143,7 @@ def _model(catalog: Catalog, name: str, *choices: Params) -> Iterator[SpecBody]:
         yield {"name": name, "params": {key: value for key, value in choice.items() if key in known}}
 
 
-def _training(parts: TaskParts, **changes: Any) -> SpecBody:
+def _training(parts: TaskExample, **changes: Any) -> SpecBody:
     return {
         "kind": "train",
         "model": {"name": parts.model, "params": dict(parts.model_params)},
@@ -210,7 +154,7 @@ def _training(parts: TaskParts, **changes: Any) -> SpecBody:
     }
 
 
-def _evaluation(parts: TaskParts, evaluations: Sequence[SpecBody], **changes: Any) -> SpecBody:
+def _evaluation(parts: TaskExample, evaluations: Sequence[SpecBody], **changes: Any) -> SpecBody:
     return {
         "kind": "evaluate",
         "limit": LIMIT,
@@ -222,22 +166,23 @@ def _evaluation(parts: TaskParts, evaluations: Sequence[SpecBody], **changes: An
     }
 
 
-def _data(parts: TaskParts) -> SpecBody:
+def _data(parts: TaskExample) -> SpecBody:
     return {"name": parts.data, "params": dict(PARAMETERS.get(("data", parts.data), {}))}
 
 
-def _example_of_model(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+def _example_of_model(catalog: Catalog, component: Component, parts: TaskExample) -> Iterator[SpecBody]:
     stated = PARAMETERS.get(("model", component.name), {})
     for model in _model(catalog, component.name, {**SMALL, **parts.model_params, **stated}, stated):
         data = DATA_OF.get(component.name, _data(parts))
         yield _training(parts, model=model, data=data)
         yield _training(parts, model=model, data=SENTENCES)
-        evaluations = [{"name": "perplexity" if "language" in component.tasks else "clean"}]
+        finals = dict.fromkeys(catalog.task(task).final.name for task in component.tasks)
         for weights in ({"checkpoint": "my-model"}, {"pulled": True}):
-            yield _evaluation(parts, evaluations, model={**model, "weights": weights}, data=data)
+            for final in finals:
+                yield _evaluation(parts, [{"name": final}], model={**model, "weights": weights}, data=data)
 
 
-def _example_of_attention(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+def _example_of_attention(catalog: Catalog, component: Component, parts: TaskExample) -> Iterator[SpecBody]:
     stated = PARAMETERS.get(("attention", component.name), {})
     for layers in ("all", "last"):
         attention = {"name": component.name, "params": dict(stated)}
@@ -245,7 +190,7 @@ def _example_of_attention(catalog: Catalog, component: Component, parts: TaskPar
         yield _training(parts, model={"name": parts.model, "params": params})
 
 
-def _example_of_data(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+def _example_of_data(catalog: Catalog, component: Component, parts: TaskExample) -> Iterator[SpecBody]:
     data = {"name": component.name, "params": dict(PARAMETERS.get(("data", component.name), {}))}
     for changes in ({}, {"model": {"name": parts.model, "params": {**parts.model_params, "pairs": True}}}):
         yield _training(parts, data=data, **changes)
@@ -254,7 +199,7 @@ def _example_of_data(catalog: Catalog, component: Component, parts: TaskParts) -
         yield _evaluation(parts, [{"name": name, "params": params}], data=data)
 
 
-def _example_of_recipe(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+def _example_of_recipe(catalog: Catalog, component: Component, parts: TaskExample) -> Iterator[SpecBody]:
     known = component.parameters["properties"]
     few = {"epochs": 1, "steps": 200, "warmup_epochs": 0, "warmup_steps": 20, "crop_size": 64}
     params = {key: value for key, value in few.items() if key in known}
@@ -263,7 +208,7 @@ def _example_of_recipe(catalog: Catalog, component: Component, parts: TaskParts)
         yield _training(parts, recipe={"name": component.name, "params": chosen}, data=data)
 
 
-def _example_of_evaluation(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+def _example_of_evaluation(catalog: Catalog, component: Component, parts: TaskExample) -> Iterator[SpecBody]:
     properties = component.parameters["properties"]
     stated: SpecBody = {"job": "01jd3q0x5v8f7m2n9k4t6w1z0y"} if "job" in properties else {}
     if "source" in properties:
@@ -277,7 +222,7 @@ def _example_of_evaluation(catalog: Catalog, component: Component, parts: TaskPa
     yield _evaluation(parts, [item], data=SENTENCES)
 
 
-def _example_of_suite(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+def _example_of_suite(catalog: Catalog, component: Component, parts: TaskExample) -> Iterator[SpecBody]:
     item = {"suite": component.name}
     for changes in ({}, {"protocol": "paper"}, {"model": ROBUST_MODEL}):
         yield _evaluation(parts, [item], **changes)
@@ -289,17 +234,25 @@ def _example_of_suite(catalog: Catalog, component: Component, parts: TaskParts) 
         )
 
 
-def _example_of_corruption(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+def _example_of_corruption(catalog: Catalog, component: Component, parts: TaskExample) -> Iterator[SpecBody]:
     params = {"corruptions": [component.name], "severities": [1, 3, 5]}
     yield _evaluation(parts, [{"name": "clean"}, {"name": "corruptions", "params": params}])
 
 
-def _example_of_words(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+def _example_of_task(catalog: Catalog, component: Component, parts: TaskExample) -> Iterator[SpecBody]:
+    if catalog.task(component.name).example is not None:
+        yield _training(parts)
+    for data in catalog.list("data"):
+        if component.name in data.tasks:
+            yield from _example_of_data(catalog, data, parts)
+
+
+def _example_of_words(catalog: Catalog, component: Component, parts: TaskExample) -> Iterator[SpecBody]:
     params = {"words": {"name": component.name, "params": {}}}
     yield _evaluation(parts, [{"name": "perplexity"}, {"name": "word_swap", "params": params}])
 
 
-Maker = Callable[[Catalog, Component, TaskParts], Iterator[SpecBody]]
+Maker = Callable[[Catalog, Component, TaskExample], Iterator[SpecBody]]
 MAKERS: Mapping[str, Maker] = {
     "model": _example_of_model,
     "attention": _example_of_attention,
@@ -307,6 +260,7 @@ MAKERS: Mapping[str, Maker] = {
     "recipe": _example_of_recipe,
     "suite": _example_of_suite,
     "corruption": _example_of_corruption,
+    "task": _example_of_task,
     "words": _example_of_words,
     **dict.fromkeys(EVALUATIONS, _example_of_evaluation),
 }

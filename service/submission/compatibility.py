@@ -10,9 +10,7 @@ from typing import Any
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import BY_PARAMETER, EVALUATIONS, Component
 from assay.service.catalog.schema_text import choices
-from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.problems import Loc, Problems, nearest
-from assay.service.contract.row_protocols import row_protocol
 from assay.service.contract.stored_specs import ComponentReference, Params
 from assay.service.submission.class_folders import count_classes, describe_classes
 from assay.service.submission.weights import NO_GRADIENTS
@@ -20,8 +18,6 @@ from assay.service.submission.weights import NO_GRADIENTS
 # The shape of a model's logits and input: where these differ, the weights do not fit.
 COMPARED_FACTS = ("classes", "channels")
 BACKBONE_FACTS = ("channels",)  # A backbone has no classes.
-# Tasks done by models of another task: a classifier's confidence detects anomalies.
-DONE_BY = {"anomaly_detection": "classification", TASK: "classification"}
 
 REQUIREMENT_TEXT = {
     "softmax": "a softmax over all tokens in every layer of self-attention, with q, k and v to be seen",
@@ -129,7 +125,7 @@ def check_tasks(
     others = [other for other in (model, data) if other is not None]
 
     def fits(one: Component, other: Checked) -> bool:
-        tasks = _done_by(one.tasks) if other is model else one.tasks
+        tasks = _done_by(catalog, one.tasks) if other is model else one.tasks
         return _share(tasks, other.component.tasks)
 
     for other in others:
@@ -153,8 +149,8 @@ def check_data_tasks(
     catalog: Catalog, data: Component, model: Component, problems: Problems, loc: Loc
 ) -> None:
     """Report data for other tasks than the model's; `loc` is the place of the data in the body."""
-    if not _share(model.tasks, _done_by(data.tasks)):
-        able = [one.name for one in catalog.list("data") if _share(model.tasks, _done_by(one.tasks))]
+    if not _share(model.tasks, _done_by(catalog, data.tasks)):
+        able = [one.name for one in catalog.list("data") if _share(model.tasks, _done_by(catalog, one.tasks))]
         message = (
             f"{data.name!r} is data for {_list(data.tasks)},"
             f" the model {model.name!r} is for {_list(model.tasks)}"
@@ -163,11 +159,11 @@ def check_data_tasks(
         problems.add((*loc, "name"), message, given=data.name, allowed=able, nearest=near)
 
 
-def check_protocol(protocol: str | None, data: Checked | None, problems: Problems) -> None:
+def check_protocol(catalog: Catalog, protocol: str | None, data: Checked | None, problems: Problems) -> None:
     """Report the protocol `paper` for data with tasks of a single protocol, on which it has no effect."""
     if protocol != "paper" or data is None or not data.component.tasks:
         return
-    if all(row_protocol("paper", task) != "paper" for task in data.component.tasks):
+    if all(catalog.task(task).row_protocol("paper") != "paper" for task in data.component.tasks):
         message = (
             f"{data.component.name!r} is data for {_list(data.component.tasks)}, which has one protocol only"
         )
@@ -201,9 +197,9 @@ def _of_model(facts: Mapping[str, Any], fact: str) -> Any:
     return facts.get("model_classes", facts.get(fact)) if fact == "classes" else facts.get(fact)
 
 
-def _done_by(tasks: Sequence[str]) -> list[str]:
-    """The tasks of models that can do these tasks."""
-    return [DONE_BY.get(task, task) for task in tasks]
+def _done_by(catalog: Catalog, tasks: Sequence[str]) -> list[str]:
+    """The tasks of models that can do these tasks: a classifier's confidence detects anomalies."""
+    return [catalog.task(task).done_by or task for task in tasks]
 
 
 def _share(some: Sequence[str], others: Sequence[str]) -> bool:
@@ -219,7 +215,7 @@ def check_capabilities(
     catalog: Catalog, evaluation: Component, model: Checked, problems: Problems, loc: Loc
 ) -> None:
     """Report each part of a model without a required capability, unless `check_tasks` reports its task."""
-    if not _share(_done_by(evaluation.tasks), model.component.tasks):
+    if not _share(_done_by(catalog, evaluation.tasks), model.component.tasks):
         return
     parts = list(_parts(catalog, model.component, model.params))
     for requirement in evaluation.needs:

@@ -141,7 +141,7 @@ class _Validation:
             self.data = self._check_data(shape["data"], self.problems, ("data",))
             spec["data"] = _completed(self.data)
             check_fit(self.data, self._made_for(), self.problems, ("data",), self.data_root)
-            check_protocol(self.protocol, self.data, self.problems)
+            check_protocol(self.catalog, self.protocol, self.data, self.problems)
             if "recipe" in shape and self.data is not None:
                 self._check_trainable(self.data)
         if self.model is not None:

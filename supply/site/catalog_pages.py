@@ -20,6 +20,11 @@ KINDS = {
         "Items of `evaluations`. [Attacks](../../attacks.md) says what to use when.",
     ),
     "evaluation": ("evaluations", "Evaluations", "Items of `evaluations` that are no attack on pixels."),
+    "task": (
+        "tasks",
+        "Tasks",
+        "What data, models, recipes and evaluations are for; a job names none of them.",
+    ),
     "suite": ("suites", "Suites", '`{"suite": NAME}` in `evaluations` stands for a list of evaluations.'),
     "data": ("data", "Data", "`data.name` of a job. [Your data](../../data.md) has the layouts of folders."),
     "corruption": ("corruptions", "Corruptions", "Values of `corruptions` in the evaluation of that name."),

@@ -23,6 +23,7 @@ Pair = tuple[str, str]
 NOT_RUN: dict[str | tuple[str, str], str] = {
     "data": "reads files and makes examples on the host; the laws of the other kinds send them to the device",
     "suite": "a list of evaluations, which are run one by one",
+    "task": "says how the other kinds are run, and is measured with each",
 }
 # Components with a law of their own.
 ALONE = {

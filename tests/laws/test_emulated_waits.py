@@ -37,7 +37,6 @@ from assay.workers import catalog
 from assay.workers.data.digits import digits
 from assay.workers.evaluation.clean import clean
 from assay.workers.evaluation.engine import slots
-from assay.workers.evaluation.engine.attacks import attack_evaluation
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 from tests.laws import test_segmentation_attack_laws as segmentation
 from tests.laws.test_attack_laws import CASES, IDS, Network, make
@@ -256,13 +255,13 @@ def test_an_image_goes_to_the_device_once_as_bytes(evaluation: str, dtype: Any) 
             assert device.sent_bytes == count * (8 * 8 + label)
             return
         attack = pgd.pgd(epsilon=0.1, steps=2, random_start=False)
-        attack_evaluation(attack, "classification").measure(examined)
+        catalog.task("classification").attack(attack).measure(examined)
         assert not device.uploads
         sent = device.sent_bytes
         device.forget_counts()
         # The same images as pixels.
         data.levels = lambda rows, size: None  # type: ignore[method-assign]
-        attack_evaluation(attack, "classification").measure(examined)
+        catalog.task("classification").attack(attack).measure(examined)
         assert device.sent_bytes - sent == count * 8 * 8 * 3
 
 

@@ -12,7 +12,6 @@ from assay.service.cli.markdown import markdown
 from assay.service.cli.output import results_table
 from assay.service.client.result_views import ResultsView
 from assay.service.contract.results import EvaluationResult, Metric, Results
-from assay.service.contract.row_protocols import row_protocol
 from assay.service.dashboard.result_rows import shown_results
 from assay.service.metrics.compare.sanity_checks import cross_checks
 from assay.service.metrics.leaderboard import MeasuredJob, leaderboard_entries
@@ -29,7 +28,9 @@ RADII = (0.2, 0.4, 0.8)
 DATA = {name: load().find("data", name).tasks for name in load().names("data")}
 UNITS = {"series": "sd", "control": "sd", "pixel": "pixel", "language": "", "sequence": ""}
 SERIES = sorted(
-    name for name, tasks in DATA.items() if any(row_protocol("pixel", t) == "series" for t in tasks)
+    name
+    for name, tasks in DATA.items()
+    if any(load().task(t).row_protocol("pixel") == "series" for t in tasks)
 )
 IMAGES = sorted(name for name in DATA if load().radius_unit({"name": name}, "pixel") == "pixel")
 
@@ -171,7 +172,7 @@ def test_a_radius_in_another_norm_is_no_number_of_steps() -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("data", sorted(DATA))
 def test_every_data_set_has_the_unit_of_its_protocol(data: str) -> None:
-    words = {row_protocol("pixel", task) for task in DATA[data]}
+    words = {load().task(task).row_protocol("pixel") for task in DATA[data]}
     assert len(words) == 1, "one unit"
     assert load().radius_unit({"name": data}, "pixel") == UNITS[words.pop()]
 

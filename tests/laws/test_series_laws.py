@@ -24,7 +24,6 @@ from assay.models.series_transformer import series_transformer
 from assay.service.catalog.catalog import load
 from assay.workers import catalog
 from assay.workers.data.formats.series import Series, statistics_of
-from assay.workers.evaluation.engine.attacks import attack_evaluation
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.shard import Shard
 from tests.laws.test_data_laws import components, own_test, task_of
@@ -176,7 +175,7 @@ def shard(length: int = LENGTH) -> Shard:
 
 def attacked(attack: str, norm: str, where: Shard, epsilon: float | None = None) -> ExampleOutcomes:
     params = {"norm": norm, "epsilon": EPSILON[norm] if epsilon is None else epsilon, **QUICK.get(attack, {})}
-    outcomes: Any = attack_evaluation(catalog.build("attack", attack, params)(), "series").measure(where)
+    outcomes: Any = catalog.task("series").attack(catalog.build("attack", attack, params)()).measure(where)
     return outcomes
 
 
@@ -237,8 +236,8 @@ def test_expected_accuracy_of_series(attack: str) -> None:
     """A model that is not random is right in all draws or in none, under the same attack."""
     params = {"norm": "Linf", "epsilon": EPSILON["Linf"], **QUICK.get(attack, {})}
     drawn = {"eot": 2, "model_draws": 3}
-    found: Any = attack_evaluation(catalog.build("attack", attack, params | drawn)(), "series").measure(
-        shard()
+    found: Any = (
+        catalog.task("series").attack(catalog.build("attack", attack, params | drawn)()).measure(shard())
     )
     once = attacked(attack, "Linf", shard())
     assert torch.equal(found.expected, once.correct.double())

@@ -22,7 +22,7 @@ __all__ = ["d4rl"]
 TASKS = ("control",)
 PAPER = "Fu et al. 2020, D4RL: Datasets for Deep Data-Driven Reinforcement Learning"
 
-Task = Literal["halfcheetah", "hopper", "walker2d"]
+Locomotion = Literal["halfcheetah", "hopper", "walker2d"]
 Quality = Literal["random", "medium", "medium-replay", "medium-expert", "expert"]
 
 # D4RL's reference returns, and targets and scale of the Decision Transformer's code, as we know them: no copy
@@ -45,7 +45,7 @@ def d4rl(
     root: parameters.Root,
     split: Literal["train", "test"],
     *,
-    environment: Task = "hopper",
+    environment: Locomotion = "hopper",
     quality: Quality = "medium",
     folder: parameters.Folder = "d4rl",
     episodes: parameters.Episodes = 100,

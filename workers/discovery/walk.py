@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component, Passes, Rule
 from assay.service.catalog.rules import check_syntax
+from assay.service.catalog.tasks import check_facts
 from assay.service.contract.problems import Problems, message_of, path_text
 from assay.service.contract.pulled_weights import SOURCES, PulledReference
 from assay.service.contract.specs import Protocol
@@ -45,6 +46,7 @@ PACKAGES: Mapping[str, str] = {
     "model": "assay.models",
     "recipe": "assay.workers.training.recipes",
     "suite": "assay.workers.evaluation.suites",
+    "task": "assay.workers.tasks",
     "words": "assay.attacks.words",
 }
 # Constants of a module about its components.
@@ -177,6 +179,7 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
     schema = schema_of_parameters(target, choices)
     schema["properties"] = with_synonyms(schema["properties"])
     tasks = list(stated["TASKS"] or (("classification",) if kind in WITH_TASKS else ()))
+    tasks = [name] if kind == "task" else tasks
     entry = {
         "name": name,
         "kind": kind,
@@ -333,6 +336,8 @@ def _facts(kind: str, where: str, facts: Mapping[str, Any], schema: Mapping[str,
         raise ValueError(
             f"{where}: FACTS: arithmetic must be one of {', '.join(get_args(DTypeName))}, not {dtype!r}"
         )
+    if kind == "task":
+        check_facts(where, facts)
     if both := sorted(set(facts) & set(schema["properties"])):
         raise ValueError(f"{where}: FACTS: {both} are parameters too; rules could not tell them apart")
     return dict(facts)

@@ -47,8 +47,6 @@ LISTED = 10
 MAPS = 64
 # Logits that are shown beside the names of their classes.
 PAIRS = 5
-# Tasks with a label for each example, among all the classes of the set.
-LABELLED = ("classification", "sequence", "series", "stored_corruptions")
 
 
 def count_cut(examples: ExampleSet, order: Sequence[int], length: int) -> int:
@@ -131,7 +129,7 @@ def other_content(data: ComponentReference, sha256: str, classes: int | None) ->
 
 def empty_classes(examples: ExampleSet) -> EmptyClasses | None:
     """Classes without any example in the evaluated part of a labelled set; None if all have examples."""
-    if examples.task not in LABELLED:
+    if not load().task(examples.task).labelled:
         return None
     there = set(torch.as_tensor(cast(DataSet, examples).labels).tolist())
     names = [name for label, name in enumerate(examples.class_names) if label not in there]

@@ -17,13 +17,11 @@ from assay.service.contract.messages import (
     runs_compiled,
 )
 from assay.service.contract.records import Evidence, OutcomeExtra
-from assay.service.contract.row_protocols import row_protocol
 from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem, UserSpec
 from assay.workers import catalog
 from assay.workers.containment import limits
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, gallery_ranks, sampled_as
-from assay.workers.evaluation.engine.attacks import attack_evaluation
 from assay.workers.evaluation.engine.loader import DType
 from assay.workers.evaluation.engine.outcomes import Outcomes
 from assay.workers.evaluation.engine.probe import first_look, keyed_answers
@@ -97,7 +95,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         "evidence": cast(Evidence, outcomes.evidence() | odd),
         "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
     }
-    if (stated := row_protocol(protocol, data.task)) != spec["protocol"]:
+    if (stated := load_catalog().task(data.task).row_protocol(protocol)) != spec["protocol"]:
         extra["protocol"] = stated
     if outcomes.analysis:
         extra["analysis"] = item["name"]
@@ -113,9 +111,7 @@ def is_attack(item: EvaluationItem) -> bool:
 def evaluation_of(item: EvaluationItem, task: str) -> Evaluation:
     """The evaluation named by an item of a spec, with its parameters; an attack runs as the task requires."""
     made = catalog.build("evaluation", item["name"], item["params"])()
-    if is_attack(item):
-        return attack_evaluation(made, task)
-    evaluation: Evaluation = made
+    evaluation: Evaluation = catalog.task(task).attack(made) if is_attack(item) else made
     return evaluation
 
 

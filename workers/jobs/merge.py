@@ -48,15 +48,6 @@ from assay.workers.published.analyses import analysis_references
 from assay.workers.published.corruptions import baseline_errors, with_constants
 from assay.workers.published.match import references
 
-# What an example is called in warnings, by the task of the data.
-NOUNS = {
-    "series": "series",
-    "series_regression": "series",
-    "sequence": "sequences",
-    "control": "episodes",
-    "language": "windows",
-}
-
 
 @dataclass(frozen=True)
 class Merged:
@@ -206,13 +197,14 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         summary = _finite(table.summarise(columns, context))
     except Exception as error:  # a table of a package may raise anything
         raise ValueError(f"{place}: {type(error).__name__}: {error}") from error
+    task = load_catalog().task(next(iter(_tasks(job, item)), ""))
     row = Row(
         name=item["name"],
         params=item["params"],
         backend=str(item["params"].get("backend", "native")),
         attack=first["attack"],
         worst_case=protocol != "paper",
-        segmentation="segmentation" in _tasks(job, item),
+        per_pixel=task.per_pixel,
         screening=_screening(spec["execution"]),
         without_tf32=spec["execution"]["dtype"] == "tf32" and not first["provenance"]["device"].get("tf32"),
         expected=any(name.startswith("expected_") for name in summary.metrics),
@@ -220,7 +212,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         data=(item["data"] or spec["data"])["name"],
         breakdown=[part for part in summary.breakdown if isinstance(part, StageBreakdown)],
         undefined=_undefined(summary, table),
-        noun=next((NOUNS[task] for task in _tasks(job, item) if task in NOUNS), "images"),
+        noun=task.noun,
         answers=table.unattacked(columns, context),
         attacks=[other["name"] for other in evaluations(job) if _data(job, other) == _data(job, item)],
         chosen_against_models=bool((_component(job, item).facts or {}).get("chosen_against_models")),

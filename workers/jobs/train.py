@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 from typing import cast
 
+from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.messages import OutcomeReport, TrainRequest
 from assay.service.contract.records import Evidence, ForeignModel, PlannedEvaluation
 from assay.service.contract.results import data_label
-from assay.service.contract.row_protocols import row_protocol
 from assay.service.contract.stored_specs import ModelReference, TrainJobSpec
 from assay.workers import catalog
 from assay.workers.data.formats.sampling import evaluation_order
@@ -89,7 +89,7 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
             },
             "artifacts": [describe(path) for path in left if path is not None],
             "attack": False,
-            "protocol": row_protocol("pixel", held_out.task),
+            "protocol": load_catalog().task(held_out.task).row_protocol("pixel"),
             "evidence": cast(Evidence, outcomes.evidence() | causality_evidence(shard) | pursuit),
             "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
         },

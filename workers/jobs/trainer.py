@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.layers.token_model import TokenModel
+from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.messages import TrainRequest
 from assay.workers import catalog
 from assay.workers.containment import limits
@@ -31,8 +32,6 @@ from assay.workers.training.recipe import Recipe
 from assay.workers.training.result import Trained
 from assay.workers.training.selection import Judge, judge_of, validation_split
 from assay.workers.weights.training_record import TrainedOn
-
-JUDGED_TASKS = ("classification", "sequence", "series")
 
 
 def train_model(
@@ -118,10 +117,10 @@ def judged_rows(
     """The set to judge by or None, the training rows (None: all), the judged rows; ValueError: no labels."""
     if recipe.validation == 0 and recipe.selection != "released_test":
         return None, None, ()
-    if data.task not in JUDGED_TASKS:
-        raise ValueError(
-            f"validation and selection are for {', '.join(JUDGED_TASKS)}; {data.name!r} is for {data.task}"
-        )
+    known = load_catalog()
+    if not known.task(data.task).validation:
+        able = ", ".join(name for name in known.names("task") if known.task(name).validation)
+        raise ValueError(f"validation and selection are for {able}; {data.name!r} is for {data.task}")
     if recipe.selection == "released_test":
         return held_out, None, range(len(held_out.ids))
     labels = cast(DataSet, data).labels.tolist()

@@ -110,7 +110,7 @@ class Row:
     screening: str | None = None
     without_tf32: bool = False  # asked for, on a device that lacks it
     expected: bool = False  # whether the accuracies are expected ones over draws of the model
-    segmentation: bool = False
+    per_pixel: bool = False  # whether an answer is a class for each pixel
     noun: str = "images"  # what one example is called
     answers: Answers | None = None  # to the unattacked examples
     attacks: Sequence[str] = ()  # every evaluation of the job on the same data
@@ -145,7 +145,7 @@ def _of_model(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Wa
 
 
 def _counted(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
-    n, texts = row.planned["n"], OF_PIXELS if row.attack and row.segmentation else {}
+    n, texts = row.planned["n"], OF_PIXELS if row.attack and row.per_pixel else {}
     for code, text in (COUNTED | texts).items():
         count = sum(shard.get(code, 0) for shard in evidence)
         if count > RARE.get(code, 0) * n:
@@ -323,7 +323,7 @@ def _unprepared(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[
 
 def _of_reading(row: Row) -> Iterator[Warning]:
     few = (row.planned.get("classes") or TOP5_CLASSES) < TOP5_CLASSES
-    if row.attack and row.worst_case and not row.segmentation and not few:
+    if row.attack and row.worst_case and not row.per_pixel and not few:
         message = (
             "top5 was measured under an attack on top-1, which does not try to leave the five highest:"
             " it is an upper bound of accuracy under an attack on top-5"

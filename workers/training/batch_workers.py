@@ -42,7 +42,7 @@ class MakingFailed(Exception):
     """An example could not be made, for a reason outside the user's data; the message names it."""
 
 
-class Task(NamedTuple):
+class ChunkRequest(NamedTuple):
     """Examples of one step: their indices in the data set, and the seed of each."""
 
     indices: tuple[int, ...]
@@ -131,13 +131,13 @@ class MadeBatches:
             while batch := list(islice(chunks, per_step)):
                 yield self._joined(batch)
 
-    def _tasks(self, start: int, stop: int) -> Iterator[Task]:
+    def _tasks(self, start: int, stop: int) -> Iterator[ChunkRequest]:
         for _, epoch, place, indices in self._order.between(start, stop):
             chosen = self._part.of(indices).tolist()
             seeds = [derive_seed(self._seed, f"example/{place + row}", epoch) for row in self._part.rows]
             for first in range(0, len(chosen), CHUNK):
                 rows = slice(first, first + CHUNK)
-                yield Task(tuple(chosen[rows]), tuple(seeds[rows]))
+                yield ChunkRequest(tuple(chosen[rows]), tuple(seeds[rows]))
 
     def _chunks(self, start: int, stop: int) -> Generator[Chunk, None, None]:
         making = _Making(self._examples)
@@ -167,7 +167,7 @@ class _Making(Dataset[Chunk | Failed]):
     def __init__(self, examples: Examples) -> None:
         self._examples = examples
 
-    def __getitem__(self, task: Task) -> Chunk | Failed:
+    def __getitem__(self, task: ChunkRequest) -> Chunk | Failed:
         made: list[Example] = []
         with library_generators_restored():
             for index, seed in zip(*task, strict=True):
@@ -185,7 +185,7 @@ class _Making(Dataset[Chunk | Failed]):
         )
 
 
-def _ahead(making: _Making, tasks: Iterable[Task], workers: int) -> Iterator[Chunk | Failed]:
+def _ahead(making: _Making, tasks: Iterable[ChunkRequest], workers: int) -> Iterator[Chunk | Failed]:
     """The same, in order, from other processes; they end when the iterator is closed or this process dies."""
     loader = DataLoader(
         making,

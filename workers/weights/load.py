@@ -16,6 +16,7 @@ from torch import Tensor
 from assay.models.layers.layers import Classifier
 from assay.models.layers.position_embeddings import Grid, Resizing, resize_positions, square_grid
 from assay.models.weights.key_maps import Shape, Shapes
+from assay.service.catalog.catalog import load
 from assay.service.contract.stored_specs import ModelReference
 from assay.service.contract.weights_options import ChannelStatistics
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet, model_classes
@@ -23,15 +24,6 @@ from assay.workers.data.formats.text import TextSet
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.weights.headers import Fit, fit, in_words, read_shapes
 from assay.workers.weights.verify import PRECISIONS, read_dtypes
-
-# What the sizes of a model are called, by the task of its data.
-SERIES_NOUNS = {"channels": "features", "length": "steps"}
-NOUNS: Mapping[str, Mapping[str, str]] = {
-    "series": SERIES_NOUNS,
-    "series_regression": SERIES_NOUNS,
-    "sequence": {"length": "tokens"},
-    "control": {"channels": "numbers of an observation", "classes": "actions", "length": "steps"},
-}
 
 
 @dataclass(frozen=True)
@@ -135,7 +127,7 @@ def _differing_sizes(found: Fit, given: Shapes, wanted: Shapes, data: ExampleSet
 
 
 def _noun(size: str, data: ExampleSet) -> str:
-    return NOUNS.get(data.task, {}).get(size, size)
+    return load().task(data.task).sizes.get(size, size)
 
 
 def normalization_of_pulled(

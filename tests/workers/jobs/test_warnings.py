@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.results import StageBreakdown, Warning
 from assay.service.store.store import Store
 from assay.workers.jobs import merge
-from assay.workers.jobs.merge import NOUNS
 from assay.workers.jobs.warnings import COUNTED, OF_PIXELS, PROBED, Row, of_evaluation
 from tests.support.jobs import add, evaluate_spec
 from tests.support.outcomes import rows
@@ -48,7 +48,7 @@ def test_a_program_without_a_vocabulary_is_told() -> None:
     assert "as vocabulary in extra/assay.json (export_program(..., vocabulary=...))" in told.message
 
 
-@pytest.mark.parametrize("noun", ["images", *sorted(set(NOUNS.values()))])
+@pytest.mark.parametrize("noun", sorted({load().task(name).noun for name in load().names("task")}))
 def test_examples_are_called_what_they_are(noun: str) -> None:
     row = replace(PGD, planned=PLANNED | {"published": 7500}, noun=noun)  # type: ignore[arg-type]
     odd = [w.message for w in of_evaluation(FACTS, [{"batch_dependent": 1}], row)]
@@ -67,7 +67,7 @@ def test_counts_of_shards_add_up(code: str) -> None:
 
 @pytest.mark.parametrize("code", OF_PIXELS)
 def test_of_segmentation_the_same_codes_say_what_they_mean_there(code: Any) -> None:
-    row = replace(PGD, name="segpgd", worst_case=True, segmentation=True)
+    row = replace(PGD, name="segpgd", worst_case=True, per_pixel=True)
     (found,) = of_evaluation(FACTS, [{code: 2}, {code: 1}], row)
     assert (found.code, found.evidence) == (code, {"count": 3, "n": 12})
     assert found.message == OF_PIXELS[code].format(count=3, n=12)
@@ -75,7 +75,7 @@ def test_of_segmentation_the_same_codes_say_what_they_mean_there(code: Any) -> N
 
 
 def test_sea_is_an_upper_bound_and_says_nothing_of_top5() -> None:
-    assert raised(name="sea", worst_case=True, segmentation=True) == {"adaptive_attack_needed": {}}
+    assert raised(name="sea", worst_case=True, per_pixel=True) == {"adaptive_attack_needed": {}}
 
 
 @pytest.mark.parametrize("code", PROBED)

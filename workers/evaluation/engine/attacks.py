@@ -1,10 +1,10 @@
-"""Attacks as evaluations: runs attack components over a shard as its task requires."""
+"""Attacks as evaluations: runs attack components over a shard of images, series or segmentation images."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from assay.attacks.ensemble import Ensemble
 from assay.attacks.kernel import Attack, Forward
@@ -21,7 +21,7 @@ from assay.workers.evaluation.engine.outcomes import Stage
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 from assay.workers.evaluation.engine.segmentation_attack import attack_segmentation
 from assay.workers.evaluation.engine.series import attack_series
-from assay.workers.evaluation.engine.shard import Evaluation, Shard
+from assay.workers.evaluation.engine.shard import Shard
 
 
 @runtime_checkable
@@ -45,8 +45,6 @@ class ClassifierAttack:
     def measure(self, shard: Shard) -> ExampleOutcomes:
         """Attacks every example of the shard; a ValueError as `attack_pixel`."""
         attack = self.attack
-        if shard.task == "series":
-            return attack_series(attack, shard)
         if isinstance(attack, WithOtherModel):
             attack = attack.on([Passes(shard.others[job], shard.device) for job in attack.jobs])
         subject = (shard.classifier, shard.inputs, shard.labels, shard.ids)
@@ -89,6 +87,17 @@ class ClassifierAttack:
 
 
 @dataclass(frozen=True)
+class SeriesAttack:
+    """An attack on a classifier of time series."""
+
+    attack: Attack | Ensemble
+
+    def measure(self, shard: Shard) -> ExampleOutcomes:
+        """Attacks every standardised series of the shard; a ValueError as `attack_series`."""
+        return attack_series(self.attack, shard)
+
+
+@dataclass(frozen=True)
 class SegmentationAttack:
     """An attack on a segmentation model; there is one protocol."""
 
@@ -114,11 +123,3 @@ class SegmentationAttack:
             staged=shard.staged,
             **shard.running,
         )
-
-
-def attack_evaluation(attack: Any, task: str) -> Evaluation:
-    """The evaluation that runs an attack component's result: on segmentation models or on classifiers.
-
-    `attack`: A `PixelEnsemble` of an attack for the task `segmentation`, else an `Attack` or an `Ensemble`.
-    """
-    return SegmentationAttack(attack) if task == "segmentation" else ClassifierAttack(attack)

@@ -11,8 +11,8 @@ from assay.attacks.adversarial.segpgd import segpgd
 from assay.attacks.adversarial.transfer import transfer
 from assay.attacks.randomness import Randomness
 from assay.models.layers.layers import Classifier
+from assay.workers import catalog
 from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
-from assay.workers.evaluation.engine.attacks import attack_evaluation
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 from tests.support.shards import Given, shard
@@ -38,7 +38,7 @@ def test_a_classifier_is_attacked_under_the_protocol_of_the_shard(protocol: str)
     attack, left = fgsm(epsilon=0.1), []
     more = {"protocol": protocol, "seed": 3, "save_adversarial": True}
     part = shard(model(0), data(), staged=lambda *stage: left.append(stage), **more)
-    found = attack_evaluation(attack, "classification").measure(part)
+    found = catalog.task("classification").attack(attack).measure(part)
     assert isinstance(found, ExampleOutcomes)
     run = attack_paper if protocol == "paper" else attack_pixel
     expected = run(
@@ -55,14 +55,16 @@ def test_a_classifier_is_attacked_under_the_protocol_of_the_shard(protocol: str)
 def test_an_attack_gets_the_model_that_it_names() -> None:
     attack = transfer(job="theirs", epsilon=0.2, attack="fgsm", steps=1)
     part = shard(model(0), data(), others={"theirs": model(1)}, save_adversarial=True)
-    found = attack_evaluation(attack, "classification").measure(part)
+    found = catalog.task("classification").attack(attack).measure(part)
     assert isinstance(found, ExampleOutcomes)
-    own = attack_evaluation(fgsm(epsilon=0.2), "classification").measure(
-        shard(model(1), data(), save_adversarial=True)
+    own = (
+        catalog.task("classification")
+        .attack(fgsm(epsilon=0.2))
+        .measure(shard(model(1), data(), save_adversarial=True))
     )
     assert isinstance(own, ExampleOutcomes)
     with pytest.raises(KeyError, match="theirs"):
-        attack_evaluation(attack, "classification").measure(shard(model(0), data()))
+        catalog.task("classification").attack(attack).measure(shard(model(0), data()))
 
 
 class OfPixels(nn.Module):
@@ -82,7 +84,7 @@ def test_a_segmentation_model_is_attacked_with_every_loss() -> None:
         maps=lambda rows: maps[list(rows)],
     )
     part = shard(OfPixels(), given, planned={"class_pixels": [50, 46]})
-    found = attack_evaluation(segpgd(epsilon=0.1, steps=2), "segmentation").measure(part)
+    found = catalog.task("segmentation").attack(segpgd(epsilon=0.1, steps=2)).measure(part)
     assert isinstance(found, AttackedPixels)
     assert found.ids == tuple(IDS)
     assert found.intersection[:, 1:].sum() < found.intersection[:, 0].sum()
