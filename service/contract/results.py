@@ -78,6 +78,14 @@ class Warning(Answer):  # noqa: A001 (the contract's name)
         return given
 
 
+class PartBreakdown(Answer):
+    """Metrics of a part of an evaluation, by its name in tables and the facts that make it ({"class": 3})."""
+
+    label: str
+    keys: dict[str, str | int | float | bool | None]
+    metrics: dict[str, Metric]
+
+
 class Breakdown(Answer):
     """The metrics of a corruption at a severity; null means over all that were measured."""
 
@@ -179,9 +187,11 @@ class CurveBreakdown(Answer):
         return f"{self.norm} {self.epsilon:.9g}"
 
 
+# Forms of the first tables stay, for clients and stored results; every further table has `PartBreakdown`.
 AnyBreakdown = (
     Breakdown | StageBreakdown | LayerBreakdown | PursuitBreakdown | SmoothedBreakdown | CurveBreakdown
-)
+    | PartBreakdown
+)  # fmt: skip
 
 
 class Reference(Answer):

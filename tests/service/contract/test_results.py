@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.results import Warning
+from assay.service.contract.results import EvaluationResult, Warning
+from assay.service.contract.row_protocols import ROW_PROTOCOLS, row_protocol
 from assay.service.contract.specs import Protocol
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
 
@@ -36,3 +37,38 @@ def test_a_warning_has_the_severity_of_its_code_also_where_an_earlier_version_st
     assert Warning(code="zero_gradient", severity="invalid", message="m").severity == "invalid"
     assert Warning(code="zero_gradient", message="m").severity == "caution"
     assert set(SEVERITY.values()) == set(SEVERITIES)
+
+
+STORED_PARTS = [
+    ({"corruption": "fog", "severity": 3}, "fog/3"),
+    ({"corruption": None, "severity": None}, "mean"),
+    (
+        {"stage": "fab", "n": 4, "broken": 1, "forward_passes": 8, "backward_passes": 8, "seconds": 0.5},
+        "fab",
+    ),
+    ({"layer": 2}, "layer 2"),
+    ({"layer": None, "values": "permuted"}, "permuted"),
+    ({"layer": 0, "iteration": 1, "arm": None, "planted": "noise"}, "noise/layer 0/iteration 1"),
+    ({"sigma": 0.25, "radius": None}, "sigma 0.25"),
+    ({"norm": "L2", "epsilon": 0.5}, "L2 0.5"),
+    ({"label": "class 3", "keys": {"class": 3}}, "class 3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stored", "label"), STORED_PARTS, ids=str)
+def test_a_stored_part_of_any_form_is_read_and_written_as_it_was(
+    stored: dict[str, object], label: str
+) -> None:
+    metric = {
+        "value": 0.5, "n": 2, "ci_low": 0.1, "ci_high": 0.9, "ci_method": "wilson",
+        "higher_is_better": True, "unit": "proportion",
+    }  # fmt: skip
+    part = {**stored, "metrics": {"top1": metric}}
+    row = {
+        "name": "x", "params": {}, "data": {}, "protocol": "pixel", "backend": "native", "metrics": {},
+        "breakdown": [part],
+        "seconds": 0.0, "forward_passes": 0, "backward_passes": 0,
+    }  # fmt: skip
+    result = EvaluationResult.model_validate(row)
+    assert [read.label for read in result.breakdown] == [label]
+    assert result.model_dump(mode="json", exclude_unset=True)["breakdown"] == [part]
