@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args
 
 from fastapi import Path, Query, Request, Response
@@ -32,7 +34,7 @@ from assay.service.plots.kinds import KINDS, LabelledResults, Vega, plots_of
 from assay.service.plots.render import MEDIA_TYPES, RenderError, digest, render
 from assay.service.plots.theme import themed
 from assay.service.settings import Settings
-from assay.service.store.rows import JobRow
+from assay.service.store.rows import ArtifactRow, JobRow
 from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
@@ -43,6 +45,9 @@ MAX_STORED_BYTES = 16 * 1024**2
 # A rendered plot has styles, and nothing that loads or runs.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 VEGA_LITE = "application/vnd.vegalite.v6+json"
+SVG = "image/svg+xml"
+MAX_PICTURE_BYTES = 4 * 2**20
+OF_TABLE = re.compile(r"plot-([0-9]{3,})-(.+)\.svg")  # as `workers/jobs/merge.py` names the plot of a table
 
 Scheme = Annotated[Literal["light", "dark"], Query(description="colours")]
 PlotName = Annotated[str, Path(description=", ".join(KINDS), examples=["curve"])]
@@ -159,6 +164,25 @@ def plots_with(store: TenantStore, settings: Settings, job: JobRow, results: Res
         if isinstance(spec, dict):
             found[kind] = spec
     return found
+
+
+def is_picture(row: ArtifactRow) -> bool:
+    """Whether pages and reports show the file: an SVG file of at most 4 MiB that is there."""
+    return row.media_type == SVG and row.size <= MAX_PICTURE_BYTES and row.expired_at is None
+
+
+def table_plots(store: TenantStore, settings: Settings, job: JobRow) -> Iterator[tuple[str, bytes]]:
+    """The plots that outcome tables drew of a job's evaluations: evaluation and SVG, in the job's order."""
+    for row in sorted(store.artifacts.of(job.id), key=lambda row: row.name):
+        named = OF_TABLE.fullmatch(row.name)
+        if named is None or not is_picture(row):
+            continue
+        try:
+            content = read_artifact(settings.artifacts, row, MAX_PICTURE_BYTES)
+        except (NotFound, OSError) as error:
+            logger.warning("job %s: the plot %s cannot be read: %s", job.id, row.name, error)
+            continue
+        yield f"{named[2]} (evaluation {int(named[1]) + 1})", content
 
 
 def _labelled(store: TenantStore, catalog: Catalog, job: JobRow) -> LabelledResults:

@@ -12,7 +12,7 @@ from assay.service.api.compare import MAX_JOBS, check_size, measured_side, row_c
 from assay.service.api.compare import MAX_ROWS as MAX_COMPARED_ROWS
 from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, StrictRouter, find_job
 from assay.service.api.errors import documented
-from assay.service.api.plots import job_plots
+from assay.service.api.plots import job_plots, table_plots
 from assay.service.api.results import finished_results
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
@@ -21,7 +21,7 @@ from assay.service.metrics.compare.comparison import Comparison, JobResults, com
 from assay.service.plots.kinds import LabelledResults, plots_of
 from assay.service.reports import page
 from assay.service.reports.comparisons import significantly_best, warning_lines
-from assay.service.reports.figures import Figure, figures
+from assay.service.reports.figures import Figure, figures, picture
 from assay.service.reports.formats.csv_text import tidy_csv
 from assay.service.reports.tables import pivot
 from assay.service.reports.tidy import ReportedJob, tidy_rows
@@ -32,6 +32,7 @@ from assay.service.store.tenants import TenantStore
 router = StrictRouter(prefix="/api/v1", tag="reports")
 
 MAX_TABLE_JOBS = 200
+MAX_TABLE_PLOTS_BYTES = 16 * 2**20  # of the plots of outcome tables in a report
 Adjust = Annotated[Adjustment, Query(description="how p-values are adjusted for the number of all tests")]
 MEDIA_TYPES = {
     "html": "text/html",
@@ -196,7 +197,18 @@ def _figures(
         specs = job_plots(store, catalog, settings, rows[0])
     else:
         specs = plots_of([LabelledResults(job.label, job.results) for job in jobs])
-    return figures(specs, settings.state / "plots")
+    drawn, missing = figures(specs, settings.state / "plots")
+    room = MAX_TABLE_PLOTS_BYTES
+    for row, job in zip(rows, jobs, strict=True):
+        for name, svg in table_plots(store, settings, row):
+            title = f"{job.label}: {name}" if len(rows) > 1 else name
+            if (room := room - len(svg)) < 0:
+                return drawn, [
+                    *missing,
+                    f"the plot {title} and those after it would make the report too large",
+                ]
+            drawn.append(picture(title, svg))
+    return drawn, missing
 
 
 def _sides(store: TenantStore, catalog: Catalog, rows: list[JobRow]) -> list[JobResults]:

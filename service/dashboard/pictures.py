@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from assay.service.api.artifacts import read_artifact
 from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRoute, unchanged
+from assay.service.api.plots import MAX_PICTURE_BYTES, SVG, is_picture
 from assay.service.contract.errors import NotFound
 from assay.service.plots.kinds import KINDS
 from assay.service.store.rows import ArtifactRow
@@ -17,8 +18,6 @@ router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 # Drawn by the training itself, as jobs of earlier versions have no other plot of it.
 TRAINING_CURVES = "training_curves.svg"
-SVG = "image/svg+xml"
-MAX_BYTES = 4 * 2**20
 # A job wrote the file: as a page of its own it must not run, nor load or send anything.
 PICTURE_HEADERS = {
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
@@ -40,13 +39,8 @@ def picture(job: JobDep, name: str, request: Request, store: StoreDep, settings:
     etag = f'"{row.sha256}"'
     if (same := unchanged(request, etag)) is not None:
         return same
-    content = read_artifact(settings.artifacts, row, MAX_BYTES)
+    content = read_artifact(settings.artifacts, row, MAX_PICTURE_BYTES)
     return Response(content, media_type=SVG, headers={**PICTURE_HEADERS, "ETag": etag})
-
-
-def is_picture(row: ArtifactRow) -> bool:
-    """Whether pages show the file."""
-    return row.media_type == SVG and row.size <= MAX_BYTES and row.expired_at is None
 
 
 def own_pictures(files: Sequence[ArtifactRow]) -> list[ArtifactRow]:

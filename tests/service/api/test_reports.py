@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import csv
 import re
 from collections.abc import Callable
@@ -9,7 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.service.api import reports
 from assay.service.reports import figures
+from assay.service.settings import Settings
+from assay.service.store.store import Store
 
 JOBS = "/api/v1/jobs"
 REPORT = "/api/v1/report"
@@ -74,6 +78,49 @@ def test_page_loads_nothing_and_escapes_names(api: httpx.Client, pair: str) -> N
     assert "first &lt;script&gt;" in answer.text
     assert "Comparison" in answer.text
     assert "weights_sha256" in answer.text or "Provenance" in answer.text
+
+
+@pytest.fixture
+def drawn_by_table(settings: Settings, app_store: Store) -> Callable[[str, str, bytes], None]:
+    """Stores a file of a job as a worker does."""
+
+    def store(job: str, name: str, content: bytes) -> None:
+        file = settings.artifacts / job / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        app_store.artifacts.add(job, name, str(file), len(content), "0" * 64, "image/svg+xml")
+
+    return store
+
+
+def test_plots_of_outcome_tables_are_in_the_page_once_each(
+    api: httpx.Client,
+    pair: str,
+    drawn_by_table: Callable[[str, str, bytes], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = pair.split(",")
+    own = {job: f"<svg>{job}</svg>".encode() for job in (first, second)}
+    for job, content in own.items():
+        drawn_by_table(job, "plot-001-confidence.svg", content)
+        drawn_by_table(job, "plot-heatmap.svg", b"<svg>of a known kind</svg>")
+
+    def shown(jobs: str) -> tuple[list[bytes], str]:
+        text = api.get(REPORT, params={"jobs": jobs}).text
+        sources = re.findall(r'<img src="data:image/svg\+xml;base64,([^"]+)"', text)
+        return [base64.b64decode(source) for source in sources], text
+
+    pictures, text = shown(first)
+    assert pictures[-1] == own[first]
+    assert "<figcaption>confidence (evaluation 2)</figcaption>" in text
+    pictures, text = shown(pair)
+    assert pictures[-2:] == [own[first], own[second]]
+    assert "<figcaption>second_&amp; 100 %: confidence (evaluation 2)</figcaption>" in text
+    assert b"<svg>of a known kind</svg>" not in pictures
+    monkeypatch.setattr(reports, "MAX_TABLE_PLOTS_BYTES", len(own[first]))
+    pictures, text = shown(pair)
+    assert pictures[-1] == own[first]
+    assert "confidence (evaluation 2) and those after it would make the report too large" in text
 
 
 def test_results_that_a_second_worker_has_otherwise_are_not_to_be_used(
