@@ -33,6 +33,7 @@ ADDED = {
     ("data", "stripes"),
     ("evaluation", "mirrored"),
     ("model", "mlp"),
+    ("model", "mlp_wide"),
 }
 # The kinds that have laws of single components; evaluations have those of their outcome tables.
 LAWS = ("attack", "attention", "corruption", "data", "model")
@@ -88,7 +89,7 @@ def test_the_components_of_the_page_enter_the_catalog_and_pass_their_tests_and_t
     chosen = f"({' or '.join(name for _, name in ADDED)}) and not another_process"
     output = run(copy, "pytest", "-xvp", "no:xdist", "-p", "no:cacheprovider", *own, *laws, "-k", chosen)
     for kind, name in ADDED:
-        assert re.search(rf"test_{name}\.py::\S+ PASSED", output)
+        assert re.search(rf"test_{name.removesuffix('_wide')}\.py::\S+ PASSED", output)
         if kind in LAWS:
             assert re.search(rf"tests/laws/test_{kind}_laws\S*\[\S*{name}\S*\] PASSED", output)
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import csv
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from assay.service.client import AssayClient
 from assay.service.contract.errors import InvalidSpec
-from assay.service.contract.results import Breakdown, EvaluationResult
+from assay.service.contract.results import Breakdown, EvaluationResult, PartBreakdown
 from tests.e2e.jobs import SHAPE, attacking, finished
 from tests.e2e.running import ROOT, RunningService
 from tests.support.packages import install, install_every_kind
@@ -28,6 +32,7 @@ COMPONENTS = {
     ("evaluation", "confidence"),
     ("evaluation", "mirrored"),
     ("model", "mlp"),
+    ("model", "mlp_wide"),
     ("recipe", "steady"),
     ("suite", "mixed"),
     ("words", "backwards"),
@@ -100,6 +105,28 @@ def check_metrics(evaluation: EvaluationResult) -> None:
                 assert metric.ci_low <= metric.value <= metric.ci_high, name
 
 
+def check_table(running: RunningService, job: str, confidence: EvaluationResult) -> None:
+    """The package's table: metrics and parts in the results, its plot on the page and in the report."""
+    whole = confidence.metrics["confidence"]
+    assert whole.unit == "proportion"
+    parts = {part.label: part for part in confidence.breakdown if isinstance(part, PartBreakdown)}
+    assert parts["right"].keys == {"right": True}
+    assert sum(part.metrics["confidence"].n for part in parts.values()) == whole.n
+    assert {part.metrics["confidence"].unit for part in parts.values()} == {"proportion"}
+
+    client, name = running.client, "plot-001-confidence.svg"
+    [plot] = [file for file in client.artifacts(job) if file.name == name]
+    drawn = httpx.get(f"{client.url}{plot.href}").text
+    assert "Confidence of answers" in drawn
+    page = httpx.get(f"{client.url}/jobs/{job}").text
+    assert f'src="/jobs/{job}/pictures/{name}"' in page
+    assert re.search(r'<th scope="row">right</th>', page)
+    report = client.report([job])
+    assert f"base64,{base64.b64encode(drawn.encode()).decode()}" in report
+    assert "confidence (evaluation 2)" in report
+    assert "right" in {row["part"] for row in csv.DictReader(client.report([job], format="csv").splitlines())}
+
+
 @pytest.mark.slow
 def test_one_component_of_every_kind_runs_to_its_results_and_a_broken_package_is_left_out(
     site: Path, tmp_path: Path, running: list[RunningService]
@@ -116,7 +143,8 @@ def test_one_component_of_every_kind_runs_to_its_results_and_a_broken_package_is
         client.submit(attacking(None, [{"name": "oops"}]))
     assert "the components of broken 0.1 are left out" in (tmp_path / "state.log").read_text()
 
-    training = {"mlp": train(client, {"name": "mlp"}, 6), "vit": train(client, VIT, 4)}
+    models = {"mlp": {"name": "mlp"}, "vit": VIT, "mlp_wide": {"name": "mlp_wide"}}
+    training = {name: train(client, model, 4 if model is VIT else 6) for name, model in models.items()}
     swapping = swap_words(client)
     jobs = [evaluate(client, name, trained) for name, trained in training.items()]
     for job in (*training.values(), swapping, *jobs):
@@ -137,7 +165,10 @@ def test_one_component_of_every_kind_runs_to_its_results_and_a_broken_package_is
     assert top1["downhill"] == top1["clean"]
     assert max(top1["mifgsm"], top1["square"]) < top1["clean"]
     assert mirrored.metrics == again.metrics
-    assert confidence.metrics["confidence"].unit == "proportion"
+    check_table(running[0], jobs[0], confidence)
+    wide = client.results(jobs[2])
+    assert wide.provenance is not None
+    assert wide.provenance.spec["model"]["name"] == "mlp_wide"
     assert isinstance(corruptions.breakdown[0], Breakdown)
     assert corruptions.breakdown[0].corruption == "posterize"
     [masked] = [w for w in results.warnings if w.code == "black_box_stronger_than_white_box"]

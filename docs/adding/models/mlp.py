@@ -8,6 +8,7 @@ from annotated_types import Interval
 from torch import nn
 
 from assay.models.layers.parameters import ImageSize, Width
+from assay.models.layers.presets import Preset
 
 __all__ = ["mlp"]
 
@@ -34,3 +35,6 @@ def mlp(
     """
     pixels = channels * image_size**2
     return nn.Sequential(nn.Flatten(), nn.Linear(pixels, width), nn.GELU(), nn.Linear(width, classes))
+
+
+PRESETS = {"mlp_wide": Preset(mlp, "Perceptron with 256 hidden units.", {"width": 256})}

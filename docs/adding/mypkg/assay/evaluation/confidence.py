@@ -17,18 +17,19 @@ PASSES = ("1", "0")
 
 
 def confidence() -> Evaluation:
-    """Mean probability of the predicted class."""
+    """Mean probability of the predicted class, of right and of wrong answers."""
     return _Confidence()
 
 
 class _Confidence:
     def measure(self, shard: Shard) -> Measured:
         """One row per example."""
-        found = torch.zeros(len(shard.ids), dtype=torch.float64)
+        n = len(shard.ids)
+        found = torch.zeros(n, dtype=torch.float64)
 
         def observe(rows: Tensor, logits: Tensor) -> None:
             found[rows] = logits.double().softmax(1).amax(1).cpu()
 
-        classify(shard.classifier, shard.inputs, shard.labels, shard.ids, observe=observe, **shard.running)
-        ones = torch.ones(len(shard.ids), dtype=torch.int64)
-        return Measured(shard.ids, {"probability": found}, ones, torch.zeros_like(ones))
+        answers = classify(shard.classifier, shard.inputs, shard.labels, shard.ids, observe=observe, **shard.running)
+        values = {"probability": found, "correct": answers.correct}
+        return Measured(shard.ids, values, torch.ones(n).long(), torch.zeros(n).long())
