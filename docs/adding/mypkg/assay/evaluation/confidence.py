@@ -30,6 +30,7 @@ class _Confidence:
         def observe(rows: Tensor, logits: Tensor) -> None:
             found[rows] = logits.double().softmax(1).amax(1).cpu()
 
-        answers = classify(shard.classifier, shard.inputs, shard.labels, shard.ids, observe=observe, **shard.running)
+        given = (shard.classifier, shard.inputs, shard.labels, shard.ids)
+        answers = classify(*given, observe=observe, **shard.running)
         values = {"probability": found, "correct": answers.correct}
         return Measured(shard.ids, values, torch.ones(n).long(), torch.zeros(n).long())
