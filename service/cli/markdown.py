@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.service.contract.markdown_text import escape_markdown
-from assay.service.contract.results import Metric, Results
+from assay.service.contract.results import Metric, Provenance, Results
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, WarningCode
+from assay.service.metrics.arithmetic import arithmetic_settings
 from assay.service.reports.comparisons import comparison_lines
 from assay.service.reports.numbers import IN_PERCENT, WITHOUT, conditions, number, printable, split_params
 
@@ -90,8 +91,14 @@ def _notes(results: Mapping[str, Results], methods: Sequence[str]) -> list[str]:
         )
     used = [found.provenance for found in results.values() if found.provenance is not None]
     machines = dict.fromkeys(
-        f"{one.device.get('name')}, torch {one.packages.get('torch')}, {one.device.get('dtype')}"
-        for one in used
+        f"{one.device.get('name')}, torch {one.packages.get('torch')}, {_arithmetic(one)}" for one in used
     )
     days = dict.fromkeys(sorted(str(one.times.get("started_at"))[:10] for one in used))
     return [*lines, *([f"measured on {'; '.join(machines)}; {', '.join(days)}"] if used else [])]
+
+
+def _arithmetic(found: Provenance) -> str:
+    """The dtype, and what else changed numbers."""
+    execution = found.spec.get("execution", {"dtype": found.device.get("dtype")})
+    dtype, *more = arithmetic_settings(execution, found.model_dump()).items()
+    return ", ".join([dtype[1], *(name if value == "true" else f"{name} {value}" for name, value in more)])

@@ -270,7 +270,34 @@ class OutcomeExtra(TypedDict):
 ResultJson = dict[str, Any]
 
 
-class RunDevice(DeviceProvenance):
+class CapturedRun(TypedDict):
+    """Replayed passes in so many `shards` `of` all attacks' shards, and why no more were captured."""
+
+    replays: int
+    shards: int
+    of: int
+    refused: NotRequired[list[str]]
+
+
+class CompiledRun(TypedDict):
+    """As `CapturedRun`, of compiled `passes`; the plan's `trial` where the job left the choice to it."""
+
+    passes: int
+    compilers: list[str]
+    shards: int
+    of: int
+    refused: NotRequired[list[str]]
+    trial: NotRequired[PlannedCompile]
+
+
+class PreparedRuns(TypedDict, total=False):
+    """What of the attacks ran `captured` and `compiled`, where the job asked for it."""
+
+    captured: CapturedRun
+    compiled: CompiledRun
+
+
+class RunDevice(DeviceProvenance, PreparedRuns):
     """The device of a job's first shard, its `batch_size`, and all devices where they were `mixed`."""
 
     batch_size: int

@@ -30,6 +30,7 @@ from assay.service.dashboard.plot_sizes import picture_size, plot_sizes
 from assay.service.dashboard.plots import plots_of_job
 from assay.service.dashboard.result_rows import shown_results
 from assay.service.dashboard.snippets import json_body, snippets
+from assay.service.metrics.arithmetic import device_facts
 from assay.service.metrics.compare.bracket import bracket_line
 from assay.service.store.transactions.release import DIFFERENT
 
@@ -62,6 +63,8 @@ def show_job(
     pages = 1 if shown is None else len(shown.pages) - 1
     if page > pages:
         raise refused("page", f"there is no page {page}", page, f"1 to {pages}")
+    known = None if results is None else results.provenance
+    device, prepared = device_facts({} if known is None else known.device)
     files = store.artifacts.of(job.id)
     galleries = gallery_files(files)
     plots = [] if results is None else plots_of_job(store, settings, job, results, len(files))
@@ -79,6 +82,8 @@ def show_job(
         "shown": shown,
         "newest_result": newest,
         "brackets": [] if results is None else [bracket_line(point) for point in results.bracket],
+        "device": device,
+        "prepared": prepared,
         "page": page,
         "pages": pages,
         "missing": missing_evaluations(job, results),

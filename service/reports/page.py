@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from assay.service.contract.results import EvaluationResult, Warning
 from assay.service.contract.warning_codes import SEVERITIES
+from assay.service.metrics.arithmetic import device_facts
 from assay.service.metrics.compare.bracket import bracket_line
 from assay.service.metrics.compare.comparison import Comparison
 from assay.service.reports.comparisons import comparison_lines, warning_lines
@@ -149,6 +150,8 @@ def provenance_lines(job: ReportedJob) -> list[tuple[str, str]]:
     if (found := job.results.provenance) is None:
         return [*lines, ("seed", str(job.spec["seed"]))]
     facts = found.model_dump(mode="json")
+    facts["device"], prepared = device_facts(facts["device"])
+    lines += [(name, printable(text)) for name, text in prepared.items()]
     return lines + [(name, _fact(facts[name])) for name in PROVENANCE if facts.get(name) is not None]
 
 

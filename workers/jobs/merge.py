@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import cast
 
 from assay.service.catalog.catalog import load as load_catalog
-from assay.service.catalog.component import Component
 from assay.service.contract.records import (
     Columns,
     JobProvenance,
@@ -33,6 +32,7 @@ from assay.service.contract.results import (
 )
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Execution, user_spec
 from assay.service.files.job_files import is_job_file, media_type_of
+from assay.service.metrics.arithmetic import prepared_passes
 from assay.service.metrics.table import Context, OutcomeTable, Summary, as_csv, joined, with_units
 from assay.service.plots.tallies import tally_shards
 from assay.service.store.rows import JobRow, OutcomeRow
@@ -215,7 +215,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         noun=task.noun,
         answers=table.unattacked(columns, context),
         attacks=[other["name"] for other in evaluations(job) if _data(job, other) == _data(job, item)],
-        chosen_against_models=bool((_component(job, item).facts or {}).get("chosen_against_models")),
+        chosen_against_models=bool(_facts(job, item).get("chosen_against_models")),
     )
     # What is no perplexity is not to be compared with one.
     invalid = any(warning.code == "leaks_future" for warning in summary.warnings)
@@ -248,12 +248,12 @@ def _data(job: JobRow, item: EvaluationItem) -> ComponentReference:
     return item["data"] or user_spec(job.spec)["data"]
 
 
-def _component(job: JobRow, item: EvaluationItem) -> Component:
-    return load_catalog().find("data", _data(job, item)["name"])
+def _facts(job: JobRow, item: EvaluationItem) -> Mapping[str, object]:
+    return load_catalog().find("data", _data(job, item)["name"]).facts or {}
 
 
 def _tasks(job: JobRow, item: EvaluationItem) -> Sequence[str]:
-    return _component(job, item).tasks
+    return load_catalog().find("data", _data(job, item)["name"]).tasks
 
 
 def _finite(summary: Summary) -> Summary:
@@ -322,6 +322,8 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> JobProvenance:
     device = dict(first["device"])
     if any(other != device for other in devices):
         device["mixed"] = [d for i, d in enumerate(devices) if d not in devices[:i]]
+    attacked = [row.extra["evidence"] for row in rows if row.extra["attack"]]
+    device |= prepared_passes(user_spec(job.spec)["execution"], plan.get("compile"), attacked)
     merged = Provenance(
         spec=dict(job.spec),
         seed=job.spec["seed"],

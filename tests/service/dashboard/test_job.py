@@ -17,6 +17,7 @@ from assay.service.settings import Settings
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
 from assay.service.store.transactions.release import DIFFERENT
+from tests.service.conftest import provenance
 from tests.support.pages import NAMES, Tags, page
 
 Make = Callable[..., dict[str, Any]]
@@ -92,6 +93,21 @@ def test_a_finished_job_is_shown_with_everything(api: httpx.Client, worker: Any,
     assert f'action="/jobs/{job}/cancel"' not in text
     assert f'action="/jobs/{job}/delete"' in text
     assert "Not complete" not in text
+
+
+def test_what_ran_compiled_is_told_in_words(api: httpx.Client, worker: Any, evaluate_body: Make) -> None:
+    job = submitted(api, evaluate_body())
+    worker.plan(job)
+    worker.evaluate(job, [1, 1, 0, 1])
+    worker.evaluate(job, [1, 0, 0, 1])
+    run = {"passes": 1200, "compilers": ["gcc 12"], "shards": 2, "of": 3, "refused": ["<short>"]}
+    assert worker.store.jobs.succeed(job, {**provenance(), "device": {"type": "cpu", "compiled": run}})
+    text = page(api, f"/jobs/{job}")
+    said = "1,200 passes by gcc 12 in 2 of 3 shards of attacks; refused: &lt;short&gt;"
+    assert f"<dt>Compiled passes</dt><dd>{said}</dd>" in text
+    assert "<dt>Device</dt><dd>type=cpu</dd>" in text
+    report = api.get("/api/v1/report", params={"jobs": job, "format": "md"}).text
+    assert "1,200 passes by gcc 12" in report
 
 
 def test_a_running_job_is_live_and_its_results_are_not_complete(

@@ -20,6 +20,7 @@ from assay.service.contract.results import Breakdown, EvaluationResult, Results,
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store, open_store
 from assay.workers.catalog import load
+from assay.workers.evaluation.engine import compiled
 from assay.workers.jobs import evaluate, plan
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.settings import WorkerSettings
@@ -451,6 +452,23 @@ def test_screening_is_labelled_and_never_raises_accuracy(bench: Bench) -> None:
     assert again.evidence["screening"] == "bfloat16_gradients"
     for other in (mixed, rough):
         assert other.metrics["top1"].value == pytest.approx(plain.metrics["top1"].value, abs=0.02)
+
+
+def test_what_ran_compiled_is_told_beside_the_device(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backend traces alone, and needs no compiler. Nothing is captured on a CPU."""
+    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    monkeypatch.setattr(compiled, "_compiler_of", lambda device: "a compiler 1.0")
+    pgd = {"name": "pgd", "params": {"epsilon": "12/255", "steps": 20}}
+    found = bench.run(Plain(), {"name": "clean"}, pgd, execution={"compile": "on", "capture": True})
+    device = found.provenance.device
+    assert device["captured"] == {"replays": 0, "shards": 0, "of": device["compiled"]["of"]}
+    assert device["compiled"]["passes"] > 0
+    assert device["compiled"]["shards"] == device["compiled"]["of"] > 0
+    assert device["compiled"]["compilers"] == ["a compiler 1.0"]
+    assert "trial" not in device["compiled"]
+    trial = bench.run(Plain(), pgd, execution={"compile": "auto"}).provenance.device["compiled"]["trial"]
+    assert trial == {"chosen": False, "seconds": None, "ratio": None, "refused": None}
+    assert not {"captured", "compiled"} & bench.run(Plain(), pgd).provenance.device.keys()
 
 
 def test_several_models_and_gradients_of_another_reach_the_attack(bench: Bench) -> None:
