@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from assay.service.cli import main
-from assay.service.cli.mirror import opening
 
 
 def refused(line: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -61,10 +58,3 @@ def test_a_group_with_a_list_lists(group: str) -> None:
     assert short.run is whole.run
     assert (short.json, short.url) == (True, None)
     assert parser.parse_args([group, "--url", "http://a", "list"]).url == "http://a", "it is kept"
-
-
-def test_the_mirror_says_why_it_waits(tmp_path: Path) -> None:
-    new = f"sqlite:///{tmp_path}/new.db"
-    assert opening("mlflow", new) == f"opening mlflow; it makes the database {tmp_path}/new.db first"
-    (tmp_path / "new.db").touch()
-    assert opening("mlflow", new) == "opening mlflow"

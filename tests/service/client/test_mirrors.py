@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 
 from assay.service.cli import commands, main
-from assay.service.client import AssayClient, trackers
-from assay.service.client.mirrors import Mirrored
-from assay.service.client.trackers import TrackerError, check_tracking_uri
+from assay.service.client import AssayClient
+from assay.service.client.trackers import TrackerError
 from assay.service.contract.errors import NotFound
 
 # MLflow's libraries warn of each other.
@@ -283,56 +282,6 @@ def test_a_canceled_job_is_a_killed_run(
     client.cancel(job)
     client.mirror(job, "mlflow", tracking_uri=uri, project=project)
     assert mlflow_runs(uri, project)[job].info.status == "KILLED"
-
-
-@pytest.mark.parametrize(
-    ("uri", "message"),
-    [
-        ("localhost:5000", "did you mean 'http://localhost:5000'?"),
-        ("htp://host", r"tracking_uri is 'htp://host'; allowed: http://HOST:PORT, .*sqlite:///FILE"),
-        ("http://", "allowed: http://HOST:PORT"),
-        ("sqlite://mine.db", "sqlite:///FILE"),
-        ("./mlruns", "a folder, which MLflow takes with MLFLOW_ALLOW_FILE_STORE=true alone"),
-        ("file:///tmp/mlruns", "a folder"),
-    ],
-)
-def test_a_tracking_uri_that_mlflow_cannot_take_is_refused_in_a_sentence(
-    uri: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
-    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
-        check_tracking_uri(uri)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    with pytest.raises(ValueError, match="MLFLOW_TRACKING_URI is "):
-        check_tracking_uri(None)
-
-
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "http://127.0.0.1:5000",
-        "sqlite:///mine.db",
-        "sqlite:////srv/mine.db",
-        "mysql+pymysql://u@h/d",
-        "databricks",
-    ],
-)
-def test_tracking_uris_that_mlflow_takes(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_tracking_uri(uri)
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    check_tracking_uri("./mlruns")
-
-
-def test_the_address_that_has_the_runs_is_said(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    where = trackers._from_the_root("sqlite:///mlflow.db")
-    assert where == f"sqlite:///{tmp_path / 'mlflow.db'}" == trackers._from_the_root(where)
-    assert trackers._from_the_root("http://host") == "http://host"
-    found = Mirrored("x", "succeeded", "y", 1, where)
-    monkeypatch.setattr(AssayClient, "mirror", lambda *_, **more: [found])
-    assert main.main(["mirror", "x", "--to", "mlflow"]) == 0
-    assert capsys.readouterr().err == f"opening mlflow\nwritten to mlflow: {where}\n"
 
 
 def test_what_is_wrong_is_one_sentence(

@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.dashboard.comparison_view import p_text, verdict
 from assay.service.store.store import Store
 
 Make = Callable[..., dict[str, Any]]
@@ -186,25 +185,3 @@ def test_a_tenant_compares_its_own_jobs(
     with serve(settings.model_copy(update={"require_keys": True}), app_store) as other:
         assert other.get(f"/compare?jobs={first},{second}", headers=headers).status_code == 404
         assert first not in other.get("/compare", headers=headers).text
-
-
-@pytest.mark.parametrize(
-    ("difference", "adjusted", "higher", "word"),
-    [
-        (0.1, 0.01, True, "better"),
-        (0.1, 0.01, False, "worse"),
-        (-0.1, 0.01, True, "worse"),
-        (0.1, 0.05, True, ""),
-        (0.0, 0.01, True, ""),
-        (0.1, None, True, ""),
-        (None, None, True, ""),
-    ],
-)
-def test_only_significant_differences_have_a_verdict(
-    difference: float | None, adjusted: float | None, higher: bool, word: str
-) -> None:
-    assert verdict(difference, adjusted, higher_is_better=higher) == word
-
-
-def test_small_p_values_are_a_bound() -> None:
-    assert (p_text(0.00009), p_text(0.0001), p_text(1.0)) == ("< 0.0001", "0.0001", "1")

@@ -1,4 +1,4 @@
-"""Fields of a JSON Schema: texts are read back as the values that they show."""
+"""Fields of a JSON Schema, and of the components in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.contract.errors import ErrorDetail
-from assay.service.dashboard.field_texts import ABSENT, from_text, to_text
 from assay.service.dashboard.form_fields import (
     changed_components,
     errors_by_field,
@@ -18,53 +17,6 @@ from assay.service.dashboard.form_fields import (
     read_fields,
     without_defaults,
 )
-
-INTEGER = {"type": "integer"}
-NUMBER = {"type": "number"}
-FRACTION = {"type": ["number", "string"], "fraction": True}
-NULLABLE = {"anyOf": [NUMBER, {"type": "null"}]}
-LAYERS = {"anyOf": [{"enum": ["all", "first"]}, {"type": "array", "items": INTEGER}]}
-TEXTS = {"type": "array", "items": {"type": "string"}}
-VALUES: list[tuple[dict[str, Any], str, Any]] = [
-    (INTEGER, " 12 ", 12),
-    (INTEGER, "-3", -3),
-    (INTEGER, "4.5", "4.5"),
-    (INTEGER, "9" * 5000, "9" * 5000),
-    (NUMBER, "1e-05", 1e-05),
-    (NUMBER, "3", 3),
-    (NUMBER, "1e999", "1e999"),
-    (NUMBER, "nan", "nan"),
-    (NUMBER, "\u0663", "\u0663"),
-    (FRACTION, "8/255", "8/255"),
-    (FRACTION, "0.1", 0.1),
-    (NULLABLE, "null", None),
-    (NULLABLE, "None", None),
-    (NULLABLE, "0.5", 0.5),
-    ({"type": "boolean"}, "true", True),
-    ({"type": "boolean"}, "yes", "yes"),
-    ({"enum": [-1, 1]}, "-1", -1),
-    ({"enum": [True]}, "true", True),
-    (LAYERS, "all", "all"),
-    (LAYERS, "0, 2", [0, 2]),
-    (LAYERS, "alll", "alll"),
-    (LAYERS, "[0, 2]", [0, 2]),
-    (TEXTS, "a, b,", ["a", "b"]),
-    (TEXTS, '["a, b", " c"]', ["a, b", " c"]),
-    (TEXTS, "[", "["),
-    ({"type": "string"}, "8", "8"),
-]
-
-
-@pytest.mark.parametrize(("schema", "text", "value"), VALUES)
-def test_a_text_is_read_as_the_value_that_it_means(schema: dict[str, Any], text: str, value: Any) -> None:
-    read = from_text(schema, text)
-    assert read == value
-    assert type(read) is type(value)
-    assert from_text(schema, to_text(read)) == value
-
-
-def test_an_empty_text_is_the_default() -> None:
-    assert from_text(INTEGER, "  ") is ABSENT
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,29 @@
+"""A comparison as the rows of a page."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.service.dashboard.comparison_view import p_text, verdict
+
+
+@pytest.mark.parametrize(
+    ("difference", "adjusted", "higher", "word"),
+    [
+        (0.1, 0.01, True, "better"),
+        (0.1, 0.01, False, "worse"),
+        (-0.1, 0.01, True, "worse"),
+        (0.1, 0.05, True, ""),
+        (0.0, 0.01, True, ""),
+        (0.1, None, True, ""),
+        (None, None, True, ""),
+    ],
+)
+def test_only_significant_differences_have_a_verdict(
+    difference: float | None, adjusted: float | None, higher: bool, word: str
+) -> None:
+    assert verdict(difference, adjusted, higher_is_better=higher) == word
+
+
+def test_small_p_values_are_a_bound() -> None:
+    assert (p_text(0.00009), p_text(0.0001), p_text(1.0)) == ("< 0.0001", "0.0001", "1")

@@ -1,0 +1,67 @@
+"""Outcomes as rows of a page: sorted, filtered, and their columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assay.service.dashboard.example_rows import (
+    MAX_COLUMNS,
+    ExampleChoice,
+    chosen_rows,
+    joined_columns,
+    outcome_of,
+    shown_columns,
+    smallest_epsilons,
+)
+
+COLUMNS: dict[str, list[Any]] = {
+    "id": ["a", "b", "c", "d"],
+    "label": [1, 2, 1, 2],
+    "clean_correct": [True, True, False, True],
+    "correct": [False, True, False, False],
+    "broken_by": ["square", None, None, "apgd_ce"],
+    "margin": [-0.5, 2.0, float("nan"), -1.5],
+    "forward": [1, 1, 1, 1],
+}
+
+
+def rows(**choice: Any) -> str:
+    found = chosen_rows(COLUMNS, ExampleChoice(**choice), ["apgd_ce", "square"])
+    return "".join(COLUMNS["id"][row] for row in found)
+
+
+def test_stages_are_sorted_in_their_order_and_missing_values_are_last() -> None:
+    assert rows(sort="broken_by") == "dabc"
+    assert rows(sort="broken_by", descending=True) == "adbc"
+    assert rows(sort="margin") == "dabc"
+    assert rows(sort="margin", descending=True) == "badc"
+    assert rows() == "abcd"
+
+
+def test_filters_are_by_outcome_and_class() -> None:
+    assert [outcome_of(COLUMNS, row) for row in range(4)] == ["broken", "survived", "wrong", "broken"]
+    assert rows(only="broken") == "ad"
+    assert rows(only="survived") == "b"
+    assert rows(label="1") == "ac"
+    assert outcome_of({"id": ["a"], "correct": [1]}, 0) == "right"
+    assert outcome_of({"id": ["a"], "nll": [1.0]}, 0) == ""
+
+
+def test_columns_that_all_shards_have_are_joined_and_lists_left_out() -> None:
+    shards = [{"id": ["a"], "loss": [1.0], "cells": [[1, 2]]}, {"id": ["b"], "loss": [2.0], "cells": [[3]]}]
+    assert joined_columns(shards) == {"id": ["a", "b"], "loss": [1.0, 2.0]}
+    assert joined_columns([{"id": ["a"], "x": [1]}, {"id": ["b"]}]) == {"id": ["a", "b"]}
+    assert joined_columns([]) == {}
+
+
+def test_a_page_has_few_columns_and_none_of_cost() -> None:
+    assert shown_columns(COLUMNS) == ["id", "label", "broken_by", "margin"]
+    assert len(shown_columns({f"c{number}": [] for number in range(50)})) == MAX_COLUMNS
+
+
+def test_the_smallest_epsilon_that_breaks_an_example() -> None:
+    def attack(*correct: int) -> dict[str, list[Any]]:
+        return {"id": ["a", "b", "c"], "correct": list(correct), "clean_correct": [1, 1, 0]}
+
+    given = [(0.02, attack(0, 0, 0)), (0.01, attack(0, 1, 0)), (0.04, attack(0, 0, 0))]
+    assert smallest_epsilons(["a", "b", "c", "d"], given) == [0.01, 0.02, 0.0, None]
