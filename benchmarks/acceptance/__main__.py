@@ -2,10 +2,11 @@
 
 Each check (`checks.py`) runs in a process of its own with a time limit, and leaves a record. A run that was
 interrupted goes on where it was: what has passed with the same source, torch and device is not repeated. At
-the end there is a table, and from the records `benchmarks/results-gpu.json` and `docs/results-gpu.md`.
+the end there is a table, and from the records `benchmarks/results-gpu.json`, `docs/results-gpu.md` and
+`docs/measurements/results-gpu.csv`.
 
 With `--device emulated` it is a dry run without a GPU: tiny sizes on the emulated device of the tests, on the
-CPU where a check needs a real driver. It leaves both beside its records.
+CPU where a check needs a real driver. It leaves all three beside its records.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.acceptance.checks import CHECKS, Check, chosen, planned
-from benchmarks.acceptance.page import COMMAND, page
+from benchmarks.acceptance.page import COMMAND, page, values
 from benchmarks.acceptance.process import ROOT
 from benchmarks.acceptance.record import load, write_whole
-from benchmarks.acceptance.results import load_results, of_run, places, store
+from benchmarks.acceptance.results import Results, load_results, of_run, places, store
 from benchmarks.acceptance.runner import Run, key_of, machine_of, run_all
 
 FOLDERS = {"cuda": ROOT / "build" / "accept-gpu", "emulated": ROOT / "build" / "accept-gpu-dry"}
@@ -45,10 +46,9 @@ def main(arguments: Sequence[str] | None = None, checks: Sequence[Check] = CHECK
         _tell(listed(wanted))
         return 0
     folder: Path = options.records or FOLDERS[options.device]
-    stored, written = places(options.device, folder)
+    stored, *written = places(options.device, folder)
     if options.page:
-        write_whole(written, page(load_results(stored), checks))
-        _tell(f"written: {written}")
+        _write(load_results(stored), checks, written)
         return 0
     machine = machine_of(options.device)
     if machine["kind"] == "cuda" and not machine["gpus"]:
@@ -72,11 +72,17 @@ def main(arguments: Sequence[str] | None = None, checks: Sequence[Check] = CHECK
     if found:
         results = of_run(found)
         store(results, stored)
-        write_whole(written, page(results, checks))
-        _tell(f"written: {written}")
+        _write(results, checks, written)
     if not all(one["passed"] for one in run.records):
         return FAILED
     return NOT_RUN if run.not_run else 0
+
+
+def _write(results: Results, checks: Sequence[Check], places: Sequence[Path]) -> None:
+    texts = (page(results, checks), values(results, checks))
+    for place, text in zip(places, texts, strict=True):
+        write_whole(place, text)
+        _tell(f"written: {place}")
 
 
 def _parser() -> argparse.ArgumentParser:

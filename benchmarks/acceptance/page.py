@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 
 from benchmarks.acceptance.checks import Check
@@ -9,7 +11,11 @@ from benchmarks.acceptance.record import CELL, Machine, Record, Row, named, show
 from benchmarks.acceptance.results import Results, Table
 
 COMMAND = "make accept-gpu"
-NOTE = "Written by `make accept-gpu` from `{stored}`; its next run replaces both."
+NOTE = (
+    "Written by `make accept-gpu` from `{stored}`; its next run replaces both. "
+    "[Every value with its bound]({values}); a check fails where a value is not within its bound."
+)
+HEADS = ("check", "measured", "value", "bound", "held")
 DEVICES = {"cuda": "the GPU", "emulated": "the emulated device", "cpu": "the CPU"}
 
 
@@ -22,13 +28,36 @@ def page(results: Results, checks: Sequence[Check]) -> str:
     """
     found = {record["check"]: record for record in results["records"]}
     machine = next(found[check.name]["machine"] for check in checks if check.name in found)
-    stored = "benchmarks/results-gpu.json" if machine["kind"] == "cuda" else "results-gpu.json"
-    parts = [f"# Results on a GPU\n\n{NOTE.format(stored=stored)}\n"]
+    stored, table = "results-gpu.json", "results-gpu.csv"
+    if machine["kind"] == "cuda":
+        stored, table = f"benchmarks/{stored}", f"measurements/{table}"
+    parts = [f"# Results on a GPU\n\n{NOTE.format(stored=stored, values=table)}\n"]
     parts.append(_head(machine, list(found.values()), checks))
     parts += [f"{note}\n" for note in results["notes"]]
     areas = dict.fromkeys(check.area for check in checks)
     parts += [_area(area, [check for check in checks if check.area == area], found) for area in areas]
     return "\n".join([*parts, *map(_table, results["tables"])])
+
+
+def values(results: Results, checks: Sequence[Check]) -> str:
+    """Every measured value as CSV, in the order of the checks; cells of tables are on the page alone."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEADS)
+    found = {record["check"]: record for record in results["records"]}
+    for record in (found[check.name] for check in checks if check.name in found):
+        writer.writerows(_value(record["check"], row) for row in record["rows"] if not _is_cell(row))
+    return text.getvalue()
+
+
+def _value(check: str, row: Row) -> list[str]:
+    bound = "" if row["relation"] is None else f"{row['relation']} {shown(row['bound'])}"
+    held = "" if row["relation"] is None else "yes" if row["held"] else "no"
+    return [check, named(row), shown(row["value"]), bound, held]
+
+
+def _is_cell(row: Row) -> bool:
+    return row["what"].count(CELL) == 2
 
 
 def _table(table: Table, level: str = "##") -> str:
@@ -80,12 +109,7 @@ def _area(area: str, checks: Sequence[Check], found: dict[str, Record]) -> str:
         if record["parts"] > 1:
             limit = f"{record['seconds']:.0f} s in {record['parts']} parts of at most {record['planned']} s"
         lines.append(f"**{check.name}**: {check.title}; {limit} on {DEVICES[record['kind']]}; {state}.\n")
-        cells = [row for row in record["rows"] if row["what"].count(CELL) == 2]
-        if rows := [row for row in record["rows"] if row not in cells]:
-            lines.append("| measured | value | bound | held |\n| --- | --- | --- | --- |")
-            lines += [_row(row) for row in rows]
-            lines.append("")
-        lines += _matrices(cells)
+        lines += _matrices([row for row in record["rows"] if _is_cell(row)])
     return "\n".join(lines)
 
 
@@ -102,13 +126,6 @@ def _matrices(cells: Sequence[Row]) -> list[str]:
         text = "Images/s; TFLOP/s; share of the limit. An empty cell was not measured."
         lines.append(_table(Table(title=table, text=text, columns=["attack", *columns], rows=rows), "###"))
     return lines
-
-
-def _row(row: Row) -> str:
-    bound = "" if row["relation"] is None else f"{row['relation']} {shown(row['bound'])}"
-    held = "" if row["relation"] is None else "yes" if row["held"] else "**no**"
-    cells = (_plain(text) for text in (named(row), shown(row["value"]), bound, held))
-    return f"| {' | '.join(cells)} |"
 
 
 def _plain(text: str) -> str:

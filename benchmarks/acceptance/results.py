@@ -10,7 +10,7 @@ from typing import TypedDict
 from benchmarks.acceptance.process import ROOT
 from benchmarks.acceptance.record import Kind, Record, write_whole
 
-NAME, PAGE = "results-gpu.json", "results-gpu.md"
+NAME, PAGE, VALUES = "results-gpu.json", "results-gpu.md", "results-gpu.csv"
 
 
 class Table(TypedDict):
@@ -30,11 +30,11 @@ class Results(TypedDict):
     tables: list[Table]
 
 
-def places(kind: Kind, folder: Path) -> tuple[Path, Path]:
-    """The files of the results and of the page: in the checkout on a GPU, else beside the records."""
+def places(kind: Kind, folder: Path) -> tuple[Path, Path, Path]:
+    """The files of results, page and values: in the checkout on a GPU, else beside the records."""
     if kind != "cuda":
-        return folder / NAME, folder / PAGE
-    return ROOT / "benchmarks" / NAME, ROOT / "docs" / PAGE
+        return folder / NAME, folder / PAGE, folder / VALUES
+    return ROOT / "benchmarks" / NAME, ROOT / "docs" / PAGE, ROOT / "docs" / "measurements" / VALUES
 
 
 def of_run(records: Iterable[Record]) -> Results:

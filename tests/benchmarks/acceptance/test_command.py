@@ -95,8 +95,9 @@ def test_numbers_are_whole_and_positive(option: str, given: str, capsys: pytest.
 def test_a_page_is_written_from_stored_results_alone(tmp_path: Path) -> None:
     given = ["--device", "emulated", "--records", str(tmp_path)]
     assert main([*given, "--only", "passes"], [check("passes")]) == 0
-    path = tmp_path / "results-gpu.md"
-    before = path.read_text()
-    path.unlink()
+    paths = [tmp_path / "results-gpu.md", tmp_path / "results-gpu.csv"]
+    before = [path.read_text() for path in paths]
+    for path in paths:
+        path.unlink()
     assert main([*given, "--page"], [check("passes")]) == 0
-    assert path.read_text() == before
+    assert [path.read_text() for path in paths] == before

@@ -6,7 +6,7 @@ import copy
 from pathlib import Path
 
 from benchmarks.acceptance.checks import CHECKS, Check
-from benchmarks.acceptance.page import page
+from benchmarks.acceptance.page import page, values
 from benchmarks.acceptance.record import Machine, Record, Row, at_least, at_most, cell, exactly, told
 from benchmarks.acceptance.results import Results, Table, load_results
 
@@ -53,17 +53,23 @@ def test_a_run_is_told_with_its_machine_values_bounds_and_failures() -> None:
     assert "| device | Some GPU (2 GPUs) |\n| driver | 580.1 |\n| torch, CUDA | 2.15.0+cu132, 13.2 |" in text
     assert "| commit | c0ffee |\n| date | 2026-01-02 |\n| checks | 1 passed, 1 failed, 0 not run |" in text
     assert "**one**: holds one; 12 s of 60 on the GPU; passed.\n" in text
-    assert "| ratio (worst: x) | 1.235 | at most 2 | yes |\n| a \\| b | text |  |  |\n" in text
     assert "FAILED: flips: 3, must be at least 4." in text
-    assert "| flips | 3 | at least 4 | **no** |\n| hash | aa | exactly ab | **no** |\n" in text
+    assert values(results(FAILED, PASSED), TWO).splitlines() == [
+        "check,measured,value,bound,held",
+        "one,ratio (worst: x),1.235,at most 2,yes",
+        "one,a | b,text,,",
+        "two,flips,3,at least 4,no",
+        "two,hash,aa,exactly ab,no",
+    ]
     assert "`.venv/bin/python -m benchmarks.acceptance --again --only one`" in text
     assert "dry run" not in text
 
 
 def test_cells_are_a_table_of_lines_and_columns() -> None:
     rows = [cell("Net", "pgd", "float32", "1; 2; 3"), cell("Net", "fgsm", "tf32", "4; 5; 6"), told("a", 1)]
-    text = page(results(record("one", rows)), TWO)
-    assert "| a | 1 |  |  |\n" in text
+    stored = results(record("one", rows))
+    text = page(stored, TWO)
+    assert values(stored, TWO) == "check,measured,value,bound,held\none,a,1,,\n"
     assert "### Net\n" in text
     table = "| attack | float32 | tf32 |\n| --- | --- | --- |\n| pgd | 1; 2; 3 |  |\n| fgsm |  | 4; 5; 6 |\n"
     assert table in text
@@ -107,4 +113,6 @@ def test_notes_and_other_tables_follow() -> None:
 def test_the_page_in_docs_is_written_from_the_stored_results() -> None:
     stored = load_results(ROOT / "benchmarks" / "results-gpu.json")
     assert {record["machine"]["kind"] for record in stored["records"]} == {"cuda"}
-    assert (ROOT / "docs" / "results-gpu.md").read_text() == page(stored, CHECKS)
+    docs = ROOT / "docs"
+    assert (docs / "results-gpu.md").read_text() == page(stored, CHECKS)
+    assert (docs / "measurements" / "results-gpu.csv").read_text() == values(stored, CHECKS)

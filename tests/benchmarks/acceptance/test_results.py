@@ -23,6 +23,7 @@ def test_a_run_of_the_command_has_neither_notes_nor_tables() -> None:
 
 
 def test_only_a_gpu_writes_into_the_checkout(tmp_path: Path) -> None:
-    assert places("emulated", tmp_path) == (tmp_path / "results-gpu.json", tmp_path / "results-gpu.md")
-    gpu = places("cuda", tmp_path)
-    assert gpu == (ROOT / "benchmarks" / "results-gpu.json", ROOT / "docs" / "results-gpu.md")
+    names = ("results-gpu.json", "results-gpu.md", "results-gpu.csv")
+    assert places("emulated", tmp_path) == tuple(tmp_path / name for name in names)
+    folders = (ROOT / "benchmarks", ROOT / "docs", ROOT / "docs" / "measurements")
+    assert places("cuda", tmp_path) == tuple(map(Path.joinpath, folders, names))
