@@ -27,7 +27,7 @@ from assay.service.catalog.tasks import TaskFacts
 from assay.service.contract.errors import NotFound
 from assay.service.contract.fractions import parse_fraction
 from assay.service.contract.problems import Loc, Problems, message_of, nearest, path_text, readable
-from assay.service.contract.row_protocols import RadiusUnit, protocol_unit, row_protocol
+from assay.service.contract.row_protocols import RadiusUnit, protocol_unit
 from assay.service.contract.threat import Threat
 
 CATALOG_FILE = Path(__file__).with_name("catalog.json")

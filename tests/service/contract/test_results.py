@@ -4,7 +4,6 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import EvaluationResult, Warning
-from assay.service.contract.row_protocols import ROW_PROTOCOLS, row_protocol
 from assay.service.contract.specs import Protocol
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
 
