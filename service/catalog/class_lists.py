@@ -14,7 +14,16 @@ FILE = Path(__file__).with_name("class_lists.json")
 
 
 @functools.cache
+def _lists() -> dict[str, tuple[str, ...]]:
+    lists = json.loads(FILE.read_text(encoding="utf-8"))
+    return {name: tuple(ids) for name, ids in lists.items()}
+
+
 def class_list(name: str) -> tuple[str, ...]:
     """The WordNet ids of a set's classes, sorted, in label order."""
-    lists: dict[str, list[str]] = json.loads(FILE.read_text(encoding="utf-8"))
-    return tuple(lists[name])
+    return _lists()[name]
+
+
+def listed_sets() -> tuple[str, ...]:
+    """The sets that have a list of classes, ImageNet-1K first."""
+    return tuple(_lists())

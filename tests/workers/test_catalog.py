@@ -173,6 +173,12 @@ class TestSignatures:
         with pytest.raises(ValueError, match=r"probe\.probe: FACTS: milliseconds must be a finite number"):
             walk(tree(corruption={"probe": source}))
 
+    @pytest.mark.parametrize("marks", ["'meta.bin'", "[1]", "None"])
+    def test_marks_of_data_that_are_no_list_of_paths_are_refused(self, tree: Tree, marks: str) -> None:
+        source = attack(extra=f'FACTS = {{"marks": {marks}}}')
+        with pytest.raises(ValueError, match=r"probe\.probe: FACTS: marks must be a list of paths"):
+            walk(tree(data={"probe": source}))
+
     def test_the_arithmetic_of_a_recipe_is_one_that_jobs_have(self, tree: Tree) -> None:
         for dtype, stated in (("float16", {"arithmetic": "float16"}), ("half", None)):
             source = attack(extra=f'FACTS = {{"arithmetic": "{dtype}"}}')

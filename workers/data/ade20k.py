@@ -16,9 +16,9 @@ __all__ = ["ade20k"]
 
 TASKS = ("segmentation",)
 PAPER = "Zhou et al. 2017, Scene parsing through ADE20K dataset"
-FACTS = {"classes": 150, "channels": 3}
-
 ARCHIVE = "ADEChallengeData2016"
+FACTS = {"classes": 150, "channels": 3, "marks": [ARCHIVE]}
+
 NAMES_FILE = "objectInfo150.txt"
 CLASSES = 150
 PARTS = {"train": "training", "test": "validation"}

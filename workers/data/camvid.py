@@ -18,7 +18,7 @@ __all__ = ["camvid"]
 
 TASKS = ("segmentation",)
 PAPER = "Brostow et al. 2009, Semantic object classes in video; Badrinarayanan et al. 2017, SegNet"
-FACTS = {"classes": 11, "channels": 3}
+FACTS = {"classes": 11, "channels": 3, "marks": ["trainannot", "valannot", "testannot"]}
 
 CLASS_NAMES = (
     "sky", "building", "pole", "road", "pavement", "tree", "sign symbol", "fence", "car",

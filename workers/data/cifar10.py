@@ -10,12 +10,14 @@ __all__ = ["cifar10"]
 
 TASKS = ("classification",)
 PAPER = "Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images"
+BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 FACTS = {
     "classes": 10,
     "channels": 3,
     "size": 32,
     "train": 50_000,
     "test": 10_000,
+    "marks": [BINARY, PYTHON],
     # content hashes of the authors' archive
     "content": {
         "train": "7b269e030683ccb30ec655103a45375ffa3c0d61f781508b5bc0e8ae5a48c952",
@@ -32,8 +34,6 @@ STD = (0.2470, 0.2435, 0.2616)
 
 ROWS = 10_000  # images per file
 ROW_BYTES = 1 + PIXEL_BYTES
-BINARY = "cifar-10-batches-bin"
-PYTHON = "cifar-10-batches-py"
 FILES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
 
 

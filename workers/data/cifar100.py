@@ -10,7 +10,10 @@ __all__ = ["cifar100"]
 
 TASKS = ("classification",)
 PAPER = "Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images"
-FACTS = {"classes": 100, "channels": 3, "size": 32, "train": 50_000, "test": 10_000}
+BINARY, PYTHON = "cifar-100-binary", "cifar-100-python"
+FACTS = {
+    "classes": 100, "channels": 3, "size": 32, "train": 50_000, "test": 10_000, "marks": [BINARY, PYTHON],
+}  # fmt: skip
 
 # The fine labels, which are in alphabetical order.
 CLASS_NAMES = (
@@ -35,8 +38,6 @@ MEAN = (0.5071, 0.4865, 0.4409)
 STD = (0.2673, 0.2564, 0.2762)
 
 ROWS = {"train": 50_000, "test": 10_000}
-BINARY = "cifar-100-binary"
-PYTHON = "cifar-100-python"
 FILES = {"train": ["train"], "test": ["test"]}
 
 

@@ -15,6 +15,8 @@ FACTS = {
     "model_classes": 1000,
     "channels": 3,
     "test_only": True,
+    "title": "ImageNet-A",
+    "published": 7_500,
     "chosen_against_models": True,
 }
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.folders import find_folder
-from assay.workers.data.formats.imagenet_classes import ALL, PUBLISHED, class_list
+from assay.workers.data.formats.imagenet_classes import ALL, class_list, published_of
 from assay.workers.data.formats.imagenet_files import Resize
 from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions
 from assay.workers.data.image_folder import RESAMPLING
@@ -55,6 +55,6 @@ def imagenet_c(
         classes=class_list(ALL),
         prefix="val/",
         crop=CROP,
-        published=PUBLISHED[ALL],
+        published=published_of(ALL),
     )
     return StoredCorruptions(kind, where, root, RESAMPLING[resize])

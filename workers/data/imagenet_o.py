@@ -22,7 +22,10 @@ __all__ = ["imagenet_o"]
 
 TASKS = ("anomaly_detection",)
 PAPER = "Hendrycks et al. 2021, Natural Adversarial Examples"
-FACTS = {"classes": 200, "model_classes": 1000, "channels": 3, "test_only": True}
+FACTS = {
+    "classes": 200, "model_classes": 1000, "channels": 3, "test_only": True, "title": "ImageNet-O",
+    "published": 12_000,  # with the 50 validation images of each of its classes
+}  # fmt: skip
 
 ANOMALY, NORMAL = "anomaly/", "normal/"
 

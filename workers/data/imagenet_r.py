@@ -10,7 +10,10 @@ __all__ = ["imagenet_r"]
 
 TASKS = ("classification",)
 PAPER = "Hendrycks et al. 2021, The Many Faces of Robustness"
-FACTS = {"classes": 200, "model_classes": 1000, "channels": 3, "test_only": True}
+FACTS = {
+    "classes": 200, "model_classes": 1000, "channels": 3, "test_only": True, "title": "ImageNet-R",
+    "published": 30_000,
+}  # fmt: skip
 
 
 def imagenet_r(

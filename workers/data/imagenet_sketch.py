@@ -10,7 +10,9 @@ __all__ = ["imagenet_sketch"]
 
 TASKS = ("classification",)
 PAPER = "Wang et al. 2019, Learning Robust Global Representations by Penalizing Local Predictive Power"
-FACTS = {"classes": 1000, "channels": 3, "test": 50_889, "test_only": True}
+FACTS = {
+    "classes": 1000, "channels": 3, "test": 50_889, "test_only": True, "title": "ImageNet-Sketch",
+}  # fmt: skip
 
 
 def imagenet_sketch(

@@ -32,11 +32,14 @@ __all__ = ["objectnet"]
 TASKS = ("classification",)
 PAPER = "Barbu et al. 2019, ObjectNet: A large-scale bias-controlled dataset"
 SHARED = 113  # of its 313 classes
-FACTS = {"classes": SHARED, "model_classes": 1000, "channels": 3, "test": 18_574, "test_only": True}
-
 IMAGES, MAPPINGS = "images", "mappings"
-LABEL_OF_FOLDER = "folder_to_objectnet_label.json"
 IMAGENET_OF_LABEL = "objectnet_to_imagenet_1k.json"
+FACTS = {
+    "classes": SHARED, "model_classes": 1000, "channels": 3, "test": 18_574, "test_only": True,
+    "marks": [f"{MAPPINGS}/{IMAGENET_OF_LABEL}"],
+}  # fmt: skip
+
+LABEL_OF_FOLDER = "folder_to_objectnet_label.json"
 LINE_OF_LOGIT = "pytorch_to_imagenet_2012_id.json"
 IMAGENET_LABELS = "imagenet_to_label_2012_v2"
 SEPARATOR = "; "

@@ -24,7 +24,10 @@ __all__ = ["svhn"]
 
 TASKS = ("classification",)
 PAPER = "Netzer et al. 2011, Reading Digits in Natural Images with Unsupervised Feature Learning"
-FACTS = {"classes": 10, "channels": 3, "size": 32, "train": 73_257, "test": 26_032}
+FACTS = {
+    "classes": 10, "channels": 3, "size": 32, "train": 73_257, "test": 26_032,
+    "marks": ["train_32x32.mat", "test_32x32.mat"],
+}  # fmt: skip
 
 CLASS_NAMES = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 # Per channel over the train pixels in [0, 1], to the usual four digits.

@@ -26,10 +26,10 @@ __all__ = ["tiny_imagenet"]
 
 TASKS = ("classification",)
 PAPER = "Le and Yang 2015, Tiny ImageNet Visual Recognition Challenge"
-FACTS = {"classes": 200, "channels": 3, "train": 100_000, "test": 10_000}
-
-CLASSES = 200
 CLASS_FILE = "wnids.txt"
+CLASSES, TEST = 200, 10_000
+FACTS = {"classes": CLASSES, "channels": 3, "train": 100_000, "test": TEST, "marks": [CLASS_FILE]}
+
 ANNOTATIONS = "val_annotations.txt"
 # Names listed in a message.
 LISTED = 5
@@ -70,7 +70,7 @@ def tiny_imagenet(
     ids, paths, labels = (list(column) for column in zip(*sorted(found), strict=True))
     files = ImageFiles(classes, ids, labels, paths)
     data = TinyImageNet(where, files, RESAMPLING[resize], crop_fraction, "tiny_imagenet")
-    data.published = None if split == "train" else FACTS["test"]
+    data.published = None if split == "train" else TEST
     return data
 
 

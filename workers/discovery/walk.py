@@ -338,6 +338,9 @@ def _facts(kind: str, where: str, facts: Mapping[str, Any], schema: Mapping[str,
         )
     if kind == "task":
         check_facts(where, facts)
+    marks = facts.get("marks", [])
+    if kind == "data" and not (isinstance(marks, list) and all(isinstance(mark, str) for mark in marks)):
+        raise ValueError(f"{where}: FACTS: marks must be a list of paths in the folder, not {marks!r}")
     if both := sorted(set(facts) & set(schema["properties"])):
         raise ValueError(f"{where}: FACTS: {both} are parameters too; rules could not tell them apart")
     return dict(facts)

@@ -21,7 +21,12 @@ from assay.service.contract.fractions import fraction_value
 from assay.service.contract.pulled_weights import is_pulled
 from assay.service.contract.results import Reference
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, ModelReference, Params
-from assay.workers.data.formats.imagenet_classes import CROP_FRACTION, PUBLISHED, class_list
+from assay.workers.data.formats.imagenet_classes import (
+    CROP_FRACTION,
+    class_list,
+    listed_sets,
+    published_of,
+)
 from assay.workers.published.corruptions import CORRUPTION_TABLES
 from assay.workers.published.imagenet import (
     CORRUPTED_NOTE,
@@ -77,11 +82,11 @@ def known_as(
     """Well-known data set with these classes, in this order, and this number of test examples; or None."""
     # The model may have logits for more classes: `model_class_names`.
     if task == TASK:
-        whole = (tuple(class_names), examples) == (class_list(IMAGENET), PUBLISHED[IMAGENET])
+        whole = (tuple(class_names), examples) == (class_list(IMAGENET), published_of(IMAGENET))
         return IMAGENET_C if whole else None
     if tuple(model_class_names or class_names) == class_list(IMAGENET):
-        sets = PUBLISHED.items()
-        return next((n for n, size in sets if size == examples and tuple(class_names) == class_list(n)), None)
+        sets = (name for name in listed_sets() if published_of(name) == examples)
+        return next((name for name in sets if tuple(class_names) == class_list(name)), None)
     digest = hashlib.sha256("".join(f"{name}\n" for name in class_names).encode()).hexdigest()
     return ADE20K if (digest, examples) == (ADE20K_CLASSES, ADE20K_VALIDATION) else None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.workers.data.formats.dataset import DataSet, logit_groups
-from assay.workers.data.formats.imagenet_classes import TITLES, class_list
+from assay.workers.data.formats.imagenet_classes import class_list, listed_sets
 from assay.workers.data.imagenet import imagenet
 from tests.support.imagenet_trees import change, write_set
 
@@ -29,7 +29,7 @@ def test_the_lists_are_imagenets() -> None:
     # Hash of the folder names, a line each; known before the lists were written.
     digest = hashlib.sha256("".join(f"{wnid}\n" for wnid in WNIDS).encode()).hexdigest()
     assert digest == "70002b0ff5de60a3a17a82dbfcff291931f96225ddf941ad2e182fc39e183d15"
-    for name in TITLES:
+    for name in listed_sets():
         names = class_list(name)
         assert list(names) == sorted(set(names))
         assert set(names) <= set(WNIDS)

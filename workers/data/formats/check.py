@@ -22,7 +22,7 @@ from assay.service.submission.data_folders import is_ignored
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, MissingData
 from assay.workers.data.formats.imagenet_classes import ALL
-from assay.workers.data.formats.known_sets import IMAGENETS, known_set, of_tiny_imagenet, set_of_imagenet
+from assay.workers.data.formats.known_sets import known_set, of_tiny_imagenet, set_of_imagenet
 from assay.workers.data.formats.labels_files import find_labels
 from assay.workers.data.formats.look import Look, look_at
 from assay.workers.data.formats.stored_corruptions import corruption_names
@@ -182,8 +182,8 @@ def _published_report(root: Path, name: str, depth: Depth) -> SetReport | None:
         return _stored_report(root, name, places, depth)
     title = set_of_imagenet(root / name)
     if title is not None:
-        load = IMAGENETS[title]
-        return _report(title, name, lambda split: load(root, split, folder=name), depth)
+        build = catalog.build("data", title, {"folder": name})
+        return _report(title, name, functools.partial(build, root), depth)
     return None
 
 

@@ -7,53 +7,39 @@ classes. Free of torch, because the processes that merge results do without it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any
 
+from assay.service.catalog.catalog import load
 from assay.service.catalog.class_lists import class_list as class_list
+from assay.service.catalog.class_lists import listed_sets as listed_sets
 
 ALL = "imagenet"
 # Side of the centre crop / short side in the published evaluations.
 CROP_FRACTION = 0.875
-TITLES = {
-    "imagenet": "ImageNet",
-    "imagenet_a": "ImageNet-A",
-    "imagenet_o": "ImageNet-O",
-    "imagenet_r": "ImageNet-R",
-}
-# Images of the published test sets; those of ImageNet-O with the 50 validation images of each of its classes.
-PUBLISHED = {"imagenet": 50_000, "imagenet_a": 7_500, "imagenet_o": 2_000 + 10_000, "imagenet_r": 30_000}
-
-
-class WholeSet(NamedTuple):
-    """A test set of all 1000 classes, other than ImageNet's validation set."""
-
-    title: str
-    published: int
-
-
-WHOLE_SETS = {
-    "imagenet_sketch": WholeSet("ImageNet-Sketch", 50_889),
-    "imagenet_v2": WholeSet("ImageNet-V2", 10_000),
-}
 
 
 def classes_of(name: str) -> tuple[str, ...]:
-    """The WordNet ids of a set's classes, sorted, in label order; `name` is a key of TITLES or WHOLE_SETS."""
-    return class_list(ALL if name in WHOLE_SETS else name)
+    """The WordNet ids of a set's classes, sorted, in label order; all 1000 of a set without a list."""
+    return class_list(name if name in listed_sets() else ALL)
 
 
 def title_of(name: str) -> str:
-    """Display name of such a set."""
-    return WHOLE_SETS[name].title if name in WHOLE_SETS else TITLES[name]
+    """Display name of a set for models of ImageNet."""
+    return str(_facts(name)["title"])
 
 
 def published_of(name: str) -> int:
-    """Images of such a set as it was published."""
-    return WHOLE_SETS[name].published if name in WHOLE_SETS else PUBLISHED[name]
+    """Images of a set for models of ImageNet as it was published."""
+    facts = _facts(name)
+    return int(facts["test"] if "test" in facts else facts["published"])
 
 
 def recognise(folders: Collection[str]) -> str | None:
     """The set with exactly these class folders, or None."""
     given = set(folders)
-    return next((name for name in TITLES if given == set(class_list(name))), None)
+    return next((name for name in listed_sets() if given == set(class_list(name))), None)
+
+
+def _facts(name: str) -> Mapping[str, Any]:
+    return load().find("data", name).facts or {}

@@ -19,9 +19,9 @@ from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.image_files import ImageFiles, walk_images
 from assay.workers.data.formats.imagenet_classes import (
     ALL,
-    TITLES,
     class_list,
     classes_of,
+    listed_sets,
     published_of,
     recognise,
     title_of,
@@ -38,7 +38,9 @@ AUTHORS = "https://people.eecs.berkeley.edu/~hendrycks"
 REMEDY = {
     "imagenet": "Layouts: FOLDER/val/WNID/IMAGE, FOLDER/WNID/IMAGE, or FOLDER/val/ILSVRC2012_val_NUMBER.JPEG"
     " with a list of labels; train/WNID/IMAGE for training.",
-    **{name: f"Unpack {AUTHORS}/{name.replace('_', '-')}.tar there." for name in TITLES if name != ALL},
+    **{
+        name: f"Unpack {AUTHORS}/{name.replace('_', '-')}.tar there." for name in listed_sets() if name != ALL
+    },
     "imagenet_sketch": "Unpack ImageNet-Sketch.zip from https://github.com/HaohanWang/ImageNet-Sketch there.",
     "imagenet_v2": "Unpack an archive of https://github.com/modestyachts/ImageNetV2 there.",
 }
@@ -185,7 +187,7 @@ def _check_whole(
 def _hint(folder: Path, name: str, found: Sequence[str], wanted: Sequence[str]) -> str:
     other = recognise(found)
     if other is not None and set(wanted) != set(class_list(other)):
-        return f"These are the classes of {TITLES[other]}."
+        return f"These are the classes of {title_of(other)}."
     inner = next((one for one in found if set(wanted) <= _names(folder / one)), None)
     return f"{REMEDY[name]} (Did you mean the folder {inner!r} in it?)" if inner else REMEDY[name]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside
-from assay.workers.data.formats.imagenet_classes import ALL, PUBLISHED, class_list
+from assay.workers.data.formats.imagenet_classes import ALL, class_list, published_of
 
 IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})")
 DEVKIT = "ILSVRC2012_validation_ground_truth.txt"
@@ -50,9 +50,9 @@ def _checked(path: Path, labels: Labels) -> Labels:
             f"{path} gives image 1 the class {wnids[labels[1]]}; in ImageNet's validation set it is "
             f"{FIRST_IMAGE}: the list is of another set, or in another order of classes"
         )
-    each = PUBLISHED[ALL] // len(wnids)
+    each = published_of(ALL) // len(wnids)
     wrong = [wnids[label] for label, count in Counter(labels.values()).items() if count != each]
-    if len(labels) == PUBLISHED[ALL] and wrong:
+    if len(labels) == published_of(ALL) and wrong:
         raise CorruptData(
             f"{path} does not have {each} images of every class: {', '.join(sorted(wrong)[:5])} differ"
         )
