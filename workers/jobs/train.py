@@ -18,7 +18,6 @@ from assay.service.contract.results import data_label
 from assay.service.contract.stored_specs import ModelReference, TrainJobSpec
 from assay.workers import catalog
 from assay.workers.data.formats.sampling import evaluation_order
-from assay.workers.evaluation.engine.causality import causality_evidence
 from assay.workers.evaluation.engine.pursuit import watched_pursuit
 from assay.workers.jobs import provenance
 from assay.workers.jobs.artifacts import describe
@@ -90,7 +89,7 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
             "artifacts": [describe(path) for path in left if path is not None],
             "attack": False,
             "protocol": load_catalog().task(held_out.task).row_protocol("pixel"),
-            "evidence": cast(Evidence, outcomes.evidence() | causality_evidence(shard) | pursuit),
+            "evidence": cast(Evidence, outcomes.evidence() | shard.methods.evidence(shard) | pursuit),
             "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
         },
     }

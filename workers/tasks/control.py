@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from assay.workers.evaluation.engine.probe import Question, logits_question
+from assay.workers.evaluation.engine.rollout import opening
+from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.tasks.classification import Task
 
 __all__ = ["control"]
@@ -22,6 +27,12 @@ FACTS = {
 }
 
 
+class _ControlTask(Task):
+    def question(self, shard: Shard, rows: Sequence[int]) -> Question:
+        """The contexts at the beginning of episodes."""
+        return logits_question(shard, opening(shard, rows))
+
+
 def control() -> Task:
     """Control: the return of a policy that acts in an environment."""
-    return Task()
+    return _ControlTask()

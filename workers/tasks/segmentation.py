@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
+from torch import Tensor
+
+from assay.workers.data.formats.dataset import ExampleSet
+from assay.workers.data.formats.segmentation import SegmentationSet
 from assay.workers.evaluation.engine.attacks import SegmentationAttack
 from assay.workers.evaluation.engine.shard import Evaluation
 from assay.workers.tasks.classification import Task
@@ -28,6 +33,10 @@ FACTS = {
 
 
 class _Segmentation(Task):
+    def truth(self, data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
+        """Label maps, uint8 (B, S, S), 255 where ignored."""
+        return cast(SegmentationSet, data).label_maps(indices, size)
+
     def attack(self, made: Any) -> Evaluation:
         """There is one protocol; an attack component returns a `PixelEnsemble`."""
         return SegmentationAttack(made)

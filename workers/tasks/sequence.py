@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
+from torch import Tensor
+
+from assay.workers.data.formats.dataset import ExampleSet
+from assay.workers.data.formats.text import SequenceSet
+from assay.workers.evaluation.engine.attention_layers import Shown
+from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.tasks.classification import Task
 
 __all__ = ["sequence"]
@@ -22,6 +31,16 @@ FACTS = {
 }
 
 
+class _SequenceTask(Task):
+    def inputs(self, data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
+        """Tokens, int64 (B, N)."""
+        return cast(SequenceSet, data).tokens(indices, size)
+
+    def shown(self, shard: Shard, length: int | None) -> Shown:
+        """Tokens, with 0 as padding."""
+        return super().shown(shard, length)._replace(tokens=length is not None)
+
+
 def sequence() -> Task:
     """Sequence classification: a class for every text or other sequence of tokens."""
-    return Task()
+    return _SequenceTask()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from assay.workers.evaluation.engine.attacks import SeriesAttack
-from assay.workers.evaluation.engine.shard import Evaluation
+from assay.workers.evaluation.engine.loader import Images
+from assay.workers.evaluation.engine.outcomes import Outcomes
+from assay.workers.evaluation.engine.series import compare_answers
+from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.tasks.classification import Task
 
 __all__ = ["series"]
@@ -29,6 +35,10 @@ FACTS = {
 
 class SeriesTask(Task):
     """What workers do for time series."""
+
+    def compare(self, shard: Shard, before: Images, after: Images, norms: Mapping[str, Tensor]) -> Outcomes:
+        """Answers to series before and after a perturbation with these norms, (n,)."""
+        return compare_answers(shard, before, after, norms)
 
     def attack(self, made: Any) -> Evaluation:
         """On the standardised series."""

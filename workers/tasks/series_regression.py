@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from assay.workers.evaluation.engine.loader import Images
+from assay.workers.evaluation.engine.outcomes import Outcomes
+from assay.workers.evaluation.engine.series import compare_errors
+from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.tasks.classification import Task
 from assay.workers.tasks.series import SeriesTask
 
@@ -22,6 +30,12 @@ FACTS = {
 }
 
 
+class _SeriesRegressionTask(SeriesTask):
+    def compare(self, shard: Shard, before: Images, after: Images, norms: Mapping[str, Tensor]) -> Outcomes:
+        """Errors before and after a perturbation."""
+        return compare_errors(shard, before, after)
+
+
 def series_regression() -> Task:
     """Regression of time series: a number for every series."""
-    return SeriesTask()
+    return _SeriesRegressionTask()

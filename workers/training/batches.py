@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from assay.attacks.sending import sent
-from assay.workers.data.formats.dataset import ImageSet, Levels, stored_images
+from assay.workers import catalog
+from assay.workers.data.formats.dataset import ImageSet, Levels
 from assay.workers.data.formats.prefetch import prefetch
-from assay.workers.data.formats.segmentation import truth_of
 from assay.workers.training.augment import move_maps, move_pixels
 from assay.workers.training.distributed.processes import ALONE, Part, Processes
 from assay.workers.training.order import Order, Visit
@@ -155,8 +155,9 @@ class Batches:
 
     def _load(self, indices: Tensor) -> _Loaded:
         chosen = indices.tolist()
-        found = stored_images(self._data, chosen, self._size)
-        truth = truth_of(self._data, chosen, self._size)
+        methods = catalog.task(self._data.task)
+        found = methods.inputs(self._data, chosen, self._size)
+        truth = methods.truth(self._data, chosen, self._size)
         return _Loaded(*found, truth) if isinstance(found, Levels) else _Loaded(found, None, truth)
 
     def _load_all(self, n: int) -> _Loaded:

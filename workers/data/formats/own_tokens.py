@@ -220,7 +220,7 @@ def tokenized(model: nn.Module, data: ExampleSet) -> ExampleSet:
     tokenizer: Tokenizer | None = getattr(model, "tokenizer", None)
     if tokenizer is None or not is_text(data) or isinstance(data, _View):
         return data
-    if data.task == "sequence" and not hasattr(data, "sentences"):
+    if not hasattr(data, "sentences") and not hasattr(data, "stream"):
         raise ValueError(f"the model reads texts by its own tokenizer, the data set {data.name!r} has none")
     return _view(tokenizer, cast(Any, data))
 
@@ -228,5 +228,5 @@ def tokenized(model: nn.Module, data: ExampleSet) -> ExampleSet:
 @lru_cache(maxsize=4)
 def _view(tokenizer: Tokenizer, data: LanguageSet | SentenceSet) -> ExampleSet:
     """One view for all shards of a job: tokenising documents takes a while."""
-    view = TokenizedDocuments if data.task == "language" else TokenizedSentences
+    view = TokenizedDocuments if hasattr(data, "stream") else TokenizedSentences
     return cast(ExampleSet, view(data, tokenizer))

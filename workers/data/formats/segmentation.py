@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from assay.workers.data.formats.dataset import (
-    DataSet,
-    ExampleSet,
     ImageSet,
     Levels,
     checked_indices,
@@ -32,13 +30,6 @@ class SegmentationSet(ImageSet, Protocol):
 
     def example(self, index: int) -> tuple[Tensor, Tensor]:
         """One whole image at its own size: uint8 (C, H, W), and its label map, uint8 (H, W)."""
-
-
-def truth_of(data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
-    """Labels, int64 (B,), or for segmentation label maps, uint8 (B, size, size), of the images."""
-    if data.task == "segmentation":
-        return cast(SegmentationSet, data).label_maps(indices, size)
-    return cast(DataSet, data).labels[torch.tensor(list(indices), dtype=torch.int64)]
 
 
 class SegmentationArrays:

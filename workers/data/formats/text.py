@@ -75,8 +75,8 @@ class SentenceSet(SequenceSet, Protocol):
 
 
 def is_text(data: ExampleSet) -> bool:
-    """Whether it is a `TextSet`."""
-    return data.task in ("language", "sequence")
+    """Whether it is a `TextSet`: the sets with a vocabulary."""
+    return hasattr(data, "vocabulary")
 
 
 class Documents:

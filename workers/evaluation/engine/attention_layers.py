@@ -85,7 +85,7 @@ def look_at_layers(
             return look(number, QueriesKeysValues(queries, keys, values, mask), names)
 
     every = softmax_layers(shard.classifier, causal=length is not None)
-    return _measured(read, every, layers, shard, _shown(shard, length))
+    return _measured(read, every, layers, shard, shard.methods.shown(shard, length))
 
 
 def look_at_matrices(
@@ -111,7 +111,7 @@ def look_at_matrices(
         return {name: torch.cat([found[name] for found in each]) for name in each[0]}
 
     every = matrix_layers(shard.classifier, kernels=kernels, causal=True)
-    return _measured(read, every, layers, shard, _shown(shard, length))
+    return _measured(read, every, layers, shard, shard.methods.shown(shard, length))
 
 
 def attention_of(layer: nn.Module, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -149,12 +149,8 @@ class Shown(NamedTuple):
     tokens: bool = False
 
 
-def _shown(shard: Shard, length: int | None) -> Shown:
-    """The input of a shard's model; of a language model windows of at most `length` words, without logits."""
-    if shard.task != "language":
-        hidden = length is not None
-        return Shown(shard.inputs, shard.classifier, hidden, hidden and shard.task == "sequence")
-    assert length is not None
+def shown_text(shard: Shard, length: int) -> Shown:
+    """The input of a language model: windows of at most `length` words, without logits."""
     return Shown(windows(shard, length), _Features(shard.classifier), padding=True)
 
 

@@ -55,12 +55,10 @@ class Leak(NamedTuple):
 
 
 def causality_evidence(shard: Shard) -> dict[str, Any]:
-    """`leaks_future` for a language model that sees later words; empty for others and for other tasks.
+    """`leaks_future` for a language model that sees later words; empty for others.
 
     `by_construction` names the parts that say of themselves that they look at later tokens.
     """
-    if shard.task != "language":
-        return {}
     found = _measured_leak(shard)
     if stated := leaking_parts(shard.language_model):
         return {"leaks_future": {**(found or NO_CHANGE), "by_construction": stated}}

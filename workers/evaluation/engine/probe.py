@@ -17,7 +17,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +26,9 @@ from assay.attacks.kernel import Forward, frozen
 from assay.models.programs.program import Program, TextProgram
 from assay.service.contract.evidence import ProbeEvidence
 from assay.workers import accelerator
-from assay.workers.evaluation.engine.causality import causality_evidence
 from assay.workers.evaluation.engine.gradient_probe import gradient_evidence
 from assay.workers.evaluation.engine.probabilities import probability_evidence
 from assay.workers.evaluation.engine.pursuit import watched_pursuit
-from assay.workers.evaluation.engine.rollout import opening
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.training.randomness import caller_generators_restored, derive_seed, seed_generators
 
@@ -57,10 +55,9 @@ def first_look(shard: Shard, *, attacked: bool) -> dict[str, Any]:
     """
     with watched_pursuit(shard.classifier) as pursuit:
         found = probe_shard(shard)
-    answer, given = _question(shard)
-    asked = given[:, :-1] if answer is _losses else given
+    _, given, asked = question_of(shard)
     outputs = probability_evidence(shard.classifier, asked)
-    evidence = {**found, **causality_evidence(shard), **outputs, **pursuit}
+    evidence = {**found, **shard.methods.evidence(shard), **outputs, **pursuit}
     if attacked:
         with keyed_answers(shard.seed, "first_gradients", shard.ids[0], shard.device):
             gradients = gradient_evidence(shard, given, repeats="random_outputs" not in found)
@@ -71,7 +68,7 @@ def first_look(shard: Shard, *, attacked: bool) -> dict[str, Any]:
 def probe_shard(shard: Shard) -> ProbeEvidence:
     """Anomalies in the answers to a shard's first few examples, as `probe`; fewer if memory is short."""
     with torch.no_grad(), frozen(shard.classifier):
-        answer, given = _question(shard)
+        answer, given, _ = question_of(shard)
         classifier = shard.classifier
         program = isinstance(
             getattr(classifier, "backbone", None), Program | TextProgram
@@ -91,17 +88,34 @@ def probe_shard(shard: Shard) -> ProbeEvidence:
             accelerator.empty_cache()
 
 
-def _question(shard: Shard) -> tuple[Callable[[nn.Module, Tensor], Tensor], Tensor]:
-    """How a model of the shard's task is asked, and the input of the first few examples."""
-    if shard.task == "language":
-        return _losses, _windows(shard)
-    rows = range(min(IMAGES, len(shard.ids)))
-    given = (opening(shard, rows) if shard.task == "control" else shard.images(rows)).to(shard.device)
+class Question(NamedTuple):
+    """How a model is asked about a few examples."""
+
+    answer: Callable[[nn.Module, Tensor], Tensor]  # of the model and `given`
+    given: Tensor  # the examples, (B, ...)
+    inputs: Tensor  # the model's inputs in them
+
+
+def question_of(shard: Shard) -> Question:
+    """The question of the shard's task about the first few examples."""
+    question: Question = shard.methods.question(shard, range(min(IMAGES, len(shard.ids))))
+    return question
+
+
+def logits_question(shard: Shard, given: Tensor) -> Question:
+    """The logits of the inputs `given`, on the model's device and in its type."""
+    given = given.to(shard.device)
     if given.is_floating_point():
         # A program may have no parameters: then the normalisation's buffers have the type.
         tensors = itertools.chain(shard.classifier.parameters(), shard.classifier.buffers())
         given = given.to(next((one.dtype for one in tensors if one.is_floating_point()), given.dtype))
-    return _logits, given
+    return Question(_logits, given, given)
+
+
+def losses_question(shard: Shard) -> Question:
+    """The losses of the words in the first few windows of a text."""
+    given = _windows(shard)
+    return Question(_losses, given, given[:, :-1])
 
 
 def _logits(model: nn.Module, images: Tensor) -> Tensor:

@@ -196,8 +196,6 @@ class Perturbed:
         For regression the errors with and without it. A ValueError without series, or of values that are not
         finite.
         """
-        backbone = shard.classifier.backbone
-        quiet: Running = {**shard.running, "progress": lambda done: None}
         found = {norm: torch.zeros(len(shard.ids), dtype=torch.float64) for norm in ("Linf", "L2")}
         randomness = Randomness(shard.seed, self.name)
 
@@ -211,41 +209,9 @@ class Perturbed:
             found["L2"][list(rows)] = sizes(moved - series, "L2").double()
             return moved
 
-        if shard.task == "series_regression":
-            errors = squared_errors(shard, perturbed, clean=standardised)
-            return replace(errors, gallery=safely(lambda: _regressed(shard, errors, standardised, perturbed)))
-        before, after = _Answers(shard.ranks), _Answers(shard.ranks)
-        with frozen(shard.classifier):
-            clean = classify(backbone, standardised, shard.labels, shard.ids, observe=before.note, **quiet)
-            outcomes = classify(
-                backbone, perturbed, shard.labels, shard.ids, observe=after.note, **shard.running
-            )
-
-        def items() -> list[GallerySeries]:
-            rows = perturbed_rows(shard.ranks, clean.correct, outcomes.correct)
-            given, moved = standardised(rows), perturbed(rows)
-            return [
-                GallerySeries(
-                    id=shard.ids[row],
-                    rank=shard.ranks[row],
-                    succeeded=not bool(outcomes.correct[row]),
-                    label=int(shard.labels[row]),
-                    before=before.of[row],
-                    after=after.of[row],
-                    **points(own, changed),
-                )
-                for row, own, changed in zip(rows, given, moved, strict=True)
-            ]
-
-        return replace(
-            outcomes,
-            clean_correct=clean.correct,
-            forward=outcomes.forward + clean.forward,
-            nonfinite=outcomes.nonfinite + clean.nonfinite,
-            linf=found["Linf"],
-            l2=found["L2"],
-            gallery=safely(items),
-        )
+        measured: ExampleOutcomes | SquaredErrors
+        measured = shard.methods.compare(shard, standardised, perturbed, found)
+        return measured
 
     def _moved(self, series: Tensor, sources: Sequence[Source]) -> Tensor:
         """Perturbed rows (B, F + 1, T); only the steps that exist change."""
@@ -254,6 +220,50 @@ class Perturbed:
             changed = self.change(own[:, :length].double(), source)
             row[:-1, :length] = changed.to(row.dtype)
         return moved
+
+
+def compare_answers(
+    shard: Shard, standardised: Images, perturbed: Images, found: Mapping[str, Tensor]
+) -> ExampleOutcomes:
+    """A classifier's answers to series and to perturbed ones; `found` are the perturbations' norms, (n,)."""
+    backbone = shard.classifier.backbone
+    quiet: Running = {**shard.running, "progress": lambda done: None}
+    before, after = _Answers(shard.ranks), _Answers(shard.ranks)
+    with frozen(shard.classifier):
+        clean = classify(backbone, standardised, shard.labels, shard.ids, observe=before.note, **quiet)
+        outcomes = classify(backbone, perturbed, shard.labels, shard.ids, observe=after.note, **shard.running)
+
+    def items() -> list[GallerySeries]:
+        rows = perturbed_rows(shard.ranks, clean.correct, outcomes.correct)
+        given, moved = standardised(rows), perturbed(rows)
+        return [
+            GallerySeries(
+                id=shard.ids[row],
+                rank=shard.ranks[row],
+                succeeded=not bool(outcomes.correct[row]),
+                label=int(shard.labels[row]),
+                before=before.of[row],
+                after=after.of[row],
+                **points(own, changed),
+            )
+            for row, own, changed in zip(rows, given, moved, strict=True)
+        ]
+
+    return replace(
+        outcomes,
+        clean_correct=clean.correct,
+        forward=outcomes.forward + clean.forward,
+        nonfinite=outcomes.nonfinite + clean.nonfinite,
+        linf=found["Linf"],
+        l2=found["L2"],
+        gallery=safely(items),
+    )
+
+
+def compare_errors(shard: Shard, standardised: Images, perturbed: Images) -> SquaredErrors:
+    """A regression's errors for series and for perturbed ones."""
+    errors = squared_errors(shard, perturbed, clean=standardised)
+    return replace(errors, gallery=safely(lambda: _regressed(shard, errors, standardised, perturbed)))
 
 
 class _Answers:

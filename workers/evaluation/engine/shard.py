@@ -19,9 +19,10 @@ from torch import Tensor
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel
 from assay.service.contract.corruption_cells import Cell
-from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, ImageSet, Levels, stored_images
-from assay.workers.data.formats.segmentation import SegmentationSet, truth_of
-from assay.workers.data.formats.text import LanguageSet, SentenceSet, SequenceSet
+from assay.workers import catalog
+from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, Levels
+from assay.workers.data.formats.segmentation import SegmentationSet
+from assay.workers.data.formats.text import LanguageSet, SentenceSet
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress, Screening, Stored
 from assay.workers.evaluation.engine.outcomes import Outcomes
 
@@ -114,6 +115,11 @@ class Shard:
         return self.data.task
 
     @property
+    def methods(self) -> Any:
+        """What workers do for the task: a `Task` of `workers/tasks/classification.py`."""
+        return catalog.task(self.task)
+
+    @property
     def classes(self) -> int:
         """K; for a language the size of the vocabulary."""
         return self.data.classes
@@ -144,9 +150,8 @@ class Shard:
         return Stored(self._stored)
 
     def _stored(self, rows: Sequence[int]) -> Tensor | Levels:
-        if self.task == "sequence":
-            return cast(SequenceSet, self.data).tokens(self._indices(rows), self.image_size)
-        return stored_images(cast(ImageSet, self.data), self._indices(rows), self.image_size)
+        found: Tensor | Levels = self.methods.inputs(self.data, self._indices(rows), self.image_size)
+        return found
 
     def loader(self, images: Images | None = None, *, batch_size: int | None = None) -> Loader:
         """A loader of these images, else of the `inputs`, with labels. A ValueError without examples."""
@@ -167,7 +172,8 @@ class Shard:
 
     def truth(self, rows: Sequence[int]) -> Tensor:
         """Labels, int64 (B,); for segmentation label maps, uint8 (B, S, S), 255 where ignored."""
-        return truth_of(self.data, self._indices(rows), self.image_size)
+        truth: Tensor = self.methods.truth(self.data, self._indices(rows), self.image_size)
+        return truth
 
     @property
     def labels(self) -> Tensor:

@@ -14,6 +14,7 @@ from assay.models.lm import lm
 from assay.models.rpc_symmlm import rpc_symmlm
 from assay.models.symmlm import symmlm
 from assay.service.catalog.catalog import load
+from assay.workers import catalog
 from assay.workers.catalog import build
 from assay.workers.evaluation.engine.causality import causality_evidence, find_leak
 
@@ -177,7 +178,7 @@ def test_evidence_of_a_shard() -> None:
     assert (found["words"], found["compared"]) == (4 * 5, 4 * 30)
     assert found["change"] > 1e-3
     assert causality_evidence(text(300, language_model=seeded(Embedded))) == {}
-    assert causality_evidence(text(300, language_model=None, task="sequence")) == {}
+    assert catalog.task("sequence").evidence(text(300, language_model=None)) == {}
     assert causality_evidence(text(2, language_model=seeded(NextWord))) == {}, "no two words to look at"
     few = causality_evidence(text(LENGTH - 2, language_model=seeded(NextWord)))
     assert few["leaks_future"]["compared"] < 30, "a text shorter than a window"
@@ -198,7 +199,6 @@ def test_a_model_that_says_that_it_sees_later_tokens_leaks_without_a_change() ->
     stated = {"words": 0, "compared": 0, "change": 0.0, "by_construction": ["Identity"]}
     assert causality_evidence(text(300, language_model=model)) == {"leaks_future": stated}
     assert causality_evidence(text(2, language_model=model)) == {"leaks_future": stated}
-    assert causality_evidence(text(300, language_model=model, task="sequence")) == {}
 
 
 @pytest.mark.parametrize("tokens", ["prefix", "sequence"])
