@@ -18,7 +18,7 @@ from assay.workers.data.formats.dataset import model_class_names
 from assay.workers.data.image_folder import image_folder
 from assay.workers.jobs.data_facts import guessed_order
 from assay.workers.jobs.data_warnings import of_data
-from assay.workers.jobs.session import Loaded
+from assay.workers.jobs.loading import Loaded
 from assay.workers.weights.logit_names import LogitNames
 from tests.laws.test_data_laws import components, own_test, task_of
 from tests.support.levels import write_levels

@@ -27,7 +27,7 @@ from assay.workers.evaluation.engine.compiled import Compiled
 from assay.workers.evaluation.forced_continuation import ForcedContinuation
 from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.evaluation.returns import Returns
-from assay.workers.jobs.session import Loaded
+from assay.workers.jobs.loading import Loaded
 
 # Seconds that compiling a pass takes at least (`benchmarks.compiled`), and passes that a trial times.
 COMPILE_SECONDS, TRIALS = 20.0, 3

@@ -33,7 +33,8 @@ from assay.workers.data.formats.imagenet_classes import ALL, CROP_FRACTION, clas
 from assay.workers.data.formats.segmentation import IGNORE, SegmentationSet
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.data.image_folder import ImageFolder
-from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.loading import Loaded
+from assay.workers.jobs.session import Session
 from assay.workers.published.language import known_text
 from assay.workers.published.match import known_as
 from assay.workers.published.sequences import known_sequences

@@ -28,7 +28,8 @@ from assay.workers.evaluation.engine.probe import first_look, keyed_answers
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.jobs import provenance
 from assay.workers.jobs.cost import BATCHES_HELD, SPARE_BYTES
-from assay.workers.jobs.session import Loaded, Session, data_root
+from assay.workers.jobs.loading import Loaded
+from assay.workers.jobs.session import Session, data_root
 from assay.workers.jobs.shard_files import write_files
 from assay.workers.jobs.sources import check_content, examples_of, shard_sources
 from assay.workers.weights.fit import looking_at, read_by

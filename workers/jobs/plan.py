@@ -42,7 +42,8 @@ from assay.workers.jobs.data_facts import (
     resampled_images,
 )
 from assay.workers.jobs.evaluate import check_folders, check_model, evaluation_of, is_attack
-from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.loading import Loaded
+from assay.workers.jobs.session import Session
 from assay.workers.jobs.sources import content_hash, examples_of, planned_sources
 from assay.workers.weights.fit import check_fit, check_vocabulary, read_by
 from assay.workers.weights.training_record import doubts, trained_on, trained_with

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +13,6 @@ import torch
 import torch.utils.deterministic
 from torch import nn
 
-from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel, reads_series, reads_words, wrap
 from assay.service.contract.messages import ModelSource
 from assay.service.contract.records import AssumedNormalization
@@ -32,14 +30,11 @@ from assay.workers.data.formats.dataset import (
     ImageSet,
     check_length,
     model_class_names,
-    model_classes,
 )
-from assay.workers.data.formats.own_tokens import built_for
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.data.formats.trajectories import ControlSet, policy_for
-from assay.workers.jobs.failures import BadWeights
-from assay.workers.precision import allow_tf32, computes_in_tf32, has_tf32
-from assay.workers.training.files import content_sha256
+from assay.workers.jobs.loading import Loaded, backbone_of, image_size_of, prepared, program_of
+from assay.workers.precision import allow_tf32
 from assay.workers.weights.backbone import load_backbone
 from assay.workers.weights.load import (
     File,
@@ -48,20 +43,12 @@ from assay.workers.weights.load import (
     normalization_of_pulled,
     normalization_of_upload,
 )
-from assay.workers.weights.logit_names import LogitNames, names_of
-from assay.workers.weights.programs import load_classifier
+from assay.workers.weights.logit_names import names_of
 from assay.workers.weights.pulled import pulled_weights
 
 # Its attributes are created at import time, invisible to the type checker.
 _deterministic: Any = torch.utils.deterministic
 
-DTYPES = {
-    "float32": torch.float32,
-    "tf32": torch.float32,
-    "float64": torch.float64,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
 KEPT_DATA_SETS = 4
 SEGMENTATION = "segmentation"
 SERIES_TASKS = ("series", "series_regression")
@@ -85,32 +72,6 @@ def configure(threads: int) -> None:
 
 # Models of other jobs that are held: as many as `transfer` takes.
 MAX_OTHERS = 16
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A classifier ready to run: pixels (B, channels, S, S) in [0, 1] to logits (B, classes).
-
-    A model of words is a `TokenModel`, a model of time series a `SeriesModel` or `RegressionModel`, and a
-    policy a `PolicyModel`.
-    """
-
-    classifier: Classifier
-    image_size: int  # pixels; the most tokens or steps, and for a policy the steps of its window
-    weights_sha256: str
-    untrained: bool
-    device: torch.device
-    dtype: torch.dtype
-    metadata: Mapping[str, str] = field(default_factory=dict)  # in the header of the weights file
-    assumed: AssumedNormalization | None = None  # the weights may have been trained with another
-    unstated_vocabulary: bool = False  # nothing says for which words a program for texts was made
-    logit_names: LogitNames | None = None
-    gradients_not_compared: bool = False  # a program of images does not state that its module has them
-
-    @property
-    def device_class(self) -> accelerator.DeviceClass:
-        """The class by which jobs ask for its device."""
-        return accelerator.device_class(self.device)
 
 
 class Session:
@@ -205,11 +166,6 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def state_sha256(module: nn.Module) -> str:
-    """Hash of every tensor of the state dict with its name, dtype and shape, in name order."""
-    return content_sha256(sorted(module.state_dict().items()))
-
-
 def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str | None) -> Loaded:
     model, device = spec["model"], resolve_device(device_name)
     if is_text(examples):
@@ -219,10 +175,10 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
     data = cast(ImageSet, examples)
     if model["name"] == EXPORTED:
         task = SEGMENTATION if data.task == SEGMENTATION else "classification"
-        program, digest = _program(weights, data, task)
-        ready = _ready(spec, program, device, digest=digest)
+        program, digest = program_of(weights, data, task)
+        ready = prepared(spec, program, device, digest=digest)
         return replace(ready, gradients_not_compared=not cast(Any, program.backbone).compared)
-    backbone = _backbone(spec, data)
+    backbone = backbone_of(spec, data)
     _check_series(model, backbone, data)
     mean, std = data.mean, data.std
     source = model["weights"] or {}
@@ -241,7 +197,7 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
     assumed: AssumedNormalization | None = None
     if file.foreign and stated is None:
         assumed = {"data": data.name, "mean": [*mean], "std": [*std]}
-    return _ready(spec, classifier, device, metadata=file.metadata, assumed=assumed)
+    return prepared(spec, classifier, device, metadata=file.metadata, assumed=assumed)
 
 
 def _named(loaded: Loaded, spec: UserSpec, data: ExampleSet) -> Loaded:
@@ -249,29 +205,21 @@ def _named(loaded: Loaded, spec: UserSpec, data: ExampleSet) -> Loaded:
     return replace(loaded, logit_names=names)
 
 
-def _program(
-    weights: str | None, data: ExampleSet, task: str, vocabulary: str | None = None
-) -> tuple[Classifier, str]:
-    if weights is None:
-        raise BadWeights(f"the model {EXPORTED!r} has no weights but those of a checkpoint")
-    return load_classifier(Path(weights), model_classes(data), data.channels, task, vocabulary)
-
-
 def _check_series(model: ModelReference, backbone: nn.Module, data: ExampleSet) -> None:
     if (data.task in SERIES_TASKS) != reads_series(backbone):
         raise ValueError(f"the model {model['name']!r} does not read the data set {data.name!r}")
     if data.task in SERIES_TASKS:
-        check_length(data, _image_size(model, backbone))
+        check_length(data, image_size_of(model, backbone))
 
 
 def _load_words(spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
     model = spec["model"]
     if model["name"] == EXPORTED:
         words = cast(TextSet, data).vocabulary.sha256
-        program, digest = _program(weights, data, data.task, words)
+        program, digest = program_of(weights, data, data.task, words)
         unstated = cast(Any, program.backbone).program.vocabulary is None
-        return replace(_ready(spec, program, device, digest=digest), unstated_vocabulary=unstated)
-    backbone = _backbone(spec, data)
+        return replace(prepared(spec, program, device, digest=digest), unstated_vocabulary=unstated)
+    backbone = backbone_of(spec, data)
     if not reads_words(backbone):
         raise ValueError(f"the data set {data.name!r} is text, the model {model['name']!r} is for images")
     classifier, file = TokenModel(backbone), File({}, foreign=False)
@@ -281,71 +229,17 @@ def _load_words(spec: UserSpec, data: ExampleSet, device: torch.device, weights:
         load_backbone(backbone, model, Path(weights))
     elif weights is not None:
         file = load_weights(classifier, Path(weights), data, None)
-    return _ready(spec, classifier, device, metadata=file.metadata)
+    return prepared(spec, classifier, device, metadata=file.metadata)
 
 
 def _load_policy(spec: UserSpec, data: ControlSet, device: torch.device, weights: str | None) -> Loaded:
     policy, file = (
-        policy_for(_backbone(spec, data, discrete=data.environment.discrete), data),
+        policy_for(backbone_of(spec, data, discrete=data.environment.discrete), data),
         File({}, False),
     )
     if weights is not None:
         file = load_weights(policy, Path(weights), data, None)
-    return _ready(spec, policy, device, metadata=file.metadata)
-
-
-def _ready(
-    spec: UserSpec,
-    classifier: Classifier,
-    device: torch.device,
-    *,
-    digest: str | None = None,
-    metadata: Mapping[str, str] | None = None,
-    assumed: AssumedNormalization | None = None,
-) -> Loaded:
-    """A classifier on the job's device, in its arithmetic, with the given hash or its state dict's."""
-    model, dtype = spec["model"], DTYPES[spec["execution"]["dtype"]]
-    classifier.requires_grad_(spec["kind"] == "train").eval()
-    digest = digest or state_sha256(classifier)
-    classifier.to(device=device, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
-    if spec["execution"].get("channels_last") and model["name"] != EXPORTED:
-        classifier.to(memory_format=torch.channels_last)
-    if spec["execution"]["dtype"] == "tf32" and has_tf32(device):
-        computes_in_tf32(classifier)
-    return Loaded(
-        classifier=classifier,
-        image_size=_image_size(model, classifier.backbone),
-        weights_sha256=digest,
-        untrained=model["weights"] is None,
-        device=device,
-        dtype=dtype,
-        metadata=metadata or {},
-        assumed=assumed,
-    )
-
-
-def _backbone(spec: UserSpec, data: ExampleSet, **system: object) -> nn.Module:
-    model = spec["model"]
-    build = catalog.build("model", model["name"], model["params"])
-    # Random weights depend on the job's seed alone, and the draw leaves no trace in torch's state.
-    seed = int.from_bytes(hashlib.blake2b(f"weights/{spec['seed']}".encode(), digest_size=8).digest()) >> 1
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed the GPUs for good
-        own = {"pretrained": pulled.folder} if (pulled := pulled_weights(model)) is not None else {}
-        return built_for(data, build, **own, **system)
-
-
-def _image_size(model: ModelReference, backbone: nn.Module) -> int:
-    if reads_words(backbone):
-        return int(cast(int, backbone.sequence_length))
-    if reads_series(backbone):
-        return int(cast(int, backbone.series_length))
-    if (window := getattr(backbone, "context_length", None)) is not None:  # of a policy
-        return int(window)
-    size = model["params"].get("image_size") or getattr(backbone, "image_size", None)
-    if size is None:
-        raise ValueError(f"model {model['name']!r} needs the parameter image_size")
-    return int(size)
+    return prepared(spec, policy, device, metadata=file.metadata)
 
 
 def _key(*parts: object) -> str:

@@ -24,7 +24,8 @@ from assay.workers.jobs.artifacts import describe
 from assay.workers.jobs.data_facts import count_cut, facts_of
 from assay.workers.jobs.evaluate import answer, evaluation_of, shard_of
 from assay.workers.jobs.final_evaluation import final_evaluation
-from assay.workers.jobs.session import Loaded, Session, state_sha256
+from assay.workers.jobs.loading import Loaded, state_sha256
+from assay.workers.jobs.session import Session
 from assay.workers.jobs.trainer import Report, shared_examples, train_model
 from assay.workers.training.distributed.launch import train_on_devices
 from assay.workers.training.recipe import Recipe

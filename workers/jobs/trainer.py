@@ -23,7 +23,8 @@ from assay.workers.evaluation.engine.loader import DType
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.jobs.cost import choose_batch_size, measure_cost, training_bytes
-from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.loading import Loaded
+from assay.workers.jobs.session import Session
 from assay.workers.training.batch_workers import worker_count
 from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.loop import Report as Report

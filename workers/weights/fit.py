@@ -15,7 +15,7 @@ from assay.models.layers.layers import Classifier
 from assay.workers.data.formats.dataset import ExampleSet, logit_groups, model_class_names, model_classes
 from assay.workers.data.formats.own_tokens import tokenized
 from assay.workers.data.formats.text import TextSet, is_text
-from assay.workers.jobs.session import Loaded
+from assay.workers.jobs.loading import Loaded
 from assay.workers.weights.logit_names import reordered
 from assay.workers.weights.training_record import trained_on
 

@@ -10,7 +10,8 @@ from typing import Any
 from assay.service.contract.data_findings import Doubts
 from assay.service.contract.stored_specs import ComponentReference
 from assay.workers.data.formats.dataset import ExampleSet, MissingData, model_class_names
-from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.loading import Loaded
+from assay.workers.jobs.session import Session
 from assay.workers.weights.logit_names import LogitNames
 
 

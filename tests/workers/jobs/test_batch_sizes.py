@@ -14,7 +14,7 @@ from assay.workers.data.digits import digits
 from assay.workers.data.formats.sampling import evaluation_order
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.jobs.evaluate import evaluation_of, shard_of
-from assay.workers.jobs.session import Loaded
+from assay.workers.jobs.loading import Loaded
 from tests.support import networks
 
 SIZE = 32

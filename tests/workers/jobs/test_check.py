@@ -16,7 +16,8 @@ from assay.models.layers.layers import Classifier
 from assay.models.symvit import symvit
 from assay.workers.jobs import check
 from assay.workers.jobs.failures import BadWeights
-from assay.workers.jobs.session import Session, state_sha256
+from assay.workers.jobs.loading import state_sha256
+from assay.workers.jobs.session import Session
 from assay.workers.training.files import CONTENT, save_weights
 from assay.workers.weights.training_record import TrainedOn
 

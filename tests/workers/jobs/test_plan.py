@@ -29,8 +29,9 @@ from assay.workers.jobs import cost, plan
 from assay.workers.jobs.cost import MAX_BATCH, choose_batch_size, example_seconds, measure_cost
 from assay.workers.jobs.evaluate import check_folders
 from assay.workers.jobs.failures import OtherData, describe
+from assay.workers.jobs.loading import Loaded
 from assay.workers.jobs.plan import cut
-from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.session import Session
 from assay.workers.jobs.sources import check_content
 from tests.support import networks
 from tests.support.wordnet_files import write_wordnet

@@ -13,14 +13,8 @@ from torch import nn
 
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs.failures import BadWeights
-from assay.workers.jobs.session import (
-    KEPT_DATA_SETS,
-    Loaded,
-    Session,
-    configure,
-    resolve_device,
-    state_sha256,
-)
+from assay.workers.jobs.loading import Loaded, state_sha256
+from assay.workers.jobs.session import KEPT_DATA_SETS, Session, configure, resolve_device
 
 
 def load(spec: dict[str, Any], weights: Path | None = None) -> Loaded:

@@ -22,7 +22,8 @@ from assay.service.store.store import Store, open_store
 from assay.workers.catalog import load
 from assay.workers.evaluation.engine import compiled
 from assay.workers.jobs import evaluate, plan
-from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.loading import Loaded
+from assay.workers.jobs.session import Session
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import merge_and_finish
 from tests.support import networks

@@ -12,7 +12,8 @@ from torch import Tensor
 from assay.models.layers.position_embeddings import resize_positions
 from assay.models.vit import vit
 from assay.workers.jobs.failures import BadWeights
-from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.loading import Loaded
+from assay.workers.jobs.session import Session
 from tests.support.foreign_weights import FAN, SHAPE, checked, fan, model, nvidia, saved, vit_tensors
 
 STATED = {"mean": [0.25], "std": [0.5]}

@@ -1,0 +1,131 @@
+"""A classifier ready to run, and the steps of loading it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+
+from assay.models.layers.layers import Classifier
+from assay.models.layers.token_model import reads_series, reads_words
+from assay.service.contract.records import AssumedNormalization
+from assay.service.contract.stored_specs import ModelReference, UserSpec
+from assay.service.submission.weights import EXPORTED
+from assay.workers import accelerator, catalog
+from assay.workers.data.formats.dataset import ExampleSet, model_classes
+from assay.workers.data.formats.own_tokens import built_for
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.precision import computes_in_tf32, has_tf32
+from assay.workers.training.files import content_sha256
+from assay.workers.weights.logit_names import LogitNames
+from assay.workers.weights.programs import load_classifier
+from assay.workers.weights.pulled import pulled_weights
+
+DTYPES = {
+    "float32": torch.float32,
+    "tf32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A classifier ready to run: pixels (B, channels, S, S) in [0, 1] to logits (B, classes).
+
+    A model of words is a `TokenModel`, a model of time series a `SeriesModel` or `RegressionModel`, and a
+    policy a `PolicyModel`.
+    """
+
+    classifier: Classifier
+    image_size: int  # pixels; the most tokens or steps, and for a policy the steps of its window
+    weights_sha256: str
+    untrained: bool
+    device: torch.device
+    dtype: torch.dtype
+    metadata: Mapping[str, str] = field(default_factory=dict)  # in the header of the weights file
+    assumed: AssumedNormalization | None = None  # the weights may have been trained with another
+    unstated_vocabulary: bool = False  # nothing says for which words a program for texts was made
+    logit_names: LogitNames | None = None
+    gradients_not_compared: bool = False  # a program of images does not state that its module has them
+
+    @property
+    def device_class(self) -> accelerator.DeviceClass:
+        """The class by which jobs ask for its device."""
+        return accelerator.device_class(self.device)
+
+
+def state_sha256(module: nn.Module) -> str:
+    """Hash of every tensor of the state dict with its name, dtype and shape, in name order."""
+    return content_sha256(sorted(module.state_dict().items()))
+
+
+def program_of(
+    weights: str | None, data: ExampleSet, task: str, vocabulary: str | None = None
+) -> tuple[Classifier, str]:
+    """The program of a file for a task, and its hash; BadWeights without a file."""
+    if weights is None:
+        raise BadWeights(f"the model {EXPORTED!r} has no weights but those of a checkpoint")
+    return load_classifier(Path(weights), model_classes(data), data.channels, task, vocabulary)
+
+
+def prepared(
+    spec: UserSpec,
+    classifier: Classifier,
+    device: torch.device,
+    *,
+    digest: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    assumed: AssumedNormalization | None = None,
+) -> Loaded:
+    """A classifier on the job's device, in its arithmetic, with the given hash or its state dict's."""
+    model, dtype = spec["model"], DTYPES[spec["execution"]["dtype"]]
+    classifier.requires_grad_(spec["kind"] == "train").eval()
+    digest = digest or state_sha256(classifier)
+    classifier.to(device=device, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+    if spec["execution"].get("channels_last") and model["name"] != EXPORTED:
+        classifier.to(memory_format=torch.channels_last)
+    if spec["execution"]["dtype"] == "tf32" and has_tf32(device):
+        computes_in_tf32(classifier)
+    return Loaded(
+        classifier=classifier,
+        image_size=image_size_of(model, classifier.backbone),
+        weights_sha256=digest,
+        untrained=model["weights"] is None,
+        device=device,
+        dtype=dtype,
+        metadata=metadata or {},
+        assumed=assumed,
+    )
+
+
+def backbone_of(spec: UserSpec, data: ExampleSet, **system: object) -> nn.Module:
+    """The model of a spec for the data, with random or pulled weights."""
+    model = spec["model"]
+    build = catalog.build("model", model["name"], model["params"])
+    # Random weights depend on the job's seed alone, and the draw leaves no trace in torch's state.
+    seed = int.from_bytes(hashlib.blake2b(f"weights/{spec['seed']}".encode(), digest_size=8).digest()) >> 1
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed the GPUs for good
+        own = {"pretrained": pulled.folder} if (pulled := pulled_weights(model)) is not None else {}
+        return built_for(data, build, **own, **system)
+
+
+def image_size_of(model: ModelReference, backbone: nn.Module) -> int:
+    """Pixels, tokens or steps that a model reads."""
+    if reads_words(backbone):
+        return int(cast(int, backbone.sequence_length))
+    if reads_series(backbone):
+        return int(cast(int, backbone.series_length))
+    if (window := getattr(backbone, "context_length", None)) is not None:  # of a policy
+        return int(window)
+    size = model["params"].get("image_size") or getattr(backbone, "image_size", None)
+    if size is None:
+        raise ValueError(f"model {model['name']!r} needs the parameter image_size")
+    return int(size)
