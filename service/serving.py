@@ -24,8 +24,8 @@ from assay.service.settings import Settings
 from assay.service.signing.keys import BadKey
 from assay.service.store.connections import is_loopback
 from assay.service.store.store import Store
-from assay.service.webhook_address import Reach
-from assay.service.webhook_delivery import WebhookPoster
+from assay.service.webhooks.address import Reach
+from assay.service.webhooks.delivery import WebhookPoster
 
 log = logging.getLogger(__name__)
 GRACEFUL_SHUTDOWN_SECONDS = 5

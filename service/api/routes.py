@@ -22,9 +22,9 @@ from assay.service.api import (
     signatures,
     studies,
     tenants,
-    webhooks,
     workers,
 )
+from assay.service.webhooks import routes as webhooks
 
 ABOUT_JOBS = (
     jobs,

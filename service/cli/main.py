@@ -25,7 +25,6 @@ from assay.service.cli import (
     plots,
     reports,
     studies,
-    webhooks,
     workers,
 )
 from assay.service.cli.arguments import Command, Subcommands
@@ -34,6 +33,7 @@ from assay.service.cli.usage import Parser, as_typed
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
+from assay.service.webhooks import cli as webhooks
 
 INTERRUPTED = 130
 

@@ -30,7 +30,6 @@ from assay.service.client.transport import (
     part,
     reaching,
 )
-from assay.service.client.webhooks import WebhookCalls
 from assay.service.contract import errors
 from assay.service.contract.events import Event
 from assay.service.contract.limits import QuotaStatus, Tenant
@@ -38,6 +37,7 @@ from assay.service.contract.plots import PlotFormat, PlotSummary
 from assay.service.contract.results import Artifact, Page
 from assay.service.contract.signatures import KeySet
 from assay.service.contract.version import ServiceVersion
+from assay.service.webhooks.client import WebhookCalls
 
 
 class ArtifactCalls(Connection):

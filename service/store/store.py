@@ -34,8 +34,8 @@ from assay.service.store.results import ResultRows
 from assay.service.store.shards import Shards
 from assay.service.store.studies import Studies
 from assay.service.store.uploads import Uploads
-from assay.service.store.webhooks import Webhooks
 from assay.service.store.workers import Counters, Workers
+from assay.service.webhooks.store import Webhooks
 
 
 class Store:

@@ -36,10 +36,10 @@ from assay.service.store.rows import (
 )
 from assay.service.store.store import Store
 from assay.service.store.studies import unknown_study
-from assay.service.store.tenant_webhooks import TenantWebhooks
 from assay.service.store.transactions.dependencies import missing_dependency
 from assay.service.store.workers import Workers
 from assay.service.submission.dependencies import Dependency, dependencies_of
+from assay.service.webhooks.tenant_store import TenantWebhooks
 
 CachedValue = TypeVar("CachedValue")
 

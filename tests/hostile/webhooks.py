@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from assay.service.client import AssayClient
 from assay.service.contract.errors import Forbidden, InvalidSpec, InvalidState, NotFound, Unauthorized
-from assay.service.contract.webhooks import WebhookRequest
 from assay.service.store.store import open_store
+from assay.service.webhooks.wire import WebhookRequest
 from tests.hostile.attempt import Attempt, Target
 
 WAIT_SECONDS = 30.0

@@ -16,7 +16,7 @@ from assay.service.contract.states import TERMINAL
 from assay.service.store.clock import now
 from assay.service.store.tables import events, jobs
 from assay.service.store.transactions.pace import cost_share, eta_seconds, training_speed
-from assay.service.store.transactions.webhook_outbox import announce_end, announce_evaluation
+from assay.service.webhooks.outbox import announce_end, announce_evaluation
 
 PROGRESS_SECONDS = 0.5
 # A job of many hours reports its progress very often: among all but the newest events, one report in

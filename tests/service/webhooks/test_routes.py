@@ -22,8 +22,8 @@ from assay.service.cli import commands, main
 from assay.service.client import AssayClient
 from assay.service.settings import Settings
 from assay.service.store.store import Store
-from assay.service.webhook_address import Reach
-from assay.service.webhook_delivery import WebhookPoster, attempt
+from assay.service.webhooks.address import Reach
+from assay.service.webhooks.delivery import WebhookPoster, attempt
 from tests.support.workers import wait_for
 
 Make = Callable[..., dict[str, Any]]
@@ -271,7 +271,7 @@ def test_a_certificate_that_nobody_signed_is_not_accepted(
     context.load_cert_chain(tmp_path / "server.pem")
     receiver.socket = context.wrap_socket(receiver.socket, server_side=True)
     request = {"url": f"https://localhost:{receiver.server_port}/", "events": ["job.failed"]}
-    from assay.service.contract.webhooks import WebhookRequest
+    from assay.service.webhooks.wire import WebhookRequest
 
     hook, _ = app_store.webhooks.add(WebhookRequest.model_validate(request), tenant=None, most=9)
     app_store.webhooks.test(hook.id, tenant=None)

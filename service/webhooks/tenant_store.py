@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from assay.service.contract.webhooks import WebhookRequest
 from assay.service.store.audit import Actor
-from assay.service.store.webhooks import Webhooks
+from assay.service.webhooks.store import Webhooks
+from assay.service.webhooks.wire import WebhookRequest
 
 
 class TenantWebhooks:

@@ -13,11 +13,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select
 
 from assay.service.contract.records import ResultJson
-from assay.service.contract.webhooks import WebhookEvent
 from assay.service.store.clock import now
 from assay.service.store.ids import new_id
 from assay.service.store.tables import jobs, results, tags
 from assay.service.store.tenant_tables import webhook_deliveries, webhooks
+from assay.service.webhooks.wire import WebhookEvent
 
 JOBS, STUDIES = "/api/v1/jobs", "/api/v1/studies"
 # The message of a job's end has the first metric of at most so many evaluations.

@@ -18,14 +18,14 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, sel
 
 from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.states import TERMINAL
-from assay.service.contract.webhooks import SECRET_PREFIX, WebhookRequest
 from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor, is_id, new_id
 from assay.service.store.tables import jobs, studies, study_jobs
 from assay.service.store.tenant_tables import PENDING, webhook_deliveries, webhooks
-from assay.service.store.transactions.webhook_outbox import STUDIES, add_delivery, message
+from assay.service.webhooks.outbox import STUDIES, add_delivery, message
+from assay.service.webhooks.wire import SECRET_PREFIX, WebhookRequest
 
 SECRET_BYTES = 32
 ROTATION_SECONDS = 86_400.0  # The old secret signs too for so long after a rotation.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from assay.service.client.transport import API, Connection, parsed, part
 from assay.service.contract.results import Page
-from assay.service.contract.webhooks import NewWebhook, Webhook, WebhookDelivery, WebhookEvent
+from assay.service.webhooks.wire import NewWebhook, Webhook, WebhookDelivery, WebhookEvent
 
 WEBHOOKS = f"{API}/webhooks"
 

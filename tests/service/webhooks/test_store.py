@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import text
 
 from assay.service.contract.errors import InvalidState, NotFound
-from assay.service.contract.webhooks import WebhookRequest
-from assay.service.store import webhooks as module
 from assay.service.store.store import Store, open_store
-from assay.service.store.webhooks import PAUSES, DueDelivery
+from assay.service.webhooks import store as module
+from assay.service.webhooks.store import PAUSES, DueDelivery
+from assay.service.webhooks.wire import WebhookRequest
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.jobs import add, claim, evaluate_spec, outcome, planned, train_spec
 

@@ -18,10 +18,10 @@ import httpcore
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from assay.service.contract.webhooks import webhook_signature
 from assay.service.store.store import Store
-from assay.service.store.webhooks import DueDelivery
-from assay.service.webhook_address import BadAddress, Reach, post
+from assay.service.webhooks.address import BadAddress, Reach, post
+from assay.service.webhooks.store import DueDelivery
+from assay.service.webhooks.wire import webhook_signature
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 2.0

@@ -20,9 +20,9 @@ from assay.service.contract.errors import (
     UnsupportedMediaType,
 )
 from assay.service.contract.results import Page
-from assay.service.contract.webhooks import NewWebhook, Webhook, WebhookDelivery, WebhookRequest
 from assay.service.settings import Settings
-from assay.service.webhook_address import BadAddress, Reach
+from assay.service.webhooks.address import BadAddress, Reach
+from assay.service.webhooks.wire import NewWebhook, Webhook, WebhookDelivery, WebhookRequest
 
 WebhookId = Annotated[str, Path(description="webhook id", examples=["01jd3q0x5v8f7m2n9k4t6w1z0w"])]
 DeliveryId = Annotated[str, Path(description="delivery id, the header webhook-id")]

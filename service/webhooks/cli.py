@@ -9,7 +9,7 @@ from typing import Any
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import Subcommands, actions_of, add_remote, count, json_argument
 from assay.service.cli.commands import Options
-from assay.service.contract.webhooks import JOB_ENDED, WEBHOOK_EVENTS, Webhook, WebhookDelivery
+from assay.service.webhooks.wire import JOB_ENDED, WEBHOOK_EVENTS, Webhook, WebhookDelivery
 
 HOOK = "01jd3q0x5v8f7m2n9k4t6w1z0w"
 

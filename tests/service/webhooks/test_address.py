@@ -12,8 +12,8 @@ from typing import Any
 import httpcore
 import pytest
 
-from assay.service import webhook_address
-from assay.service.webhook_address import BadAddress, Reach, post
+from assay.service.webhooks import address as webhook_address
+from assay.service.webhooks.address import BadAddress, Reach, post
 
 PUBLIC = "93.184.216.34"
 Answers = Callable[[str], list[str]]
