@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import uvicorn
@@ -17,6 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from assay.service import features
 from assay.service.api.event_feed import Feed
 from assay.service.connection_guard import BACKLOG, QUEUE, SWEEP_TICKS, ConnectionGuard, GuardedProtocol
 from assay.service.contract.release import own_release
@@ -24,8 +25,6 @@ from assay.service.settings import Settings
 from assay.service.signing.keys import BadKey
 from assay.service.store.connections import is_loopback
 from assay.service.store.store import Store
-from assay.service.webhooks.address import Reach
-from assay.service.webhooks.delivery import WebhookPoster
 
 log = logging.getLogger(__name__)
 GRACEFUL_SHUTDOWN_SECONDS = 5
@@ -160,8 +159,9 @@ def run(app: FastAPI, listener: socket.socket, log_level: str) -> None:
     server = Server(app, config)
     # uvicorn does not say where it serves when it is given a socket.
     log.info("serving at %s, with its documentation at %s/docs", *[_address(listener)] * 2)
-    reach = Reach(app.state.settings.webhook_allow)
-    with closing(WebhookPoster(app.state.store, reach, app.state.settings.max_webhook_pending)):
+    with ExitStack() as running:
+        for module in features.modules("delivery"):
+            running.enter_context(closing(module.start(app.state.store, app.state.settings)))
         server.run(sockets=[listener])
     if not server.started:
         raise CannotStart("the service did not start; the log above says why")

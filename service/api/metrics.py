@@ -29,6 +29,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
+from assay.service import features
 from assay.service.api.caller import CallerDep
 from assay.service.api.deps import StrictRouter
 from assay.service.api.errors import documented
@@ -47,7 +48,7 @@ MAX_SHARE = 0.05
 MAX_LABEL = 500
 SCRAPE_TIMEOUT_SECONDS = 3.0
 DEVICES = ("auto", "cpu", "cuda")
-# Counters of the workers, with their descriptions; `service/store/workers.py` has the sums.
+# Counters of the workers and of features, with their descriptions; `service/store/workers.py` has the sums.
 COUNTED = {
     "assay_examples": "Examples measured by finished evaluate shards.",
     "assay_forward_passes": "Examples put through a model.",
@@ -57,8 +58,10 @@ COUNTED = {
     "assay_outcomes_refused": "Outcomes that came after another worker had claimed the shard.",
     "assay_evaluator_starts": "Evaluator processes started.",
     "assay_evaluator_deaths": "Evaluator processes that died by themselves.",
-    "assay_webhook_deliveries": "Attempts to post a message to a webhook, by outcome.",
 }
+for _module in features.modules("delivery"):
+    COUNTED.update(_module.COUNTED)
+
 router = StrictRouter(tag="health")
 
 

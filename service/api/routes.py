@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from assay.service import features
 from assay.service.api import (
     artifacts,
     audit,
@@ -24,7 +25,6 @@ from assay.service.api import (
     tenants,
     workers,
 )
-from assay.service.webhooks import routes as webhooks
 
 ABOUT_JOBS = (
     jobs,
@@ -39,9 +39,21 @@ ABOUT_JOBS = (
     reports,
     catalog,
 )
-OTHERS = (webhooks, keys, tenants, workers, browser_sessions, audit, health, metrics)
-ROUTERS: list[APIRouter] = [
+OTHERS = (keys, tenants, workers, browser_sessions, audit, health, metrics)
+CORE: list[APIRouter] = [
     *(module.router for module in ABOUT_JOBS),
     tenants.quota,
     *(module.router for module in OTHERS),
 ]
+
+
+def _with_features(core: list[APIRouter]) -> list[APIRouter]:
+    """The core's routers, with each feature's before the first router of the tag that the feature names."""
+    routers = [*core]
+    for module in features.modules("routes"):
+        place = next(n for n, router in enumerate(routers) if module.BEFORE in router.tags)
+        routers.insert(place, module.router)
+    return routers
+
+
+ROUTERS = _with_features(CORE)

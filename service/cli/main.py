@@ -12,6 +12,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from assay.service import features
 from assay.service.cli import (
     arguments,
     commands,
@@ -33,11 +34,10 @@ from assay.service.cli.usage import Parser, as_typed
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
-from assay.service.webhooks import cli as webhooks
 
 INTERRUPTED = 130
 
-# The subcommands in the order and under the headings of the help.
+# The subcommands in the order and under the headings of the help; features follow under their topic.
 TOPICS: Mapping[str, Sequence[Callable[[Subcommands], None]]] = {
     "in one line": (evaluate.add_evaluation,),
     "run jobs": (job_arguments.add_submission, studies.add_studies, job_arguments.add_changing),
@@ -47,7 +47,7 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands], None]]] = {
         plots.add_plots,
         reports.add_reports,
     ),
-    "where results go": (gate.add_gate, reports.add_export, mirror.add_mirror, webhooks.add_webhooks),
+    "where results go": (gate.add_gate, reports.add_export, mirror.add_mirror),
     "sign and verify": (job_arguments.add_signatures,),
     "weights": (
         arguments.add_pull,
@@ -148,7 +148,8 @@ def build_parser() -> Parser:
     )
     for topic, adders in TOPICS.items():
         before = len(subcommands._choices_actions)
-        for adder in adders:
+        added = [module.add_commands for module in features.modules("cli") if topic == module.TOPIC]
+        for adder in (*adders, *added):
             adder(subcommands)
         parser.topics[topic] = subcommands._choices_actions[before:]
     return parser

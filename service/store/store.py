@@ -11,8 +11,9 @@ database is away and that the outcome of the call is unknown.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from sqlalchemy import text
 
@@ -35,7 +36,8 @@ from assay.service.store.shards import Shards
 from assay.service.store.studies import Studies
 from assay.service.store.uploads import Uploads
 from assay.service.store.workers import Counters, Workers
-from assay.service.webhooks.store import Webhooks
+
+FeatureStore = TypeVar("FeatureStore")
 
 
 class Store:
@@ -61,7 +63,10 @@ class Store:
         self.audit = Audit(database)
         self.uploads = Uploads(database)
         self.allotments = Allotments(database)
-        self.webhooks = Webhooks(database)
+
+    def part(self, kind: Callable[[Database], FeatureStore]) -> FeatureStore:
+        """A feature's tables in this database."""
+        return kind(self._database)
 
     def overview(self) -> overview.Overview:
         """Overview for monitoring."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack
 
+from assay.service import features
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import EventType
 from assay.service.contract.limits import UNLIMITED, Limits
@@ -20,6 +21,7 @@ from assay.service.contract.studies import OWN_TRAINING, ArmTemplate
 from assay.service.store.allotments import Allotment
 from assay.service.store.audit import Actor
 from assay.service.store.checkpoints import NewCheckpoint
+from assay.service.store.database import Database
 from assay.service.store.leaderboard import TenantLeaderboards
 from assay.service.store.quotas import Quota
 from assay.service.store.row_mapping import unknown_job
@@ -39,9 +41,9 @@ from assay.service.store.studies import unknown_study
 from assay.service.store.transactions.dependencies import missing_dependency
 from assay.service.store.workers import Workers
 from assay.service.submission.dependencies import Dependency, dependencies_of
-from assay.service.webhooks.tenant_store import TenantWebhooks
 
 CachedValue = TypeVar("CachedValue")
+FeatureStore = TypeVar("FeatureStore")
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class TenantStore:
         self.studies = TenantStudies(store, view, limits, by)
         self.results = TenantResults(store, view, limits, by)
         self.leaderboards = TenantLeaderboards(store.leaderboards, view.filter)
-        self.webhooks = TenantWebhooks(store.webhooks, view.tenant, by)
+        self.features = TenantFeatures(store, view, limits, by)
         self.events = TenantEvents(store, view, limits, by)
         self.artifacts = TenantArtifacts(store, view, limits, by)
         self.checkpoints = TenantCheckpoints(store, view, limits, by)
@@ -363,3 +365,13 @@ class TenantQuota(_Part):
         if self._filter is not None and tenant != self._filter:
             return []
         return self._store.allotments.delays(tenant, self._limits)
+
+
+class TenantFeatures(_Part):
+    """The stores of features that limit themselves to the caller's tenant."""
+
+    def of(self, kind: Callable[[Database, str | None, Actor | None], FeatureStore]) -> FeatureStore:
+        """A feature's store for the caller. Raises LookupError: no feature names it as its TENANT_STORE."""
+        if not any(kind is module.TENANT_STORE for module in features.modules("store")):
+            raise LookupError(f"{kind} is no feature's TENANT_STORE")
+        return self._store.part(lambda database: kind(database, self._tenant, self._by))

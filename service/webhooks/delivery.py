@@ -18,9 +18,10 @@ import httpcore
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from assay.service.settings import Settings
 from assay.service.store.store import Store
 from assay.service.webhooks.address import BadAddress, Reach, post
-from assay.service.webhooks.store import DueDelivery
+from assay.service.webhooks.outbox import DueDelivery, Outbox
 from assay.service.webhooks.wire import webhook_signature
 
 log = logging.getLogger(__name__)
@@ -28,8 +29,15 @@ POLL_SECONDS = 2.0
 FORGET_SECONDS = 3600.0
 TRIM_SECONDS = 10.0
 AT_A_TIME = 8
-COUNTER = "assay_webhook_deliveries_total"
+COUNTER = "assay_webhook_deliveries"
+COUNTED = {COUNTER: "Attempts to post a message to a webhook, by outcome."}
+TOTAL = f"{COUNTER}_total"
 AGENT = "Assay-Webhook/1"
+
+
+def start(opener: Callable[[], Store], settings: Settings) -> WebhookPoster:
+    """Begins to post; the caller closes what is returned."""
+    return WebhookPoster(opener, Reach(settings.webhook_allow), settings.max_webhook_pending)
 
 
 class WebhookPoster(threading.Thread):
@@ -78,7 +86,7 @@ class WebhookPoster(threading.Thread):
         store = self._opener()
         if time.monotonic() - self._forgotten > FORGET_SECONDS:
             self._forgotten = time.monotonic()
-            store.webhooks.forget()
+            store.part(Outbox).forget()
         if time.monotonic() - self._trimmed > TRIM_SECONDS:
             self._trimmed = time.monotonic()
             self._trim(store)
@@ -87,7 +95,7 @@ class WebhookPoster(threading.Thread):
             room += 1
         claimed: list[DueDelivery] = []
         try:
-            claimed = list(store.webhooks.claim(room))
+            claimed = list(store.part(Outbox).claim(room))
         finally:
             for _ in range(room - len(claimed)):
                 self._room.release()
@@ -96,21 +104,21 @@ class WebhookPoster(threading.Thread):
         return len(claimed)
 
     def _trim(self, store: Store) -> None:
-        for webhook_id, count in store.webhooks.trim(self._max_pending).items():
+        for webhook_id, count in store.part(Outbox).trim(self._max_pending).items():
             log.warning(
                 "webhook %s: %d messages given up, the oldest of more than %d that were waiting",
                 webhook_id,
                 count,
                 self._max_pending,
             )
-            store.counters.add({(COUNTER, (("outcome", "dropped"),)): count})
+            store.counters.add({(TOTAL, (("outcome", "dropped"),)): count})
 
     def _deliver(self, store: Store, due: DueDelivery) -> None:
         try:
             status, error = attempt(self._reach, due)
-            outcome = store.webhooks.settle(due, status=status, error=error)
+            outcome = store.part(Outbox).settle(due, status=status, error=error)
             if outcome is not None:
-                store.counters.add({(COUNTER, (("outcome", outcome),)): 1})
+                store.counters.add({(TOTAL, (("outcome", outcome),)): 1})
         except (DBAPIError, PoolTimeout):
             log.debug("the database is away; delivery %s is due again later", due.id)
         except Exception:

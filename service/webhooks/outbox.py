@@ -1,28 +1,42 @@
-"""The outbox of webhooks: events are written in the transaction of the change that they report.
+"""The outbox of webhooks: events are written in the transaction of the change that they report, and claimed.
 
 Nothing is sent here. A tenant without webhooks costs one look at an index for each job that ends.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
 
 from assay.service.contract.records import ResultJson
+from assay.service.contract.states import TERMINAL
 from assay.service.store.clock import now
+from assay.service.store.database import Database
 from assay.service.store.ids import new_id
-from assay.service.store.tables import jobs, results, tags
-from assay.service.store.tenant_tables import webhook_deliveries, webhooks
+from assay.service.store.tables import jobs, results, studies, study_jobs, tags
+from assay.service.webhooks.tables import PENDING, webhook_deliveries, webhooks
 from assay.service.webhooks.wire import WebhookEvent
 
 JOBS, STUDIES = "/api/v1/jobs", "/api/v1/studies"
 # The message of a job's end has the first metric of at most so many evaluations.
 MAX_METRICS = 50
 FIELDS = ("value", "ci_low", "ci_high", "n", "unit")
+# Pauses before each further attempt, about a day in all. Each is varied by a fifth.
+PAUSES = (5, 30, 120, 600, 1800, 3600, 7200, 14_400, 28_800, 29_000)
+JITTER = 0.2
+# A webhook that has failed for so long without a success is disabled when a delivery is given up.
+FAILING_SECONDS = 64_800.0
+CLAIM_SECONDS = 60.0  # After it, a claimed delivery is due again; an attempt takes a fraction of it.
+# Deliveries of a webhook at a time, so that a slow webhook does not hold up the others.
+CLAIMS_EACH = 2
+KEPT_SECONDS = 7 * 86_400.0
+GONE = 410
 
 
 def announce_end(connection: Connection, job_id: str) -> None:
@@ -74,6 +88,145 @@ def add_delivery(
     }
     connection.execute(insert(webhook_deliveries).values(**values))
     return delivery_id
+
+
+@dataclass(frozen=True)
+class DueDelivery:
+    """A claimed delivery. `attempt` guards its outcome: a later claim has another."""
+
+    id: str
+    webhook_id: str
+    url: str
+    secrets: tuple[str, ...]  # that sign it, the present one first
+    body: Mapping[str, Any]  # of the message
+    attempt: int
+
+
+class Outbox:
+    """The queue of deliveries. Every method is one short transaction.
+
+    A delivery is claimed by moving its next attempt into the future: a process that dies while it posts
+    leaves a delivery that is due again. Nothing is posted inside a transaction.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def claim(self, most: int) -> Sequence[DueDelivery]:
+        """Takes due deliveries, at most two of each webhook; the oldest first."""
+        due = PENDING & (webhook_deliveries.c.next_at <= now())
+        if not self._any(due):
+            return []
+        place = func.row_number().over(
+            partition_by=webhook_deliveries.c.webhook_id,
+            order_by=(webhook_deliveries.c.next_at, webhook_deliveries.c.id),
+        )
+        ranked = select(webhook_deliveries.c.id, place.label("place")).where(due).subquery()
+        first = select(ranked.c.id).where(ranked.c.place <= CLAIMS_EACH)
+        chosen = (
+            select(webhook_deliveries.c.id)
+            .where(due, webhook_deliveries.c.id.in_(first))
+            .order_by(webhook_deliveries.c.next_at, webhook_deliveries.c.id)
+            .limit(most)
+            .with_for_update(skip_locked=True)
+        )
+        values = {
+            "attempts": webhook_deliveries.c.attempts + 1,
+            "next_at": now() + CLAIM_SECONDS,
+            "last_at": now(),
+        }
+        with self._database.writing() as connection:
+            ids = list(connection.execute(chosen).scalars())
+            if not ids:
+                return []
+            mine = webhook_deliveries.c.id.in_(ids)
+            connection.execute(update(webhook_deliveries).where(mine).values(**values))
+            found = select(webhook_deliveries, webhooks, now().label("at")).join(
+                webhooks, webhooks.c.id == webhook_deliveries.c.webhook_id
+            )
+            rows = connection.execute(found.where(mine).order_by(webhook_deliveries.c.id)).all()
+            claimed = (self._claimed(connection, row) for row in rows)
+            return [one for one in claimed if one is not None]
+
+    def settle(self, due: DueDelivery, *, status: int | None, error: str | None) -> str | None:
+        """Notes the outcome of an attempt: delivered for a status of 2xx, else tried again or given up.
+
+        "delivered", "failed" for another attempt, "given_up"; None where another claim has come since.
+        """
+        held = (webhook_deliveries.c.id == due.id) & (webhook_deliveries.c.attempts == due.attempt) & PENDING
+        values: dict[str, Any] = {"status": status, "error": error, "last_at": now()}
+        delivered = status is not None and 200 <= status < 300
+        given_up = not delivered and (due.attempt > len(PAUSES) or status == GONE)
+        if delivered or given_up:
+            values |= {"state": "delivered" if delivered else "failed", "next_at": None}
+        else:
+            pause = PAUSES[due.attempt - 1] * random.uniform(1 - JITTER, 1 + JITTER)
+            values["next_at"] = now() + pause
+        with self._database.writing() as connection:
+            this = webhooks.c.id == due.webhook_id
+            # First of all, so that two outcomes of the same webhook wait here and not for each other.
+            connection.execute(select(webhooks.c.id).where(this).with_for_update(key_share=True))
+            if not connection.execute(update(webhook_deliveries).where(held).values(**values)).rowcount:
+                return None
+            if delivered:
+                well = update(webhooks).where(this, webhooks.c.failing_since.is_not(None))
+                connection.execute(well.values(failing_since=None))
+            else:
+                begun = update(webhooks).where(this, webhooks.c.failing_since.is_(None))
+                connection.execute(begun.values(failing_since=now()))
+            if given_up:
+                _disable(connection, due.webhook_id, gone=status == GONE)
+        return "delivered" if delivered else "given_up" if given_up else "failed"
+
+    def trim(self, most: int) -> Mapping[str, int]:
+        """Gives up the oldest pending deliveries of webhooks with more than `most`; returns their numbers.
+
+        They stay in the log, from where they can be redelivered.
+        """
+        full = select(webhook_deliveries.c.webhook_id).where(PENDING)
+        full = full.group_by(webhook_deliveries.c.webhook_id).having(func.count() > most)
+        with self._database.reading() as connection:
+            ids = connection.execute(full).scalars().all()
+        return {webhook_id: dropped for webhook_id in ids if (dropped := self._drop(webhook_id, most))}
+
+    def _drop(self, webhook_id: str, most: int) -> int:
+        waiting = (webhook_deliveries.c.webhook_id == webhook_id) & PENDING
+        kept = select(webhook_deliveries.c.id).where(waiting)
+        kept = kept.order_by(webhook_deliveries.c.id.desc()).limit(most)
+        values = {"state": "failed", "next_at": None, "error": f"more than {most} messages were waiting"}
+        this = webhooks.c.id == webhook_id
+        with self._database.writing() as connection:
+            connection.execute(select(webhooks.c.id).where(this).with_for_update(key_share=True))
+            newest = connection.execute(kept).scalars().all()
+            if len(newest) < most:
+                return 0
+            old = waiting & (webhook_deliveries.c.id < newest[-1])
+            count = connection.execute(update(webhook_deliveries).where(old).values(**values)).rowcount
+            connection.execute(update(webhooks).where(this).values(dropped=webhooks.c.dropped + count))
+        return count
+
+    def forget(self) -> int:
+        """Deletes settled deliveries that are a week old; returns how many."""
+        old = (webhook_deliveries.c.created_at < now() - KEPT_SECONDS) & ~PENDING
+        if not self._any(old):
+            return 0
+        with self._database.writing() as connection:
+            return connection.execute(delete(webhook_deliveries).where(old)).rowcount
+
+    def _any(self, condition: ColumnElement[bool]) -> bool:
+        with self._database.reading() as connection:
+            wanted = select(webhook_deliveries.c.id).where(condition).limit(1)
+            return connection.execute(wanted).first() is not None
+
+    def _claimed(self, connection: Connection, row: Row[Any]) -> DueDelivery | None:
+        body = row.payload
+        if body is None:
+            body = _study_ended(connection, row)
+            if body is None:
+                return None
+        rotating = row.old_secret is not None and row.old_secret_until > row.at
+        keys = (row.secret, row.old_secret) if rotating else (row.secret,)
+        return DueDelivery(row.id, row.webhook_id, row.url, keys, body, row.attempts)
 
 
 def _job(connection: Connection, job_id: str) -> Any:
@@ -140,3 +293,46 @@ def _headline(result: Mapping[str, Any], *, every: bool) -> dict[str, Any]:
         "epsilon": (result.get("params") or {}).get("epsilon"),
         "metrics": shown,
     }
+
+
+def _disable(connection: Connection, webhook_id: str, *, gone: bool) -> None:
+    this = (webhooks.c.id == webhook_id) & webhooks.c.disabled_reason.is_(None)
+    reason = "its address answered 410 (gone)" if gone else "its deliveries failed for a day"
+    if not gone:
+        this &= webhooks.c.failing_since < now() - FAILING_SECONDS
+    if connection.execute(update(webhooks).where(this).values(disabled_reason=reason)).rowcount:
+        waiting = (webhook_deliveries.c.webhook_id == webhook_id) & PENDING
+        values = {"state": "failed", "next_at": None, "error": "the webhook was disabled"}
+        connection.execute(update(webhook_deliveries).where(waiting).values(**values))
+
+
+def _study_ended(connection: Connection, row: Row[Any]) -> dict[str, Any] | None:
+    """The message of a study's end; without one yet, or told before, its delivery is removed."""
+    made = study_jobs.join(jobs, jobs.c.id == study_jobs.c.job_id)
+    wanted = select(jobs.c.state, jobs.c.attempt, jobs.c.finished_at, jobs.c.id).select_from(made)
+    states = connection.execute(wanted.where(study_jobs.c.study_id == row.object).order_by(jobs.c.id)).all()
+    study = connection.execute(select(studies.c.name).where(studies.c.id == row.object)).one_or_none()
+    going = any(one.state not in TERMINAL for one in states)
+    # What the end is: the attempts of all jobs. One that is told twice is delivered once.
+    last = max(((one.finished_at or 0.0) for one in states), default=0.0)
+    once = f"{row.object} {len(states)} {sum(one.attempt for one in states)} {last!r}"
+    told = (webhook_deliveries.c.webhook_id == row.webhook_id) & (webhook_deliveries.c.once == once)
+    known = connection.execute(select(webhook_deliveries.c.id).where(told)).first()
+    if study is None or going or known is not None:
+        connection.execute(delete(webhook_deliveries).where(webhook_deliveries.c.id == row.id))
+        return None
+    counts: dict[str, int] = {}
+    for one in states:
+        counts[one.state] = counts.get(one.state, 0) + 1
+    path = f"{STUDIES}/{row.object}"
+    data = {
+        "study": row.object,
+        "name": study.name,
+        "jobs": counts,
+        "links": {"self": path, "results": f"{path}/results"},
+    }
+    body = message("study.ended", data)
+    connection.execute(
+        update(webhook_deliveries).where(webhook_deliveries.c.id == row.id).values(payload=body, once=once)
+    )
+    return body

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Path, Response
+from fastapi import Depends, Path, Response
 from sqlalchemy import Row
 
 from assay.service.api.deps import BodyDep, Cursor, Limit, SettingsDep, StoreDep, StrictRouter, json_body
@@ -22,18 +22,27 @@ from assay.service.contract.errors import (
 from assay.service.contract.results import Page
 from assay.service.settings import Settings
 from assay.service.webhooks.address import BadAddress, Reach
+from assay.service.webhooks.store import Webhooks
 from assay.service.webhooks.wire import NewWebhook, Webhook, WebhookDelivery, WebhookRequest
 
 WebhookId = Annotated[str, Path(description="webhook id", examples=["01jd3q0x5v8f7m2n9k4t6w1z0w"])]
 DeliveryId = Annotated[str, Path(description="delivery id, the header webhook-id")]
 
 router = StrictRouter(prefix="/api/v1/webhooks", tag="webhooks")
+BEFORE = "keys"
+
+
+async def _webhooks(store: StoreDep) -> Webhooks:
+    return store.features.of(Webhooks)
+
+
+WebhooksDep = Annotated[Webhooks, Depends(_webhooks)]
 
 
 @router.get("", summary="List webhooks")
-def list_webhooks(store: StoreDep) -> Page[Webhook]:
+def list_webhooks(webhooks: WebhooksDep) -> Page[Webhook]:
     """The webhooks of the caller's tenant, oldest first, without their secrets."""
-    return Page(items=[webhook_view(row) for row in store.webhooks.list()])
+    return Page(items=[webhook_view(row) for row in webhooks.list()])
 
 
 @router.post(
@@ -43,37 +52,39 @@ def list_webhooks(store: StoreDep) -> Page[Webhook]:
     responses=documented(MalformedJson, UnsupportedMediaType, InvalidState),
     openapi_extra=json_body(WebhookRequest),
 )
-def create_webhook(body: BodyDep, store: StoreDep, settings: SettingsDep, response: Response) -> NewWebhook:
+def create_webhook(
+    body: BodyDep, webhooks: WebhooksDep, settings: SettingsDep, response: Response
+) -> NewWebhook:
     """The answer has the secret that signs its messages, which cannot be had again."""
     request = validated(WebhookRequest, body)
     _check_address(settings, request.url)
-    row, secret = store.webhooks.add(request, settings.max_webhooks)
+    row, secret = webhooks.add(request, settings.max_webhooks)
     return _with_secret(row, secret, response)
 
 
 @router.get("/{webhook_id}", summary="A webhook", responses=documented(NotFound))
-def get_webhook(webhook_id: WebhookId, store: StoreDep) -> Webhook:
+def get_webhook(webhook_id: WebhookId, webhooks: WebhooksDep) -> Webhook:
     """One webhook without its secret."""
-    return webhook_view(store.webhooks.get(webhook_id))
+    return webhook_view(webhooks.get(webhook_id))
 
 
 @router.delete("/{webhook_id}", summary="Remove a webhook", status_code=204, responses=documented(NotFound))
-def delete_webhook(webhook_id: WebhookId, store: StoreDep) -> None:
+def delete_webhook(webhook_id: WebhookId, webhooks: WebhooksDep) -> None:
     """Nothing is posted to it from now on; its log is deleted too."""
-    store.webhooks.delete(webhook_id)
+    webhooks.delete(webhook_id)
 
 
 @router.post("/{webhook_id}/rotate", summary="Give a webhook a new secret", responses=documented(NotFound))
-def rotate_webhook(webhook_id: WebhookId, store: StoreDep, response: Response) -> NewWebhook:
+def rotate_webhook(webhook_id: WebhookId, webhooks: WebhooksDep, response: Response) -> NewWebhook:
     """For a day, messages have a signature by the old secret and a signature by the new secret."""
-    row, secret = store.webhooks.rotate(webhook_id)
+    row, secret = webhooks.rotate(webhook_id)
     return _with_secret(row, secret, response)
 
 
 @router.post("/{webhook_id}/enable", summary="Enable a disabled webhook", responses=documented(NotFound))
-def enable_webhook(webhook_id: WebhookId, store: StoreDep) -> Webhook:
+def enable_webhook(webhook_id: WebhookId, webhooks: WebhooksDep) -> Webhook:
     """It gets new events again; what it missed can be redelivered."""
-    return webhook_view(store.webhooks.enable(webhook_id))
+    return webhook_view(webhooks.enable(webhook_id))
 
 
 @router.post(
@@ -82,9 +93,9 @@ def enable_webhook(webhook_id: WebhookId, store: StoreDep) -> Webhook:
     status_code=202,
     responses=documented(NotFound, InvalidState),
 )
-def test_webhook(webhook_id: WebhookId, store: StoreDep) -> WebhookDelivery:
+def test_webhook(webhook_id: WebhookId, webhooks: WebhooksDep) -> WebhookDelivery:
     """Queues a message of type `webhook.test`."""
-    return delivery_view(store.webhooks.test(webhook_id))
+    return delivery_view(webhooks.test(webhook_id))
 
 
 @router.get(
@@ -94,10 +105,10 @@ def test_webhook(webhook_id: WebhookId, store: StoreDep) -> WebhookDelivery:
     responses=documented(NotFound),
 )
 def list_deliveries(
-    webhook_id: WebhookId, store: StoreDep, limit: Limit = 50, cursor: Cursor | None = None
+    webhook_id: WebhookId, webhooks: WebhooksDep, limit: Limit = 50, cursor: Cursor | None = None
 ) -> Page[WebhookDelivery]:
     """Newest first; settled ones are kept for a week."""
-    rows, following = store.webhooks.deliveries(webhook_id, limit, cursor)
+    rows, following = webhooks.deliveries(webhook_id, limit, cursor)
     return Page(items=[delivery_view(row) for row in rows], next_cursor=following)
 
 
@@ -108,9 +119,9 @@ def list_deliveries(
     status_code=202,
     responses=documented(NotFound, InvalidState),
 )
-def redeliver(webhook_id: WebhookId, delivery_id: DeliveryId, store: StoreDep) -> WebhookDelivery:
+def redeliver(webhook_id: WebhookId, delivery_id: DeliveryId, webhooks: WebhooksDep) -> WebhookDelivery:
     """Queues a delivered or failed message again, under the same id."""
-    return delivery_view(store.webhooks.redeliver(webhook_id, delivery_id))
+    return delivery_view(webhooks.redeliver(webhook_id, delivery_id))
 
 
 def webhook_view(row: Row[Any]) -> Webhook:

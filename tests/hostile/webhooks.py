@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 from assay.service.client import AssayClient
 from assay.service.contract.errors import Forbidden, InvalidSpec, InvalidState, NotFound, Unauthorized
-from assay.service.store.store import open_store
+from assay.service.store.store import Store, open_store
+from assay.service.webhooks.store import Webhooks
 from assay.service.webhooks.wire import WebhookRequest
 from tests.hostile.attempt import Attempt, Target
 
@@ -24,6 +25,10 @@ ADDRESSES = (
     *("[fe80::1]", "224.0.0.1", "255.255.255.255", "192.88.99.1", "192.31.196.1", "192.175.48.1"),
     *("192.0.0.8", "192.52.193.1", "198.18.0.1", "203.0.113.1", "240.0.0.1", "[100::1]", "[2001:db8::1]"),
 )
+
+
+def _webhooks(store: Store, tenant: str) -> Webhooks:
+    return store.part(lambda database: Webhooks(database, tenant))
 
 
 @contextmanager
@@ -67,7 +72,7 @@ def moved_name(target: Target) -> str:
     with listening() as (port, touched), AssayClient(target.url, target.alice) as client:
         with open_store(target.database, migrate=False) as store:
             request = WebhookRequest(url=f"https://127.0.0.1:{port}/")
-            hook, _ = store.webhooks.add(request, tenant="alice", most=9)
+            hook, _ = _webhooks(store, "alice").add(request, most=9)
         client.test_webhook(hook.id)
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
@@ -118,7 +123,7 @@ def redirected(target: Target) -> str:
 def foreign(target: Target) -> str:
     """Another tenant's webhook: its secret, its log, its removal."""
     with open_store(target.database, migrate=False) as store:
-        hook, _ = store.webhooks.add(WebhookRequest(url="https://127.0.0.1/"), tenant="alice", most=9)
+        hook, _ = _webhooks(store, "alice").add(WebhookRequest(url="https://127.0.0.1/"), most=9)
     for key in (target.bob, target.admin):
         with AssayClient(target.url, key) as client:
             calls = (
@@ -145,14 +150,12 @@ def too_many(target: Target) -> str:
         hooks = []
         while True:
             try:
-                hooks.append(
-                    store.webhooks.add(WebhookRequest(url="https://x/"), tenant="bob", most=20)[0].id
-                )
+                hooks.append(_webhooks(store, "bob").add(WebhookRequest(url="https://x/"), most=20)[0].id)
             except InvalidState:
                 break
         assert len(hooks) == 20
         for one in hooks:
-            store.webhooks.delete(one, tenant="bob")
+            _webhooks(store, "bob").delete(one)
     return "409 at the twenty-first"
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, update
 
+from assay.service import features
 from assay.service.contract.events import EndData, EventData, EventType, MetricData, ProgressData, StateData
 from assay.service.contract.records import ResultJson
 from assay.service.contract.states import TERMINAL
 from assay.service.store.clock import now
 from assay.service.store.tables import events, jobs
 from assay.service.store.transactions.pace import cost_share, eta_seconds, training_speed
-from assay.service.webhooks.outbox import announce_end, announce_evaluation
 
 PROGRESS_SECONDS = 0.5
 # A job of many hours reports its progress very often: among all but the newest events, one report in
@@ -41,7 +41,8 @@ def record_state_event(connection: Connection, job_id: str) -> None:
     if row.state in TERMINAL:
         end: EndData = {"state": row.state, "attempt": row.attempt, "error": row.error}
         _append(connection, job_id, "end", end)
-        announce_end(connection, job_id)
+        for outbox in features.modules("outbox"):
+            outbox.announce_end(connection, job_id)
 
 
 def record_progress_event(connection: Connection, job_id: str) -> None:
@@ -76,7 +77,8 @@ def record_metric_event(connection: Connection, job_id: str, evaluation: int, re
     if "metrics" in result:
         told["metrics"] = result["metrics"]
     _append(connection, job_id, "metric", told)
-    announce_evaluation(connection, job_id, evaluation, result)
+    for outbox in features.modules("outbox"):
+        outbox.announce_evaluation(connection, job_id, evaluation, result)
 
 
 def _progress(row: Row[Any]) -> ProgressData:

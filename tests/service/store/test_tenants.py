@@ -158,8 +158,10 @@ def test_every_method_of_checkpoints_means_the_callers_own(store: Store, caller:
 def test_what_is_not_filtered_is_not_there(ours: TenantStore) -> None:
     filtered = {"jobs", "studies", "results", "events", "artifacts", "checkpoints", "quota"}
     # The leaderboard lists jobs by tenant: `test_leaderboard.py`.
-    # So does `test_webhooks.py` for webhooks.
-    assert set(vars(ours)) == {*filtered, "leaderboards", "webhooks", "workers"}
+    # Each feature's own tests show that its store has what is the tenant's alone.
+    assert set(vars(ours)) == {*filtered, "features", "leaderboards", "workers"}
+    with pytest.raises(LookupError):
+        ours.features.of(lambda database, tenant, by: database)
     for name in ("shards", "keys", "logins"):
         with pytest.raises(AttributeError):
             getattr(ours, name)

@@ -24,6 +24,9 @@ from assay.service.settings import Settings
 from assay.service.store.store import Store
 from assay.service.webhooks.address import Reach
 from assay.service.webhooks.delivery import WebhookPoster, attempt
+from assay.service.webhooks.outbox import Outbox
+from assay.service.webhooks.store import Webhooks
+from assay.service.webhooks.wire import WebhookRequest
 from tests.support.workers import wait_for
 
 Make = Callable[..., dict[str, Any]]
@@ -271,11 +274,10 @@ def test_a_certificate_that_nobody_signed_is_not_accepted(
     context.load_cert_chain(tmp_path / "server.pem")
     receiver.socket = context.wrap_socket(receiver.socket, server_side=True)
     request = {"url": f"https://localhost:{receiver.server_port}/", "events": ["job.failed"]}
-    from assay.service.webhooks.wire import WebhookRequest
-
-    hook, _ = app_store.webhooks.add(WebhookRequest.model_validate(request), tenant=None, most=9)
-    app_store.webhooks.test(hook.id, tenant=None)
-    (due,) = app_store.webhooks.claim(1)
+    webhooks = app_store.part(lambda database: Webhooks(database, None))
+    hook, _ = webhooks.add(WebhookRequest.model_validate(request), most=9)
+    webhooks.test(hook.id)
+    (due,) = app_store.part(Outbox).claim(1)
     assert attempt(Reach(["localhost"]), due) == (None, "TLS failed")
     assert (
         attempt(Reach(), due)[1]

@@ -1,0 +1,104 @@
+"""A feature is a folder of `service`: the core finds it by `features.py`, and no feature imports another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from assay.service import features
+from assay.service.features import FEATURES
+from tests.architecture.test_structure import Graph, imports, sources
+
+ROOT = Path(__file__).resolve().parents[2]
+KNOWN = sources()
+GRAPH: Graph = {name: imports(path, KNOWN) for name, path in KNOWN.items()}
+# The class `AssayClient` inherits the calls of features: type checkers and editors see them.
+CLIENT = "service.client.jobs"
+# What the core asks features for, and what a module of that name defines.
+ASKED = {
+    "routes": {"router", "BEFORE"},
+    "cli": {"add_commands", "TOPIC"},
+    "store": {"TENANT_STORE"},
+    "outbox": {"announce_end", "announce_evaluation"},
+    "delivery": {"start", "COUNTED"},
+    "tables": set(),
+}
+OUTER = ("api", "dashboard", "cli", "client", "app", "serving", "dispatch")
+# Packages of the core that the files of a feature do not import.
+ABOVE = {
+    "wire": (*OUTER, "store", "submission"),
+    "tables": OUTER,
+    "outbox": OUTER,
+    "store": OUTER,
+    "client": ("api", "dashboard", "cli", "store", "submission"),
+    "cli": ("api", "dashboard", "store", "submission"),
+}
+
+
+def feature_of(module: str) -> str | None:
+    """The feature that a module belongs to; None for modules of the core and of other packages."""
+    package, _, rest = module.partition(".")
+    first = rest.partition(".")[0]
+    return first if package == "service" and first in FEATURES else None
+
+
+def wrong_imports(graph: Graph) -> list[str]:
+    """Imports of a feature by the core, by another package or by another feature."""
+    return [
+        f"{module} imports {imported}"
+        for module, found in graph.items()
+        for imported in sorted(found)
+        if feature_of(imported) not in (None, feature_of(module))
+        and not (module == CLIENT and imported.endswith(".client"))
+    ]
+
+
+def test_only_the_client_names_features() -> None:
+    assert wrong_imports(GRAPH) == []
+
+
+def test_an_import_of_a_feature_is_noticed() -> None:
+    feature = FEATURES[0]
+    other: Graph = {
+        "service.api.jobs": {f"service.{feature}.store"},
+        CLIENT: {f"service.{feature}.client", f"service.{feature}.wire"},
+        f"service.{feature}.routes": {f"service.{feature}.store", "service.api.deps"},
+        "workers.embedded": {f"service.{feature}.delivery"},
+    }
+    assert wrong_imports(other) == [
+        f"service.api.jobs imports service.{feature}.store",
+        f"{CLIENT} imports service.{feature}.wire",
+        f"workers.embedded imports service.{feature}.delivery",
+    ]
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_the_files_of_a_feature_keep_the_layers(feature: str) -> None:
+    for name, packages in ABOVE.items():
+        for imported in GRAPH.get(f"service.{feature}.{name}", ()):
+            assert imported.split(".")[1] not in packages, f"{feature}/{name}.py imports {imported}"
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_module_defines_what_the_core_asks_for(name: str) -> None:
+    found = features.modules(name)
+    assert found
+    for module in found:
+        assert ASKED[name] <= vars(module).keys(), module
+
+
+def test_the_core_asks_for_these_names_and_no_other() -> None:
+    asked = {
+        line.split('features.modules("')[1].split('"')[0]
+        for path in (ROOT / "service").rglob("*.py")
+        for line in path.read_text().splitlines()
+        if 'features.modules("' in line
+    }
+    assert asked == ASKED.keys()
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_the_tests_of_a_feature_lie_in_its_folder(feature: str) -> None:
+    tests = {path.name for path in (ROOT / "tests" / "service" / feature).glob("test_*.py")}
+    assert tests, feature
