@@ -18,7 +18,6 @@ from assay.service.api.authentication import COOKIE, REFUSED, SESSION_PATH
 from assay.service.api.caller import ActorDep, Caller, CallerDep, actor_in
 from assay.service.api.deps import SettingsDep, StrictRouter, SystemStoreDep
 from assay.service.api.errors import documented
-from assay.service.api.keys import keys_used, validated
 from assay.service.api.refusals import Refusals
 from assay.service.api.views import iso
 from assay.service.contract.errors import (
@@ -34,6 +33,7 @@ from assay.service.contract.strict_json import parse_json
 from assay.service.store.audit import Actor
 from assay.service.store.browser_sessions import SESSION_SECONDS
 from assay.service.store.rows import BrowserSessionRow
+from assay.service.tenants.routes import keys_used, validated
 
 router = StrictRouter(prefix=SESSION_PATH, tag="keys", dependencies=[Depends(keys_used)])
 

@@ -7,7 +7,6 @@ from fastapi import APIRouter
 from assay.service import features
 from assay.service.api import (
     artifacts,
-    audit,
     browser_sessions,
     catalog,
     checkpoints,
@@ -15,16 +14,17 @@ from assay.service.api import (
     events,
     health,
     jobs,
-    keys,
     metrics,
     plots,
+    quota,
     reports,
     results,
     signatures,
     studies,
-    tenants,
-    workers,
 )
+from assay.service.audit import routes as audit
+from assay.service.tenants import routes as keys
+from assay.service.workers import routes as workers
 
 ABOUT_JOBS = (
     jobs,
@@ -39,10 +39,10 @@ ABOUT_JOBS = (
     reports,
     catalog,
 )
-OTHERS = (keys, tenants, workers, browser_sessions, audit, health, metrics)
+OTHERS = (keys, quota, workers, browser_sessions, audit, health, metrics)
 CORE: list[APIRouter] = [
     *(module.router for module in ABOUT_JOBS),
-    tenants.quota,
+    quota.quota,
     *(module.router for module in OTHERS),
 ]
 

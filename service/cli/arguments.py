@@ -7,13 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from assay.service.cli import audit, checkpoints, commands, keys, tenants
+from assay.service.audit import cli as audit
+from assay.service.cli import checkpoints, commands
 from assay.service.cli.commands import Options
 from assay.service.client import DEFAULT_URL
 from assay.service.contract.audit import ACTIONS
 from assay.service.contract.keys import SCOPES
 from assay.service.contract.limits import LIMITS
 from assay.service.contract.pulled_weights import FORMS, VARIABLE
+from assay.service.tenants import cli as tenants
+from assay.service.tenants import keys
 
 JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"  # A job id, for examples.
 

@@ -26,7 +26,6 @@ from assay.service.cli import (
     plots,
     reports,
     studies,
-    workers,
 )
 from assay.service.cli.arguments import Command, Subcommands
 from assay.service.cli.spec_files import RefusedSpec
@@ -34,6 +33,7 @@ from assay.service.cli.usage import Parser, as_typed
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
+from assay.service.workers import cli as workers
 
 INTERRUPTED = 130
 

@@ -14,13 +14,13 @@ from assay.service.api.health import Readiness, readyz
 from assay.service.api.login_page import login_response
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.views import JobViews
-from assay.service.api.workers import worker_view
 from assay.service.contract.states import JobState
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
 from assay.service.reports.numbers import RADIUS, conditions
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
+from assay.service.workers.routes import worker_view
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

@@ -9,7 +9,6 @@ from sqlalchemy import Row
 
 from assay.service.api.deps import BodyDep, Cursor, Limit, SettingsDep, StoreDep, StrictRouter, json_body
 from assay.service.api.errors import documented
-from assay.service.api.keys import validated
 from assay.service.api.views import iso_or_none, view
 from assay.service.contract.errors import (
     ErrorDetail,
@@ -21,6 +20,7 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.results import Page
 from assay.service.settings import Settings
+from assay.service.tenants.routes import validated
 from assay.service.webhooks.address import BadAddress, Reach
 from assay.service.webhooks.store import Webhooks
 from assay.service.webhooks.wire import NewWebhook, Webhook, WebhookDelivery, WebhookRequest

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Opens the service's database; imported by the subcommand that does.
-OUTSIDE_THE_CORE = {"assay.service.cli.keys_in_database"}
+OUTSIDE_THE_CORE = {"assay.service.tenants.keys_in_database"}
 
 # The blocked packages fail to import, as on a machine that does not have them.
 IMPORT_WITHOUT = """

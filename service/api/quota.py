@@ -11,7 +11,6 @@ from assay.service.api.caller import ActorDep
 from assay.service.api.checkpoints import quota_of
 from assay.service.api.deps import BodyDep, SettingsDep, StoreDep, StrictRouter, SystemStoreDep, json_body
 from assay.service.api.errors import documented
-from assay.service.api.keys import GUARDED, validated
 from assay.service.api.views import iso_or_none
 from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, UnsupportedMediaType
 from assay.service.contract.keys import TENANT_PATTERN
@@ -26,6 +25,7 @@ from assay.service.contract.limits import (
 )
 from assay.service.contract.results import Page
 from assay.service.store.allotments import Allotment, QueuePlace, Use
+from assay.service.tenants.routes import GUARDED, validated
 
 router = StrictRouter(prefix=TENANTS_PATH, tag="tenants", dependencies=GUARDED)
 quota = StrictRouter(prefix="/api/v1/quota", tag="quota")

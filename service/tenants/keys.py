@@ -125,7 +125,7 @@ def _place(options: argparse.Namespace) -> Iterator[Place]:
             yield Remote(client)
     elif options.state is not None or named:
         require("`assay keys` on a service's own database", "service")
-        from assay.service.cli.keys_in_database import opened
+        from assay.service.tenants.keys_in_database import opened
 
         with opened(options.state, getattr(options, "init", None)) as place:
             yield place

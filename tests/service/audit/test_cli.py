@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from assay.service.audit.cli import head, moment
 from assay.service.cli import commands, main
-from assay.service.cli.audit import head, moment
 from assay.service.client import AssayClient
 from assay.service.contract.audit import AuditEntry, chain_of
 from assay.service.settings import Settings
