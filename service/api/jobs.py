@@ -29,6 +29,7 @@ from assay.service.api.deps import (
 )
 from assay.service.api.errors import documented
 from assay.service.api.views import JOBS_PATH, JobViews, device_of, job_view, up_to_date
+from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import (
     IdempotencyMismatch,
     InvalidState,
@@ -38,7 +39,7 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.results import Job, Page
 from assay.service.contract.states import JobState
-from assay.service.contract.stored_specs import Execution, ModelReference
+from assay.service.contract.stored_specs import Execution, ModelReference, UserSpec
 from assay.service.dispatch import Dispatcher
 from assay.service.store.connections import DeviceClass
 from assay.service.store.rows import JobRow
@@ -47,6 +48,7 @@ from assay.service.submission.data_look import look_at_data
 from assay.service.submission.estimate import least_work
 from assay.service.submission.limits import BACKWARD_COST, DEVICE_CLASSES, Speed, bounded_estimate
 from assay.service.submission.validate import ValidSpec, validate
+from assay.service.submission.warnings import worker_warnings
 
 logger = logging.getLogger(__name__)
 # Passes, backward passes twice; with fewer in a shard, the start of an evaluation takes most of the time.
@@ -129,7 +131,7 @@ def submit(
     settle_device(service, valid)
     work = estimated_work(service, valid)
     if dry_run:
-        warnings = [*valid.warnings, *device_warnings(store, valid.spec["execution"])]
+        warnings = [*valid.warnings, *device_warnings(store, service.catalog, valid.spec)]
         data = look_at_data(service.catalog, valid.spec, service.settings.data_root) if decode else []
         answer = DryRun(spec=dict(valid.spec), estimate=work, warnings=warnings, data=data)
         return JSONResponse(answer.model_dump(mode="json"))
@@ -270,11 +272,13 @@ def _speed(service: Submission, model: ModelReference, device: str) -> Speed:
     return Speed(1.0 / rate, f"{guess}, {until}")
 
 
-def device_warnings(store: TenantStore, execution: Execution) -> list[dict[str, Any]]:
-    """Warning that a job would wait, because no worker has the devices that it asks for."""
+def device_warnings(store: TenantStore, catalog: Catalog, spec: UserSpec) -> list[dict[str, Any]]:
+    """Warnings that a job would wait, or not be computed as it asks, because of the workers online."""
+    execution = spec["execution"]
     device, devices = execution["device"], execution.get("devices", 1)
     if (devices == 1 and device == "auto") or store.workers.online(device, devices=devices) > 0:
-        return []
+        found = worker_warnings(catalog, spec, store.workers.serving(device))
+        return [warning.model_dump() for warning in found]
     wanted = f"{devices} devices" if devices > 1 else f"the device {device!r}"
     message = f"no worker that is online has {wanted}: the job would wait for one (ASSAY_DEVICES)"
     evidence = {"device": device, "devices": devices}

@@ -21,6 +21,7 @@ from assay.service.api.deps import (
     StoreDep,
     StrictRouter,
     StudyDep,
+    Submission,
     SubmissionDep,
     located,
     stored,
@@ -95,7 +96,7 @@ def submit_study(
     work = partial(estimated_work, service)
     valid = check_study(service.catalog, body, work=work, **service.environment)
     if dry_run:
-        return JSONResponse(_planned(store, valid).model_dump(mode="json"))
+        return JSONResponse(_planned(service, valid).model_dump(mode="json"))
     row, created = store.studies.add(
         valid.spec, valid.templates, body_sha256=digest, idempotency_key=idempotency_key
     )
@@ -290,7 +291,7 @@ def _arm(row: StudyRow, index: int) -> StudyArm:
     return StudyArm(name=template["name"], trained=template["train"] is not None, runs=runs)
 
 
-def _planned(store: TenantStore, valid: ValidStudy) -> StudyDryRun:
+def _planned(service: Submission, valid: ValidStudy) -> StudyDryRun:
     seeds, keys, arms = len(valid.spec["seeds"]), set[str](), []
     seconds: list[float | None] = []
     for arm in valid.arms:
@@ -301,7 +302,8 @@ def _planned(store: TenantStore, valid: ValidStudy) -> StudyDryRun:
         own = arm.train_work if train is not None and not shared else None
         works = [work for work in (own, arm.evaluate_work) if work is not None]
         seconds += [work["seconds"] for work in works]
-        execution = (train or arm.template["evaluate"])["execution"]
+        told = [] if train is None else device_warnings(service.store, service.catalog, train)
+        told += device_warnings(service.store, service.catalog, arm.template["evaluate"])
         arms.append(
             ArmEstimate(
                 name=arm.template["name"],
@@ -312,7 +314,7 @@ def _planned(store: TenantStore, valid: ValidStudy) -> StudyDryRun:
                 evaluate_seconds=arm.evaluate_work["seconds"],
                 train=arm.train_work,
                 evaluate=arm.evaluate_work,
-                warnings=[*arm.warnings, *device_warnings(store, execution)],
+                warnings=[*arm.warnings, *{(one["code"], one["message"]): one for one in told}.values()],
             )
         )
     known = [one for one in seconds if one is not None]

@@ -78,11 +78,13 @@ class ContainmentRecord(TypedDict):
     """A worker's ASSAY_SANDBOX, and the parts of the containment that its evaluators lack.
 
     `optional` are missing parts that the mode `required` does without: `user`, unless it is demanded.
+    `compiles` says whether evaluators of jobs that ask for compiled passes may start compilers.
     """
 
     mode: Literal["off", "auto", "required"]
     missing: list[str]
     optional: NotRequired[list[str]]
+    compiles: NotRequired[bool]
 
 
 def refused_parts(mode: str, missing: Iterable[str]) -> list[str]:

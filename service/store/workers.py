@@ -179,6 +179,10 @@ class Workers:
         said = self._gauges(within_seconds, serving=True)
         return frozenset(name for one in said for name in one.get("libraries", {}))
 
+    def serving(self, device: str, within_seconds: float = 60) -> list[Gauges]:
+        """What workers say that may take shards of a device class ("auto": any), with a recent heartbeat."""
+        return self._gauges(within_seconds, serving=True, device=device)
+
     def other_data(self, within_seconds: float = 60) -> list[str]:
         """Data sets that differ from a plan's, of each worker with a heartbeat in the last seconds."""
         return sorted(said for one in self._gauges(within_seconds) for said in one.get("other_data", []))
@@ -196,10 +200,12 @@ class Workers:
         said = self._gauges(within_seconds)
         return sorted(f"{device}: {why}" for one in said for device, why in one.get("unfit", {}).items())
 
-    def _gauges(self, within_seconds: float, *, serving: bool = False) -> list[Gauges]:
+    def _gauges(self, within_seconds: float, *, serving: bool = False, device: str = "auto") -> list[Gauges]:
         """What workers with a heartbeat in the last seconds say; `serving`: those that may take shards."""
         alive = workers.c.seen_at >= now() - within_seconds
         alive &= (workers.c.devices > 0) & admitted() if serving else true()
+        if device != "auto":
+            alive &= workers.c.device_classes.contains(f",{device},", autoescape=True)
         with self._database.reading() as connection:
             found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
             return [cast(Gauges, gauges or {}) for gauges in found]

@@ -10,7 +10,9 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS
 from assay.service.contract.problems import Problems
 from assay.service.contract.results import Warning
-from assay.service.contract.stored_specs import UserSpec
+from assay.service.contract.stored_specs import UserSpec, evaluations_in
+from assay.service.contract.worker_records import DeviceTest, Gauges
+from assay.service.submission.requirements import AMPERE, at_least
 from assay.service.submission.suites import left_out_warnings
 from assay.service.submission.weights import WeightsSource
 
@@ -68,6 +70,33 @@ def spec_warnings(catalog: Catalog, spec: Mapping[str, Any]) -> Iterator[Warning
             message = f"{name} is computed in {own}: execution.dtype {dtype} has no effect on it"
             evidence = {"evaluation": name, "dtype": dtype, "computed_in": own}
             yield Warning(code="other_dtype", message=message, evidence=evidence)
+
+
+def worker_warnings(catalog: Catalog, spec: UserSpec, workers: Sequence[Gauges]) -> Iterator[Warning]:
+    """What a job asks of its arithmetic that workers online do not do; their results would say it.
+
+    `workers`: what those that may take shards of the job say; some of it is unknown of earlier versions.
+    """
+    execution = spec["execution"]
+    tested = [one["self_test"]["devices"] for one in workers if "self_test" in one]
+    lacking = [devices for devices in tested if not any(map(_has_tf32, devices))]
+    if execution["dtype"] == "tf32" and lacking:
+        message = f"{len(lacking)} of {len(workers)} workers online have no TF32, and compute in float32"
+        evidence = {"dtype": "tf32", "computed_in": "float32", "workers": len(lacking), "of": len(workers)}
+        yield Warning(code="other_dtype", message=message, evidence=evidence)
+    walled = [one for one in workers if one.get("containment", {}).get("compiles") is False]
+    attacks = {*catalog.names("attack")} & {item["name"] for item in evaluations_in(spec)}
+    if execution.get("compile") in ("auto", "on") and attacks and walled:
+        message = (
+            f"{len(walled)} of {len(workers)} workers online let no evaluator start a compiler"
+            " (ASSAY_SANDBOX_COMPILE): their attacks run the model's own passes"
+        )
+        evidence = {"reasons": ["ASSAY_SANDBOX_COMPILE is off"], "workers": len(walled), "of": len(workers)}
+        yield Warning(code="not_compiled", message=message, evidence=evidence)
+
+
+def _has_tf32(device: DeviceTest) -> bool:
+    return at_least(device.get("capability"), AMPERE)  # workers of another version may not say it
 
 
 def arithmetic_of(catalog: Catalog, evaluation: str) -> str | None:

@@ -76,6 +76,7 @@ class Sandbox:
         chosen = from_environment(dict(variables))
         assert chosen is not None
         self._mode, self._demands, self._variables = chosen.mode, chosen.demands, variables
+        self._compiles = chosen.mode == "off" or chosen.compiles
         self._optional: Mapping[str, str] = {}
         self._missing: Mapping[str, str] | None = (
             dict.fromkeys(PARTS, "ASSAY_SANDBOX=off") if chosen.mode == "off" else None
@@ -111,7 +112,12 @@ class Sandbox:
         """For the heartbeat; None before the trial has ended."""
         if self._missing is None:
             return None
-        return {"mode": self._mode, "missing": [*self._missing], "optional": [*self._optional]}
+        return {
+            "mode": self._mode,
+            "missing": [*self._missing],
+            "optional": [*self._optional],
+            "compiles": self._compiles,
+        }
 
 
 def main(arguments: Sequence[str] = ()) -> int:

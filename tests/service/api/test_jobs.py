@@ -147,6 +147,59 @@ def test_a_dry_run_warns_where_no_worker_has_such_devices(
     assert codes(3) == codes(1, "cuda") == ["no_worker_with_devices"]
 
 
+GPU = {"device": "cuda:0", "capability": "9.0"}
+CPU = {"device": "cpu", "capability": None}
+
+
+@pytest.mark.parametrize(
+    ("execution", "said", "code", "evidence"),
+    [
+        ({"dtype": "tf32"}, [[CPU]], "other_dtype", {"workers": 1, "of": 1}),
+        (
+            {"dtype": "tf32"},
+            [[{**GPU, "capability": "7.5"}, CPU], [GPU]],
+            "other_dtype",
+            {"workers": 1, "of": 2},
+        ),
+        ({"dtype": "tf32"}, [[CPU, GPU]], None, {}),
+        ({"dtype": "float32"}, [[CPU]], None, {}),
+        ({"dtype": "tf32"}, [], None, {}),
+        ({"compile": "on"}, [False], "not_compiled", {"workers": 1, "of": 1}),
+        ({"compile": "auto"}, [False, True, None], "not_compiled", {"workers": 1, "of": 3}),
+        ({"compile": "off"}, [False], None, {}),
+        ({"compile": "on"}, [True], None, {}),
+        ({"compile": "on"}, [None], None, {}),
+    ],
+)
+def test_a_dry_run_foresees_what_workers_do_not_do(
+    api: httpx.Client,
+    app_store: Store,
+    evaluate_body: Make,
+    execution: dict[str, Any],
+    said: list[Any],
+    code: str | None,
+    evidence: dict[str, int],
+) -> None:
+    """Of TF32 a worker says its devices' capabilities, of compilers whether the wall has a door for them."""
+    for number, one in enumerate(said):
+        gauges: Any = {"self_test": {"devices": one}} if isinstance(one, list) else {}
+        if isinstance(one, bool):
+            gauges = {"containment": {"mode": "auto", "missing": [], "compiles": one}}
+        app_store.workers.beat(str(number), "box", ["cpu"], 1, gauges, name=str(number))
+
+    def foreseen(**changes: Any) -> dict[str, Any]:
+        body = evaluate_body(execution={"device": "auto", **execution}, **changes)
+        found = api.post(JOBS, params={"dry_run": "true"}, json=body).json()["warnings"]
+        codes = ("other_dtype", "not_compiled")
+        return {warning["code"]: warning["evidence"] for warning in found if warning["code"] in codes}
+
+    found = foreseen()
+    assert [*found] == ([] if code is None else [code])
+    assert code is None or found[code].items() >= evidence.items()
+    alone = foreseen(evaluations=[{"name": "clean"}])
+    assert [*alone] == (["other_dtype"] if code == "other_dtype" else []), "attacks alone are compiled"
+
+
 @pytest.mark.parametrize(("most", "decided"), [(0.1, "cuda"), (1.0, "auto"), (0.0, "auto")])
 def test_a_job_that_takes_a_cpu_too_long_waits_for_a_gpu_that_is_there(
     settings: Settings, app_store: Store, serve: Any, evaluate_body: Make, most: float, decided: str
