@@ -139,12 +139,14 @@ class _Check:
         return self.definitions[schema["$ref"].removeprefix("#/$defs/")]
 
     def _refuse(self, schema: Schema, value: object, loc: Loc) -> _Invalid:
-        schema = self._described(schema)
+        schema = self._described({**schema, "enum": schema["offered"]} if "offered" in schema else schema)
         listed, text = choices(schema), describe(schema)
         only_listed = all("enum" in part or "const" in part for part in schema.get("anyOf", [schema]))
-        # A number may be the short form of a name: norm 2 for L2.
-        word = str(value) if _type_of(value) == "integer" else value
-        near = nearest(word, [name for name in listed if isinstance(name, str)])
+        words = {name: said.split() for name, said in schema.get("said", {}).items()}
+        # A number may be the short form of a name: norm 2 for L2; and so may true, where it has words.
+        short = ("integer", "boolean") if words else ("integer",)
+        word = str(value) if _type_of(value) in short else value
+        near = nearest(word, [name for name in listed if isinstance(name, str)], words)
         self.problems.add(
             loc, f"must be {text}", given=value, allowed=listed if only_listed else text, nearest=near
         )

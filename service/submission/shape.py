@@ -13,7 +13,7 @@ from typing import Any
 from assay.service.catalog.parameters import check
 from assay.service.catalog.schema_text import Schema
 from assay.service.contract.problems import Loc, Problems, nearest
-from assay.service.contract.specs import EvaluateSpec, EvaluationSpec, TrainSpec
+from assay.service.contract.specs import EvaluateSpec, EvaluationSpec, ExecutionSpec, TrainSpec
 
 SPECS: dict[str, type[TrainSpec] | type[EvaluateSpec]] = {"train": TrainSpec, "evaluate": EvaluateSpec}
 STUDY = "study"
@@ -44,6 +44,25 @@ PLACES: Mapping[str, str] = {
 MAX_DEPTH = 32
 # Arithmetic for trainings alone, and why.
 FOR_TRAINING = {"float16": "gradients of attacks vanish in it", "recipe": "only trainings have a recipe"}
+# Options of `execution` that one kind of job has alone.
+OPTIONS_OF: Mapping[str, tuple[str, ...]] = {
+    "train": ("devices",),
+    "evaluate": ("screening", "repeat", "capture", "channels_last", "compile"),
+}
+# What a user writes for a value of an option.
+SWITCHED = {"true": "on yes 1", "false": "off no 0"}
+SAID: Mapping[str, Mapping[str, str]] = {
+    "dtype": {
+        "float32": "fp32 f32 32 float single",
+        "bfloat16": "bf16",
+        "float16": "fp16 f16 16 half",
+        "float64": "fp64 f64 64 double",
+    },
+    "compile": {"on": "true yes", "off": "false no none"},
+    "capture": SWITCHED,
+    "channels_last": SWITCHED,
+    "device": {"cuda": "gpu nvidia"},
+}
 
 
 def check_shape(body: object, problems: Problems) -> dict[str, Any]:
@@ -102,9 +121,31 @@ def _schema(kind: str) -> Schema:
         for name in known.keys() & WORDS:
             words = " ".join(word for word in WORDS[name].split() if word not in known)
             known[name] = {**known[name], "also": words}
+    execution = schema["$defs"]["ExecutionSpec"]
+    execution["properties"] = {
+        name: {**part, **({"said": SAID[name]} if name in SAID else {})}
+        for name, part in execution["properties"].items()
+    }
+    if kind != "train":
+        dtype = execution["properties"]["dtype"]
+        # 16 bits of other arithmetic than asked for are nearer than 32.
+        said = {**SAID["dtype"], "bfloat16": f"{SAID['dtype']['bfloat16']} {SAID['dtype']['float16']}"}
+        offered = execution_options(kind)["dtype"]["enum"]
+        execution["properties"]["dtype"] = {**dtype, "offered": offered, "said": said}
     fields = schema["properties"]
     schema["elsewhere"] = {place: words for place, words in PLACES.items() if place.split(".")[0] in fields}
     return schema
+
+
+def execution_options(kind: str) -> dict[str, Schema]:
+    """The schemas of the options of `execution` that a job of this kind may have, with their values."""
+    others = {name for other, names in OPTIONS_OF.items() if other != kind for name in names}
+    known = ExecutionSpec.model_json_schema()["properties"]
+    found: dict[str, Schema] = {name: part for name, part in known.items() if name not in others}
+    if kind != "train":
+        allowed = [name for name in known["dtype"]["enum"] if name not in FOR_TRAINING]
+        found["dtype"] = {**known["dtype"], "enum": allowed}
+    return found
 
 
 @cache
@@ -164,7 +205,7 @@ def check_execution(given: object, protocol: str | None, problems: Problems) -> 
     # Only evaluations have a protocol.
     if protocol is not None and (why := FOR_TRAINING.get(str(execution.get("dtype")))):
         message = f"{execution['dtype']} is for training: {why}"
-        allowed = ["float32", "tf32", "float64", "bfloat16"]
+        allowed = execution_options("evaluate")["dtype"]["enum"]
         problems.add(("execution", "dtype"), message, given=execution["dtype"], allowed=allowed)
 
 

@@ -21,7 +21,8 @@ from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
 from assay.service.contract.studies import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
 from assay.service.metrics.registry import TABLES
-from assay.service.submission.shape import FOR_TRAINING
+from assay.service.metrics.tables import TABLES
+from assay.service.submission.shape import FOR_TRAINING, OPTIONS_OF
 from assay.service.submission.study_runs import job_count
 from assay.service.submission.validate import Environment, ValidSpec, validate
 from assay.service.submission.weights import JobLike
@@ -262,13 +263,13 @@ class _Arm:
         return {**plain, "weights": given} if weights and given is not None else plain
 
     def _training(self) -> dict[str, Any]:
-        execution = self._execution(("screening", "repeat", "capture", "channels_last", "compile"))
+        execution = self._execution(OPTIONS_OF["evaluate"])
         body = {"kind": "train", **self._common(), "execution": execution}
         recipe = self.arm.get("recipe") or self.given.get("recipe")
         return body if recipe is None else {**body, "recipe": recipe}
 
     def _evaluation(self) -> dict[str, Any]:
-        execution = self._execution(("devices",))
+        execution = self._execution(OPTIONS_OF["train"])
         if isinstance(execution, dict) and execution.get("dtype") in FOR_TRAINING:
             execution = {**execution, "dtype": "float32"}
         own = {name: self.given[name] for name in OF_EVALUATIONS if name in self.given}

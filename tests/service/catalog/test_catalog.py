@@ -316,6 +316,45 @@ class TestEstimateAndWarnings:
 
 
 class TestShape:
+    @pytest.mark.parametrize(
+        ("option", "given", "meant"),
+        [
+            ("dtype", "fp32", "float32"),
+            ("dtype", "32", "float32"),
+            ("dtype", 32, "float32"),
+            ("dtype", "bf16", "bfloat16"),
+            ("dtype", "TF-32", "tf32"),
+            ("dtype", "fp64", "float64"),
+            ("compile", True, "on"),
+            ("compile", "true", "on"),
+            ("compile", False, "off"),
+            ("compile", "atuo", "auto"),
+            ("capture", "on", "true"),
+            ("capture", 1, "true"),
+            ("channels_last", "off", "false"),
+            ("device", "gpu", "cuda"),
+            ("device", True, None),
+        ],
+    )
+    def test_the_option_that_was_meant_is_named(self, option: str, given: object, meant: str | None) -> None:
+        with pytest.raises(InvalidSpec) as caught:
+            validate(CATALOG, evaluate_body(execution={option: given}))
+        (detail,) = caught.value.details
+        assert (detail.loc, detail.nearest) == (["execution", option], meant)
+
+    @pytest.mark.parametrize("given", ["fp16", "half"])
+    def test_half_precision_is_another_in_trainings_and_in_evaluations(self, given: str) -> None:
+        """Only what the kind of job may have is allowed and meant."""
+        for body, meant in ((train_body, "float16"), (evaluate_body, "bfloat16")):
+            with pytest.raises(InvalidSpec) as caught:
+                validate(CATALOG, body(execution={"dtype": given}))
+            (detail,) = caught.value.details
+            assert detail.nearest == meant
+            assert isinstance(detail.allowed, list)
+            assert meant in detail.allowed
+            assert ("float16" in detail.allowed) == ("recipe" in detail.allowed) == (meant == "float16")
+            assert all(name in detail.message for name in detail.allowed)
+
     def test_bodies_that_are_no_objects(self) -> None:
         for body in (None, 3, "x", [], [evaluate_body()], True, math.nan):
             assert list(problems(body)) == ["body"]
