@@ -27,6 +27,7 @@ from assay.service.dashboard.form_fields import (
     with_values,
     without_defaults,
 )
+from assay.service.submission.shape import execution_options
 
 SpecBody = dict[str, Any]
 KINDS: Mapping[str, type[TrainSpec] | type[EvaluateSpec]] = {"evaluate": EvaluateSpec, "train": TrainSpec}
@@ -44,7 +45,7 @@ HELP = {
     "protocol": "pixel: attacks see pixels in [0, 1]. paper: normalised images, as in published code.",
     "timeout_seconds": "seconds after which the job ends; empty for ten times its estimate.",
     "device": "class of the device.",
-    "dtype": "arithmetic of the model; tf32 is for GPUs, recipe is the published training's.",
+    "dtype": "arithmetic of the model; tf32 is for GPUs, recipe the published training's.",
     "batch_size": "examples in a batch.",
     "screening": "bfloat16: each attack runs in it first, then in dtype on the examples left;"
     " bfloat16_gradients: gradients are in bfloat16, and iterates near the boundary are judged in dtype.",
@@ -144,7 +145,7 @@ def form_of(catalog: Catalog, spec: Mapping[str, Any], trained: Mapping[str, Any
         recipe=top.get("recipe"),
         evaluations=rows,
         run=tuple(top[name] for name in RUN if name in top),
-        execution=fields_of(catalog, _execution(), spec.get("execution") or {}, "execution."),
+        execution=fields_of(catalog, _execution(kind), spec.get("execution") or {}, "execution."),
     )
 
 
@@ -159,7 +160,7 @@ def read_spec(catalog: Catalog, texts: Texts, trained: Mapping[str, Any] | None 
         spec["model"] = {"name": trained["name"], **({"params": params} if params else {})}
     if weights := read_fields(catalog, _weights_of(kind), texts, "model.weights."):
         spec["model"] = {**(spec.get("model") or {}), "weights": weights}
-    if execution := read_fields(catalog, _execution(), texts, "execution."):
+    if execution := read_fields(catalog, _execution(kind), texts, "execution."):
         spec["execution"] = execution
     if kind == "evaluate":
         spec["evaluations"] = [_read_row(catalog, texts, index, field) for index, field in _rows(texts)]
@@ -302,8 +303,9 @@ def _schema(kind: str) -> Schema:
 
 
 @cache
-def _execution() -> Schema:
-    known = ExecutionSpec.model_json_schema()["properties"]
+def _execution(kind: str | None = None) -> Schema:
+    """The options of a kind of job; of all kinds without one."""
+    known = ExecutionSpec.model_json_schema()["properties"] if kind is None else execution_options(kind)
     return {"properties": {name: {**part, "description": HELP[name]} for name, part in known.items()}}
 
 

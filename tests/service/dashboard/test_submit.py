@@ -123,6 +123,23 @@ def test_wrong_fields_are_named_beside_them_and_at_the_top(api: httpx.Client) ->
     assert "heads must divide width" in rule.text.split('id="e-model"')[1].split("</div>")[0]
 
 
+def test_the_form_offers_what_the_kind_of_job_may_have(api: httpx.Client) -> None:
+    def offered(page: Page) -> tuple[set[str], set[str]]:
+        options = {name.split(".")[1] for name in page.fields if name.startswith("execution.")}
+        select = page.text.split('name="execution.dtype"')[1].split("</select>")[0]
+        return options, {name for name in ("float16", "recipe", "tf32", "bfloat16") if f">{name}<" in select}
+
+    page = get(api, "/submit?model=tiny_vit&data=digits")
+    of_evaluations = {"screening", "repeat", "capture", "channels_last", "compile"}
+    common = {"device", "dtype", "batch_size"}
+    assert offered(page) == (common | of_evaluations, {"tf32", "bfloat16"})
+    switched = press(
+        api, page, "update", kind="train", execution__screening="bfloat16", execution__dtype="tf32"
+    )
+    assert offered(switched) == (common | {"devices"}, {"float16", "recipe", "tf32", "bfloat16"})
+    assert switched.fields["execution.dtype"] == "tf32"
+
+
 def test_a_field_that_the_form_does_not_have_is_refused(api: httpx.Client) -> None:
     page = press(api, get(api, "/submit?model=tiny_vit&data=digits"), "add", add="evaluation/clean")
     answer = press(api, page, "submit", 422, model__params__widht="8")
