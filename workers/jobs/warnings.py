@@ -90,6 +90,8 @@ EXPECTED = (
     " the accuracies of this row are those to expect over its draws; they repeat with the same shards and"
     " batch size only"
 )
+# What became of passes that were to be captured or compiled, before the reason.
+OWN = "its own passes ran, and the numbers are right. The reason"
 # Share of unknown words above which a warning is due.
 MANY_UNKNOWN = 0.1
 OF_TEXTS: tuple[TextCount, ...] = ("words", "unknown_words", "cut_texts", "swapped", "swapped_unknown")
@@ -309,14 +311,17 @@ def _unprepared(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[
     """Why passes that were to be captured or compiled ran as they are."""
     refused = [shard["captured"]["refused"] for shard in evidence if shard.get("captured")]
     if reasons := sorted({reason for reason in refused if reason is not None}):
-        message = f"passes of the model were not replayed as graphs of the device: {'; '.join(reasons)}"
+        message = (
+            f"passes of the model were not replayed as graphs of the device; {OWN}: {'; '.join(reasons)}"
+        )
         yield Warning(code="not_captured", message=message, evidence={"reasons": reasons})
     refused = [shard["compiled"]["refused"] for shard in evidence if shard.get("compiled")]
     if row.attack and (tried := plan.get("compile")) and not tried["chosen"]:
         refused = [tried["refused"]] * len(evidence)
     if reasons := sorted({reason for reason in refused if reason is not None}):
         count = len(refused) - refused.count(None)
-        message = f"in {count} of {len(evidence)} shards the model was not compiled: {'; '.join(reasons)}"
+        shards = f"in {count} of {len(evidence)} shards"
+        message = f"passes of the model were not compiled {shards}; {OWN}: {'; '.join(reasons)}"
         numbers = {"shards": count, "of": len(evidence)}
         yield Warning(code="not_compiled", message=message, evidence={"reasons": reasons, **numbers})
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import torch
@@ -28,11 +29,15 @@ Run = Callable[[Tensor], Tensor]
 FIRST = 16
 # Captured passes that are held at a time: each holds the memory of its pass.
 HELD = 4
-# Characters of a reason, and the reason where memory ends.
-REASON, SHORT = 200, "memory was short"
+# Characters of torch's words in a reason, and the reason where memory ends.
+REASON, SHORT = 120, "memory was short"
 DIFFERENT = (
     "its logits or gradients differ from the model's own: the model draws random numbers, or rounds otherwise"
 )
+
+
+class NotPrepared(RuntimeError):
+    """A pass cannot be prepared here, for a reason in plain words; other errors are in torch's words."""
 
 
 class PassKind(NamedTuple):
@@ -77,7 +82,7 @@ class PreparedPasses(ABC):
 
     @abstractmethod
     def prepare(self, model: Run, sample: Tensor) -> Run:
-        """A pass for batches like the sample; a RuntimeError says why not."""
+        """A pass for batches like the sample; NotPrepared or another RuntimeError says why not."""
 
     @abstractmethod
     def agrees(self, own: Tensor, other: Tensor, kind: PassKind) -> bool:
@@ -108,8 +113,12 @@ class PreparedPasses(ABC):
         except torch.OutOfMemoryError:
             self._refuse(SHORT)
             return None
+        except NotPrepared as error:
+            self._refuse(str(error))
+            return None
         except RuntimeError as error:
-            self._refuse(str(error).partition("\n")[0][:REASON])
+            first = str(error).strip().partition("\n")[0]
+            self._refuse(f"torch says: {shorten(first, REASON, placeholder=' ...')}")
             return None
         self._held[key] = prepared
         return len(images)

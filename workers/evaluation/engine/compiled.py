@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from assay.service.contract.evidence import CompileEvidence
 from assay.workers import accelerator
 from assay.workers.containment.settings import from_environment
-from assay.workers.evaluation.engine.captured import PassKind, PreparedPasses, Run, answers
+from assay.workers.evaluation.engine.captured import NotPrepared, PassKind, PreparedPasses, Run, answers
 
 # Relative error of an image's logits and gradients (norms) up to which compiled code agrees; bfloat16 rounds
 # by 4e-3 at each operator, and compiled code more seldom.
@@ -61,7 +61,7 @@ class Compiled(PreparedPasses):
     def prepare(self, model: Run, sample: Tensor) -> Run:
         """Compiles the model's pass, and its gradient."""
         if not self._allowed:
-            raise RuntimeError(WALL)
+            raise NotPrepared(WALL)
         try:
             compiled = _torch_compile()(model)
             answers(compiled, sample, sample.requires_grad)
@@ -71,7 +71,9 @@ class Compiled(PreparedPasses):
         except Exception as error:  # a model that cannot be compiled runs as it is
             inner = getattr(error, "inner_exception", None) or error
             missing = inner is not error and shutil.which(os.environ.get("CXX", "g++")) is None
-            raise RuntimeError("the worker has no C++ compiler" if missing else str(inner).strip()) from error
+            if missing:
+                raise NotPrepared("the worker has no C++ compiler") from error
+            raise RuntimeError(str(inner).strip() or type(inner).__name__) from error
         return compiled
 
     def agrees(self, own: Tensor, other: Tensor, kind: PassKind) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from assay.workers.containment.settings import VARIABLE, Containment
 from assay.workers.evaluation.engine import compiled
-from assay.workers.evaluation.engine.captured import FIRST, HELD, Captures
+from assay.workers.evaluation.engine.captured import FIRST, HELD, REASON, Captures
 from assay.workers.evaluation.engine.compiled import WALL, Compiled
 from assay.workers.evaluation.engine.forward import Passes
 from tests.support.emulated_device.device import emulated_device
@@ -160,7 +160,11 @@ def test_a_model_that_cannot_be_compiled_runs_as_ever(
     # Also the random numbers after a refused compilation.
     assert all(torch.equal(one, two) for one, two in zip(*answers, strict=True))
     assert evidence(fast)["passes"] == 0
-    assert reason in str(evidence(fast)["refused"])
+    said = str(evidence(fast)["refused"])
+    assert reason in said
+    own = "differ" in reason
+    assert said.startswith("torch says: ") is not own
+    assert own or len(said) <= REASON + len("torch says: ")
     assert not fast.in_whole_batches
 
 
