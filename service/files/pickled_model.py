@@ -6,8 +6,10 @@ instructions are listed and not run. Only TorchScript writes `constants.pkl`.
 
 from __future__ import annotations
 
+import lzma
 import pickletools
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +44,7 @@ def pickled_model(path: Path) -> PickledModel | None:
                 classes.append(str(value).replace(" ", "."))
             elif isinstance(value, str):
                 words.add(value)
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError):
+    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError):
         return None
     return _module(path, classes[0]) if classes and words >= OF_MODULES else None
 
