@@ -135,3 +135,8 @@ def succeeded(store: Store, job: JobRow) -> None:
     assert held.job_id == job.id
     assert store.shards.finish(held, outcome(held)) is not None
     assert store.jobs.succeed(job.id, {})
+
+
+def told(store: Store, job_id: str, kind: str) -> list[dict[str, Any]]:
+    """What the events of one kind say, in their order."""
+    return [row.data for row in store.events.of(job_id) if row.type == kind]

@@ -1,9 +1,8 @@
-"""Events of a job: content, order, and thinning for long jobs."""
+"""Events of a job: content and order."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from sqlalchemy import func, select, update
@@ -13,15 +12,10 @@ from assay.service.contract.records import TrainingSpeed
 from assay.service.store.rows import EventRow
 from assay.service.store.store import Store
 from assay.service.store.tables import events, jobs
-from assay.service.store.transactions import event_log
 from assay.service.store.transactions.pace import training_speed
-from tests.support.jobs import add, claim, evaluate_spec, finish_all, planned, train_spec
+from tests.support.jobs import add, claim, evaluate_spec, finish_all, planned, told, train_spec
 
 UNKNOWN = "0" * 26
-
-
-def told(store: Store, job_id: str, kind: str) -> list[dict[str, Any]]:
-    return [row.data for row in store.events.of(job_id) if row.type == kind]
 
 
 def job_states(store: Store, job_id: str) -> list[str]:
@@ -99,38 +93,6 @@ def test_a_running_training_tells_its_speed(store: Store) -> None:
     assert training_speed(store.jobs.get(job_id)) == {}, "it runs no more"
 
 
-def test_progress_is_told_at_most_twice_a_second(store: Store) -> None:
-    job_id = add(store, train_spec())
-    held = claim(store)
-    for done in (1, 2, 3):
-        store.shards.progress(held, done, 10)
-    assert [data["done"] for data in told(store, job_id, "progress")] == [1]
-    # As if half a second had passed, then as if the clock had been set back by an hour.
-    for done, shift in ((4, -event_log.PROGRESS_SECONDS), (5, 3600.0)):
-        with store._database.writing() as connection:
-            moved = {"progress_event_at": jobs.c.progress_event_at + shift}
-            connection.execute(update(jobs).values(**moved))
-        store.shards.progress(held, done, 10)
-    progress = told(store, job_id, "progress")
-    assert [data["done"] for data in progress] == [1, 4, 5]
-    assert (progress[-1]["total"], progress[-1]["unit"]) == (10, "steps")
-    assert progress[-1]["eta_seconds"] >= 0
-
-
-def test_a_message_is_told_when_it_changes(store: Store) -> None:
-    job_id = add(store, train_spec())
-    held = claim(store)
-    for message in ("epoch 1", "epoch 1", None, "epoch\n2"):
-        store.shards.progress(held, 1, 10, message)
-    store.jobs.log(job_id, "epoch 2")
-    store.jobs.log(job_id, "")
-    store.jobs.log(job_id, "epoch 3")
-    store.jobs.log(UNKNOWN, "nobody")
-    assert [data["message"] for data in told(store, job_id, "log")] == ["epoch 1", "epoch 2", "epoch 3"]
-    rows = store.events.of(job_id)
-    assert numbers(rows) == list(range(1, len(rows) + 1))
-
-
 def test_a_result_that_is_merged_again_is_told_once(store: Store) -> None:
     job_id = planned(store, 1)
     finish_all(store, job_id)
@@ -183,21 +145,6 @@ def test_deleting_a_job_deletes_its_events(store: Store) -> None:
     store.jobs.delete(job_id)
     with store._database.reading() as connection:
         assert connection.execute(select(func.count()).select_from(events)).scalar() == 0
-
-
-def test_old_reports_of_a_long_job_are_thinned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("KEEP_EVENTS", 8), ("THIN_EVERY", 8), ("THIN_BY", 4), ("PROGRESS_SECONDS", 0.0)):
-        monkeypatch.setattr(event_log, name, value)
-    job_id = add(store, train_spec())
-    held = claim(store)
-    for done in range(1, 40):
-        store.shards.progress(held, done, 100)
-    rows = store.events.of(job_id)
-    newest = rows[-1].seq
-    assert numbers(rows)[-8:] == list(range(newest - 7, newest + 1)), "the newest are all kept"
-    old = [row for row in rows if row.seq <= newest - 16]
-    assert {row.seq % 4 for row in old if row.type == "progress"} == {0}
-    assert job_states(store, job_id) == ["queued", "starting", "running"], "states are never thinned"
 
 
 def test_writers_at_once_leave_no_gap(store: Store) -> None:
