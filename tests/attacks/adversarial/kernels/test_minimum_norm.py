@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from assay.attacks.adversarial.carlini_wagner import carlini_wagner
 from assay.attacks.adversarial.ddn import ddn
 from assay.attacks.adversarial.fmn import fmn
-from assay.attacks.adversarial.kernels.minimum_norm import Iterate
 from assay.attacks.adversarial.sigma_zero import sigma_zero
-from assay.attacks.kernel import Attack, Setting
+from assay.attacks.kernel import Attack
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import BallNorm, sizes
 from assay.models.layers.layers import Classifier
@@ -184,50 +183,6 @@ def test_targets_are_reached(network: nn.Module, images: Tensor, labels: Tensor)
         assert int(broken.sum()) > 45
         assert torch.equal(outcomes.hit, broken)
         assert torch.equal(outcomes.prediction[broken], (labels[broken] + 1) % 10)
-
-
-def step_of(state: dict[str, Tensor]) -> tuple[Setting, Any, Iterate]:
-    """A setting, a copy of a state with an image at its first step, and what that step found."""
-    drawn = torch.Generator().manual_seed(0)
-    images = torch.rand(4, 1, 3, 3, generator=drawn, dtype=torch.float64)
-    gradient = torch.randn(images.shape, generator=drawn, dtype=torch.float64)
-    ones = torch.ones(4, dtype=torch.float64)
-    whole = {"images": images, "adversarial": images + 0.01 * gradient, "iteration": torch.ones(4).long()}
-    return (
-        Setting(list("abcd"), Randomness(0, "any")),
-        whole | {key: value.clone() for key, value in state.items()},
-        Iterate(ones, gradient, ones, torch.tensor([True, False, True, False])),
-    )
-
-
-def test_levels_are_the_nearest_to_the_values_without_them() -> None:
-    at: dict[str, Tensor] = {"radius": torch.full((4,), 0.4, dtype=torch.float64)}
-    free, level = (
-        attack._moved(*step_of(at))
-        for attack in (ddn(steps=10), ddn(steps=10, levels=17))  # type: ignore[attr-defined]
-    )
-    levels = torch.arange(17, dtype=torch.float64) / 16
-    nearest = levels[(free[..., None] - levels).abs().argmin(-1)]
-    torch.testing.assert_close(level, nearest, rtol=0, atol=1e-12)
-    assert (level > free).any(), "rounded down alone"
-    assert (level < free).any()
-
-
-def test_a_success_never_widens_the_ball_beyond_the_smallest_one() -> None:
-    at = {
-        "radius": torch.tensor([10.0, 10.0, 2.0, 2.0], dtype=torch.float64),
-        "smallest": torch.tensor([3.0, 3.0, 9.0, 9.0], dtype=torch.float64),
-        "found": torch.ones(4, dtype=torch.bool),
-    }
-    _, state, iterate = step_of(at)
-    by_norm = {norm: fmn(norm=norm, steps=10)._radius(state, iterate) for norm in NORMS}  # type: ignore[attr-defined]
-    # Of the successes, the first and third: the smallest one so far, or one value less.
-    assert by_norm["L0"].tolist()[::2] == [3.0, 1.0]
-    assert by_norm["L0"].tolist()[1::2] == [11.0, 3.0]
-    for norm in ("Linf", "L2", "L1"):
-        assert by_norm[norm][0] == 3
-        assert by_norm[norm][2] < 2
-        assert (by_norm[norm][1::2] > torch.tensor([10, 2])).all()
 
 
 def test_levels_of_pixels(network: nn.Module, images: Tensor, labels: Tensor) -> None:
