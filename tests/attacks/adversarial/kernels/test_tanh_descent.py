@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from assay.attacks.adversarial.carlini_wagner import carlini_wagner
+from assay.attacks.adversarial.kernels.tanh_descent import TanhDescent
+from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.kernel import Attack, Examples, Setting, State, concatenate, frozen, judged, select
 from assay.attacks.randomness import Randomness
-from assay.attacks.threat import sizes
+from assay.attacks.threat import Box, sizes
 
 Model = Callable[[Tensor], Tensor]
 WEIGHTS = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
@@ -211,3 +213,64 @@ def test_a_shared_constant_needs_fixed_batches() -> None:
     with pytest.raises(ValueError, match="paper"):
         begun(attack, Linear(), four_pixels(0.4), torch.tensor([1]))
     begun(attack, Linear(), four_pixels(0.4), torch.tensor([1]), final_iterate=True)
+
+
+def descent(**parameters: Any) -> TanhDescent:
+    usual = {
+        "goal": Goal(),
+        "confidence": 0.0,
+        "searches": 1,
+        "iterations": 20,
+        "learning_rate": 0.02,
+        "initial_constant": 3.0,
+    }
+    return TanhDescent("carlini_wagner", **(usual | parameters))
+
+
+@pytest.mark.parametrize("confidence", [0.0, 0.4])
+@pytest.mark.parametrize("box", [(0.0, 1.0), (-1.0, 3.0)])
+def test_iterates_are_adams_on_the_papers_loss(confidence: float, box: Box) -> None:
+    """Against torch's Adam and autograd's gradient of |x - x0|^2 + c max(Z_y - max Z_i + confidence, 0)."""
+    low, high = box
+    images = four_pixels(0.6)
+    attack = descent(confidence=confidence)
+    setting, state = begun(attack, Linear(), images, torch.tensor([0]), box=box)
+    offset = torch.arctanh(0.999999 * (2 * (images - low) / (high - low) - 1))
+    modifier = torch.zeros_like(images, requires_grad=True)
+    optimizer = torch.optim.Adam([modifier], lr=0.02, eps=1e-8)
+    for _ in range(19):
+        x = low + (high - low) * (torch.tanh(modifier + offset) + 1) / 2
+        torch.testing.assert_close(state["adversarial"], x.detach(), rtol=1e-12, atol=1e-12)
+        logits = Linear()(x)
+        hinge = (logits[:, 0] - logits[:, 1] + confidence).clamp(min=0)
+        loss = (x - images).square().sum() + 3.0 * hinge.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            attack.step(setting, Linear(), state)
+    assert float((state["adversarial"] - images).abs().max()) > 0.1, "else this tests nothing"
+
+
+def test_images_outside_the_box_are_clamped_to_it_first() -> None:
+    images = four_pixels(-0.5, 1.5, 0.25)
+    _, state = begun(descent(), Linear(), images, torch.tensor([0, 0, 0]))
+    assert torch.equal(state["images"], images.clamp(0, 1))
+    # 0.999999 of the way to the edges of (-1, 1): half a millionth of the box.
+    torch.testing.assert_close(state["adversarial"], images.clamp(0, 1), rtol=0, atol=5.001e-7)
+    assert (state["adversarial"] > 0).all()
+    assert (state["adversarial"] < 1).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"search": "binary"}, "search is 'binary', allowed are released, original"),
+        ({"searches": 0}, r"searches \(0\) and iterations \(20\) must be at least 1"),
+        ({"confidence": float("nan")}, "confidence is nan, it must be at least 0"),
+        ({"epsilon": -0.1}, "epsilon is -0.1, it must be at least 0"),
+    ],
+)
+def test_bad_values(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        descent(**parameters)
