@@ -50,12 +50,12 @@ SCRAPE_TIMEOUT_SECONDS = 3.0
 DEVICES = ("auto", "cpu", "cuda")
 # Counters of the workers and of features, with their descriptions; `service/store/workers.py` has the sums.
 COUNTED = {
-    "assay_examples": "Examples measured by finished evaluate shards.",
-    "assay_forward_passes": "Examples put through a model.",
-    "assay_backward_passes": "Examples whose gradient was taken.",
-    "assay_shard_failures": "Shards whose evaluator raised or died by itself.",
-    "assay_shard_losses": "Shards taken back from a worker that died or was cut off.",
-    "assay_outcomes_refused": "Outcomes that came after another worker had claimed the shard.",
+    "assay_examples": "Examples measured by finished evaluate shards, by device class.",
+    "assay_forward_passes": "Examples put through a model by finished shards, by device class.",
+    "assay_backward_passes": "Examples whose gradient was taken in finished shards, by device class.",
+    "assay_shard_failures": "Shards whose evaluator raised or died, or that an unfit worker gave back.",
+    "assay_shard_losses": "Shards that ran again because their worker died or was cut off.",
+    "assay_outcomes_refused": "Outcomes refused because another worker had claimed the shard.",
     "assay_evaluator_starts": "Evaluator processes started.",
     "assay_evaluator_deaths": "Evaluator processes that died by themselves.",
 }
@@ -163,7 +163,8 @@ class Numbers:
         yield Info("assay", "The program that answers.", {"version": self._version})
         yield Gauge("assay_event_streams", "Open event streams of this process.", streams)
         yield Gauge("assay_connections", "Open connections of this process.", self._connections.count)
-        ended = Counter("assay_connections_refused", "Connections ended by a limit.", labels=["reason"])
+        text = "Connections of this process ended by a limit, by reason."
+        ended = Counter("assay_connections_refused", text, labels=["reason"])
         for reason, count in sorted(self._connections.refused.copy().items()):
             ended.add_metric([reason], count)
         yield ended
@@ -217,24 +218,25 @@ def _queue(overview: Overview) -> Iterator[Metric]:
     for state in JobState:
         jobs.add_metric([state.value], overview.jobs.get(state.value, 0))
     yield jobs
-    shards = Gauge("assay_shards", "Shards to be run, by device class and state.", labels=["device", "state"])
+    text = "Shards queued or running; the device class auto runs anywhere."
+    shards = Gauge("assay_shards", text, labels=["device", "state"])
     for device in DEVICES:
         for which in (ShardState.QUEUED, ShardState.RUNNING):
             shards.add_metric([device, which.value], overview.shards.get((device, which.value), 0))
     yield shards
     text = "How long the first queued job has waited."
     yield Gauge("assay_queue_oldest_seconds", text, overview.oldest_queued_seconds)
-    text = "How long the shard has waited that has waited longest; of running jobs too."
+    text = "How long the oldest queued shard has waited; of running jobs too."
     yield Gauge("assay_shard_queue_oldest_seconds", text, overview.longest_queued_seconds)
-    text = "How long the running shard has had no progress that has had none for longest."
+    text = "Longest time since the progress of a running shard."
     yield Gauge("assay_shard_slowest_seconds", text, overview.slowest_seconds)
 
 
 def _tenants(overview: Overview) -> Iterator[Metric]:
-    jobs = Gauge("assay_tenant_queued_jobs", "Queued jobs of the tenants with most.", labels=["tenant"])
-    oldest = Gauge(
-        "assay_tenant_queue_oldest_seconds", "How long a tenant's first one has waited.", labels=["tenant"]
-    )
+    text = "Queued jobs of the 50 tenants with most; for admin keys."
+    jobs = Gauge("assay_tenant_queued_jobs", text, labels=["tenant"])
+    text = "How long a tenant's first queued job has waited; for admin keys."
+    oldest = Gauge("assay_tenant_queue_oldest_seconds", text, labels=["tenant"])
     for queue in overview.queues:
         jobs.add_metric([queue.tenant], queue.jobs)
         oldest.add_metric([queue.tenant], queue.oldest_seconds)
@@ -256,9 +258,9 @@ def _workers(workers: Iterable[WorkerRow]) -> Iterator[Metric]:
     yield _other_data(workers)
     labels = ["host", "worker", "gpu"]
     memory = {
-        "used": Gauge("assay_gpu_memory_used_bytes", "Used by whatever process.", labels=labels),
+        "used": Gauge("assay_gpu_memory_used_bytes", "Memory of a GPU in use.", labels=labels),
         "reserved": Gauge("assay_gpu_memory_reserved_bytes", "Reserved by the evaluator.", labels=labels),
-        "total": Gauge("assay_gpu_memory_total_bytes", "There is on the GPU.", labels=labels),
+        "total": Gauge("assay_gpu_memory_total_bytes", "Memory of a GPU.", labels=labels),
     }
     for one in workers:
         gpu: object = one.gauges.get("gpu")
@@ -323,7 +325,7 @@ def _counted(overview: Overview) -> Iterator[Metric]:
 def _shard_seconds(
     seconds: Mapping[tuple[str, ...], Mapping[str, float]], sums: Mapping[tuple[str, ...], float]
 ) -> Metric:
-    text = "How long workers had their shards, whatever came of them."
+    text = "How long workers held their shards, failed and lost shards too."
     histogram = Histogram("assay_shard_seconds", text, labels=["device", "kind"])
     bounds = [*map(str, SHARD_BOUNDS), "+Inf"]
     for labels, found in seconds.items():

@@ -203,7 +203,7 @@ def take_no_arguments(module: str, description: str | None, arguments: Sequence[
     parser = argparse.ArgumentParser(
         prog=f"python -P -m {module}",
         description=(description or "").partition("\n")[0],
-        epilog="Its settings are environment variables: docs/operations.md lists them.",
+        epilog="Its settings are environment variables: docs/reference/settings.md lists them.",
     )
     parser.parse_args(arguments)
 

@@ -17,7 +17,15 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from supply.site import catalog_pages, command_page, errors_page, notebook_pages, rest_pages, settings_page
+from supply.site import (
+    catalog_pages,
+    command_page,
+    errors_page,
+    metrics_page,
+    notebook_pages,
+    rest_pages,
+    settings_page,
+)
 from supply.site.markdown import for_python_markdown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +44,7 @@ PARTS = {
     "command-line": command_page.page,
     "settings": settings_page.page,
     "errors": errors_page.page,
+    "metrics": metrics_page.page,
 }
 PLACEHOLDER = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
 LINK = re.compile(r"(!?\[[^\]\n]*\])\(([^)\s]+)\)")

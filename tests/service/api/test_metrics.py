@@ -22,6 +22,7 @@ from assay.service.settings import Settings
 from assay.service.store.live import redis_answers
 from assay.service.store.store import Store
 from assay.service.store.workers import CounterKey
+from supply.site import metrics_page
 from tests.support.servers import PrivateRedis
 
 Sample = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -259,7 +260,7 @@ def test_redis_is_watched_in_distributed_mode(
     assert not redis_answers("redis://127.0.0.1:1/0")
 
 
-def test_the_page_of_operations_names_metrics_that_are_there(api: httpx.Client, app_store: Store) -> None:
+def test_pages_name_metrics_that_are_there(api: httpx.Client, app_store: Store) -> None:
     app_store.workers.beat("a", "box", ["cuda"], 1, {"gpu": GPU})
     families = parser.text_string_to_metric_families(api.get("/metrics").text)
     shown = {f"{one.name}_total" if one.type == "counter" else one.name for one in families}
@@ -272,7 +273,8 @@ def test_the_page_of_operations_names_metrics_that_are_there(api: httpx.Client, 
         used = re.findall(r"assay_[a-z_]+", rule["expr"])
         assert used, rule
         assert {"assay_redis_up", *shown} >= set(used), rule
-    unfolded = page.replace("{used,reserved,total}", "used") + page.replace("{used,reserved,total}", "total")
-    unfolded += page.replace("{used,reserved,total}", "reserved")
-    unnamed = [name for name in shown if name.startswith("assay") and name not in unfolded]
+    reference = metrics_page.page()
+    unnamed = [name for name in shown if name.startswith("assay") and f"| `{name}` |" not in reference]
     assert not unnamed
+    assert "| `assay_redis_up` | gauge |" in reference
+    assert "| `assay_tenant_queued_jobs` | gauge |" in reference
