@@ -21,7 +21,6 @@ from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
 from assay.service.contract.studies import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
 from assay.service.metrics.registry import TABLES
-from assay.service.metrics.tables import TABLES
 from assay.service.submission.shape import FOR_TRAINING, OPTIONS_OF
 from assay.service.submission.study_runs import job_count
 from assay.service.submission.validate import Environment, ValidSpec, validate
