@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 from collections.abc import Callable
@@ -16,9 +15,8 @@ import pytest
 
 from assay.service.store.store import open_store
 from assay.workers import doctor
-from assay.workers.diagnosis import devices, machine, service
+from assay.workers.diagnosis import devices
 from assay.workers.diagnosis.finding import Finding
-from assay.workers.settings import WorkerSettings
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.workers import FAKE
 
@@ -147,17 +145,6 @@ def test_the_port_is_free_or_ours_or_anothers(examine: Examine) -> None:
     assert named(examine(PORT="http")[1], "port")["text"] == "--port or ASSAY_PORT is 'http'"
 
 
-def test_a_port_that_this_user_may_not_have_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setenv("ASSAY_PORT", "80")
-    monkeypatch.setattr(socket.socket, "bind", refused)
-    found = service.port()
-    assert found.status == "fail"
-    assert found.text == "127.0.0.1, port 80 cannot be listened on: Permission denied"
-
-
 def test_the_database_is_looked_at_and_not_changed(examine: Examine, database_url: str) -> None:
     code, report = examine(DATABASE_URL=database_url)
     assert code == 0
@@ -189,138 +176,8 @@ def test_a_database_that_does_not_answer_or_is_of_another_version(examine: Exami
     assert named(examine(DATABASE_URL="mysql://me@db/assay")[1], "database")["status"] == "fail"
 
 
-def test_a_wrong_clock_is_said(tmp_path: Path) -> None:
-    settings = WorkerSettings(state=tmp_path)
-    assert service.clock(settings, 0.1).status == "ok"
-    assert service.clock(settings, -30.0).status == "warn"
-    found = service.clock(settings, 3600.0)
-    assert (found.status, found.text) == ("fail", "+3600.00 s against the database's")
-    assert service.clock(settings, None).text.endswith(f"against the clock of the file system of {tmp_path}")
-
-
-def smi(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of device files with one GPU, and an `nvidia-smi` of this script."""
-    (folder / "nvidia0").touch()
-    tool = folder / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\n{script}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("script", "status", "said"),
-    [
-        ("echo '580.65.06, NVIDIA H200'", "ok", "driver 580.65.06: NVIDIA H200"),
-        ("echo '550.1, NVIDIA H200'", "warn", "driver 550.1: NVIDIA H200"),
-        ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", "fail", "mismatch"),
-    ],
-)
-def test_the_driver_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, status: str, said: str
-) -> None:
-    found = machine.driver(smi(tmp_path, script, monkeypatch))
-    assert (found.status, said in found.text) == (status, True)
-
-
-def test_device_files_without_the_drivers_tool_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "nvidia0").touch()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    found = machine.driver(tmp_path)
-    assert (found.status, "nvidia-smi is not" in found.text) == ("fail", True)
-
-
-def test_a_gpu_box_whose_torch_has_no_cuda_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "device_classes", lambda: ("cuda", "cpu"))
-    settings = WorkerSettings(
-        state=tmp_path, evaluator_command=f"env FAKE_EVALUATOR=broken=cuda {FAKE_COMMAND}", devices=2
-    )
-    found = {one.name: one.status for one in devices.devices(settings)}
-    assert found == {
-        "CUDA": "fail",
-        "NCCL": "fail",
-        "deterministic mode": "ok",
-        "device self-test cuda:0": "fail",
-        "device self-test cpu": "ok",
-    }
-
-
-def test_data_sets_have_their_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "photos" / "cat").mkdir(parents=True)
-    (tmp_path / "photos" / "cat" / "a.png").write_bytes(b"no image")
-    found = {one.name: one for one in machine.data_sets(WorkerSettings(state=tmp_path, data_root=tmp_path))}
-    assert found["data"].status == "ok"
-    assert "sha256 " in found["data digits"].text
-    assert (found["folder pictures"].status, found["folder pictures"].text) == ("ok", "no data set: empty")
-    assert found["data image_folder in photos"].status in ("ok", "warn")
-
-
 def test_a_data_root_that_is_no_folder_fails_also_where_none_is_read(
     examine: Examine, tmp_path: Path
 ) -> None:
     found = named(examine("--no-data", DATA_ROOT=str(tmp_path / "nope"))[1], "data")
     assert (found["status"], found["text"]) == ("fail", f"the data root {tmp_path / 'nope'} is no folder")
-
-
-@pytest.mark.parametrize(
-    ("said", "remedy"),
-    [
-        ('FATAL: database "nosuchdb" does not exist', "create it, or correct ASSAY_DATABASE_URL"),
-        (
-            'FATAL: role "me" does not exist',
-            "correct the user in ASSAY_DATABASE_URL, and ASSAY_DATABASE_PASSWORD",
-        ),
-        ("failed to resolve host 'db'", "correct the host in ASSAY_DATABASE_URL"),
-        ("connection refused", "start it, and let this box reach it; ASSAY_DATABASE_URL names it"),
-    ],
-)
-def test_a_database_that_gives_no_connection_has_the_remedy_of_its_reason(said: str, remedy: str) -> None:
-    found = service._unreachable(said)
-    assert (found.status, found.remedy) == ("fail", remedy)
-
-
-@pytest.mark.parametrize(
-    ("mode", "part", "status"),
-    [
-        ("off", "files", "warn"),
-        ("auto", "files", "warn"),
-        ("required", "files", "fail"),
-        ("auto", "user", "fail"),
-    ],
-)
-def test_missing_containment_is_a_warning_or_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any, part: str, status: str
-) -> None:
-    for name in ("missing_parts", "demanded_parts"):
-        monkeypatch.setattr(machine, name, lambda _: {part: "why"})
-    assert machine.sandbox(WorkerSettings(state=tmp_path, sandbox=mode)).status == status
-
-
-def test_what_compilers_may_do_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("missing_parts", "demanded_parts"):
-        monkeypatch.setattr(machine, name, lambda _: {})
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "programs" not in machine.sandbox(WorkerSettings(state=tmp_path)).text
-    found = machine.sandbox(WorkerSettings(state=tmp_path, sandbox_compile="on"))
-    assert found.text.endswith(
-        "; jobs with execution.compile may start programs (ASSAY_SANDBOX_COMPILE=on), but there is no g++"
-    )
-
-
-def test_little_memory_and_little_room_are_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "MIN_FREE_MEMORY", 2**60)
-    monkeypatch.setattr(machine, "MIN_FREE_DISK", 2**60)
-    settings = WorkerSettings(state=tmp_path)
-    assert machine.memory(settings).status == "warn"
-    assert [one.status for one in machine.disks(settings)] == ["warn", "warn"]
-
-
-def test_a_redis_that_is_away_fails(tmp_path: Path) -> None:
-    settings = WorkerSettings(
-        mode="distributed",
-        state=tmp_path,
-        database_url="postgresql+psycopg://assay@127.0.0.1/assay",
-        redis_url=f"redis://127.0.0.1:{free_port()}/0",
-    )
-    assert service.redis(settings).status == "fail"

@@ -1,4 +1,4 @@
-"""Analyses from their shards to a row of the results, with its plot and its published numbers."""
+"""Analyses from their shards to a row of the results and its plot."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from assay.service.contract.results import LayerBreakdown
 from assay.service.store.rows import JobRow, OutcomeRow
 from assay.service.store.store import Store
 from assay.workers.jobs import merge
-from assay.workers.published.analyses import TABLE_13, analysis_references
-from assay.workers.published.match import IMAGENET
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import merge_and_finish
 from tests.support.jobs import add, claim, evaluate_spec
 
 LOSS = {"name": "projection_loss", "params": {"form": "released", "layers": "all"}, "data": None}
 FACTS = {"batch_size": 2, "untrained": False, "weights_sha256": "w", "data_sha256": {"digits": "d"}}
-SYMVIT = {"name": "symvit_tiny", "params": {"image_size": 224, "patch_size": 16, "drop_path": 0.1}}
 
 
 def shard(number: int) -> OutcomeRow:
@@ -101,25 +98,3 @@ def test_layers_of_controls_have_a_name_of_their_own() -> None:
     assert LayerBreakdown(layer=3, metrics={}).label == "layer 3"
     assert LayerBreakdown(layer=None, values="random", metrics={}).label == "random"
     assert LayerBreakdown(layer=1, values="permuted", metrics={}).label == "permuted/layer 1"
-
-
-def test_table_13_stands_next_to_models_of_the_same_architecture() -> None:
-    found = {r.metric: r for r in analysis_references("efficiency", SYMVIT, None)}
-    assert found["multiply_adds"].value == 1.17e9
-    assert found["test_seconds"].value == 0.010
-    assert found["train_memory"].value == 1435e6
-    assert "batch size and how memory was measured not stated" in found["parameters"].protocol
-    smaller = SYMVIT | {"params": SYMVIT["params"] | {"image_size": 32}}  # type: ignore[operator]
-    assert analysis_references("efficiency", smaller, None) == []
-    assert analysis_references("clean", SYMVIT, IMAGENET) == []
-    assert len(TABLE_13) == 5
-
-
-def test_published_eigenvalues_stand_next_to_vit_tiny_on_imagenet() -> None:
-    sizes = {"image_size": 224, "patch_size": 16, "width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0}
-    softmax = {"attention": {"name": "softmax", "params": {}}, "layers": "all"}
-    vit = {"name": "vit", "params": sizes | softmax}
-    found = [r.value for r in analysis_references("eigenvector_check", vit, IMAGENET)]
-    assert found == [648.46, 4.65, 40.07, 17.73]
-    assert analysis_references("eigenvector_check", vit, None) == []
-    assert analysis_references("eigenvector_check", SYMVIT, IMAGENET) == []
