@@ -66,6 +66,9 @@ Compile = Callable[[str, int], Elementwise]  # from a template in C++ and the nu
 TRACED = torch.compiler.is_compiling, torch._C._get_tracing_state, torch._C._are_functorch_transforms_active
 compiler: Compile | None = None
 _fused: dict[Any, Step | None] = {}
+# After an error of a compiler or driver: calls until the next trial, which comes ever more seldom.
+AGAIN = 16
+_waits: dict[Any, tuple[int, int]] = {}  # calls still to wait, and so many after the next error
 
 STEP = """template <typename T> void pursuit_step(
     T keys, T tau{past}, T& shrunk, T& next_dual, T& point) {{
@@ -130,9 +133,16 @@ def fastest_step(sign: int, keys: Tensor, tau: Tensor) -> Step:
         return plain
     kind = (compiler, keys.device, keys.dtype, sign, tau.shape[2] == 1)
     if kind not in _fused:
+        left, later = _waits.get(kind, (0, AGAIN))
+        if left:
+            _waits[kind] = left - 1, later
+            return plain
         try:
             _fused[kind] = _tried(compiler, sign, keys[:2].detach(), tau[:2].detach())
         except torch.OutOfMemoryError:  # the next call tries again
+            return plain
+        except (AssertionError, AttributeError, RuntimeError):  # perhaps gone later; the bits are the same
+            _waits[kind] = later, AGAIN * later
             return plain
     return _fused[kind] or plain
 
@@ -140,17 +150,12 @@ def fastest_step(sign: int, keys: Tensor, tau: Tensor) -> Step:
 def _tried(compile_: Compile, sign: int, keys: Tensor, tau: Tensor) -> Step | None:
     """The iteration by kernels if its bits and gradients are the operators' own; waits for the device."""
     found = []
-    try:
-        fused = partial(fused_step, tuple(compiled(compile_, sign)))
-        given = keys.requires_grad_(), (torch.ones_like(tau) * keys.abs().mean().detach()).requires_grad_()
-        with torch.enable_grad():
-            for step in (partial(plain_step, sign), fused):
-                points = [state.point for state in pursue(step, given, lambda point, _: point.roll(1, -2), 3)]
-                found.append([*points, *torch.autograd.grad(points, given, [keys.detach()] * 3)])
-    except torch.OutOfMemoryError:
-        raise
-    except (AssertionError, AttributeError, RuntimeError):
-        return None
+    fused = partial(fused_step, tuple(compiled(compile_, sign)))
+    given = keys.requires_grad_(), (torch.ones_like(tau) * keys.abs().mean().detach()).requires_grad_()
+    with torch.enable_grad():
+        for step in (partial(plain_step, sign), fused):
+            points = [state.point for state in pursue(step, given, lambda point, _: point.roll(1, -2), 3)]
+            found.append([*points, *torch.autograd.grad(points, given, [keys.detach()] * 3)])
     return fused if all(map(torch.equal, *found)) else None
 
 

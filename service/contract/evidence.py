@@ -109,7 +109,7 @@ class CaptureEvidence(TypedDict):
 
 
 class CompileEvidence(TypedDict):
-    """Passes of a model by code of a `compiler` (None without code), and why no more were compiled."""
+    """Passes by code of a `compiler` (None without code), replays too, and why no more were compiled."""
 
     passes: int
     compiler: str | None

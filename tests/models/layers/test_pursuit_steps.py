@@ -133,6 +133,7 @@ def test_what_is_no_number_goes_as_through_the_operators(by_gxx: Compile, value:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(pursuit_steps, "_fused", {})
+    monkeypatch.setattr(pursuit_steps, "_waits", {})
     monkeypatch.setattr(pursuit_steps, "compiler", None)
     with emulated_device() as opened:
         yield opened
@@ -206,7 +207,9 @@ def test_kernels_with_other_bits_or_gradients_are_never_used(
     assert list(pursuit_steps._fused.values()) == [None]
 
 
-def test_a_compiler_that_fails_is_asked_once(device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_fails_is_asked_ever_more_seldom(
+    device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layer = small().to(device.device)
     expected, _ = passed(layer, device)
     asked: list[str] = []
@@ -216,9 +219,34 @@ def test_a_compiler_that_fails_is_asked_once(device: EmulatedDevice, monkeypatch
         return refuses(function, results)
 
     monkeypatch.setattr(pursuit_steps, "compiler", compiler)
+    monkeypatch.setattr(pursuit_steps, "AGAIN", 2)
+    tries = []
+    for _ in range(9):
+        assert all(map(torch.equal, passed(layer, device)[0], expected))
+        tries.append(len(asked))
+    assert tries == [1, 1, 1, 2, 2, 2, 2, 2, 3]
+
+
+@compiles
+def test_kernels_serve_after_an_error_that_has_passed(
+    by_gxx: Compile, device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = small().to(device.device)
+    expected, launches = passed(layer, device)
+    broken = [True]
+
+    def compiler(function: str, results: int) -> Elementwise:
+        return refuses(function, results) if broken.pop() else by_gxx(function, results)
+
+    monkeypatch.setattr(pursuit_steps, "compiler", compiler)
+    monkeypatch.setattr(pursuit_steps, "AGAIN", 1)
     for _ in range(2):
         assert all(map(torch.equal, passed(layer, device)[0], expected))
-    assert len(asked) == 1
+    broken += [False] * 4
+    passed(layer, device)  # tries them
+    found, fewer = passed(layer, device)
+    assert all(map(torch.equal, found, expected))
+    assert fewer < launches
 
 
 def test_other_types_the_cpu_and_what_follows_operators_have_no_kernels(

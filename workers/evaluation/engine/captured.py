@@ -58,7 +58,7 @@ class PreparedPasses(ABC):
         self._first = FIRST if first is None else first
         self._seen: Counter[tuple[PassKind, int]] = Counter()
         self._held: dict[tuple[PassKind, int], Run] = {}
-        self._served = 0
+        self.served = 0  # passes that prepared code has made, but for trials of it
         self._refused: str | None = None
 
     @property
@@ -75,10 +75,15 @@ class PreparedPasses(ABC):
         rows = self._fitting(kind, len(images)) or self._prepared(kind, model, images)
         if rows is None:
             return model(images)
-        self._served += 1
+        self.count(kind, rows)
         filled = images if rows == len(images) else _filled(images, rows)
         with torch.set_grad_enabled(differentiated):
             return self._held[kind, rows](filled.contiguous())[: len(images)]
+
+    def count(self, kind: PassKind, rows: int) -> None:
+        """Counts a pass by the prepared pass for so many rows."""
+        del kind, rows
+        self.served += 1
 
     @abstractmethod
     def prepare(self, model: Run, sample: Tensor) -> Run:
@@ -130,9 +135,28 @@ class PreparedPasses(ABC):
 
 
 class Captures(PreparedPasses):
-    """Captured passes of a model, with its bits."""
+    """Captured passes of a model, with its bits; replays of `compiled` passes count as these, too."""
 
     on_cpu = False
+
+    def __init__(self, first: int | None = None, compiled: PreparedPasses | None = None) -> None:
+        super().__init__(first)
+        self._compiled = compiled
+        self._of_compiled: set[tuple[PassKind, int]] = set()
+
+    def count(self, kind: PassKind, rows: int) -> None:
+        """Counts a replay, also as a compiled pass where compiled code was captured."""
+        super().count(kind, rows)
+        if self._compiled is not None and (kind, rows) in self._of_compiled:
+            self._compiled.served += 1
+
+    def _prepared(self, kind: PassKind, model: Run, images: Tensor) -> int | None:
+        before = 0 if self._compiled is None else self._compiled.served
+        rows = super()._prepared(kind, model, images)
+        if self._compiled is not None and self._compiled.served > before:
+            self._compiled.served = before
+            self._of_compiled |= set() if rows is None else {(kind, rows)}
+        return rows
 
     def release(self, reason: str = SHORT) -> bool:
         """Gives up all captured passes and their memory, for good; False where there were none."""
@@ -143,9 +167,9 @@ class Captures(PreparedPasses):
 
     def noted(self) -> dict[str, Any]:
         """Evidence: replays, and why passes were not captured; nothing where no shape came often enough."""
-        if not self._served and self._refused is None:
+        if not self.served and self._refused is None:
             return {}
-        return {"captured": CaptureEvidence(replays=self._served, refused=self._refused)}
+        return {"captured": CaptureEvidence(replays=self.served, refused=self._refused)}
 
     def prepare(self, model: Run, sample: Tensor) -> Run:
         """Captures the model's pass."""

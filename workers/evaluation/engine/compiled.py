@@ -54,9 +54,9 @@ class Compiled(PreparedPasses):
 
     def noted(self) -> dict[str, CompileEvidence]:
         """Evidence; nothing where no shape came often enough."""
-        if not self._served and self._refused is None:
+        if not self.served and self._refused is None:
             return {}
-        return {"compiled": {"passes": self._served, "compiler": self._compiler, "refused": self._refused}}
+        return {"compiled": {"passes": self.served, "compiler": self._compiler, "refused": self._refused}}
 
     def prepare(self, model: Run, sample: Tensor) -> Run:
         """Compiles the model's pass, and its gradient."""

@@ -167,7 +167,7 @@ class Loader:
             self._compiled = Compiled(self._model)
             self.attacked = Passes(self._compiled, self._device, self.exact.limit)
         if capture:
-            captures = Captures()
+            captures = Captures(compiled=self._compiled)
             for passes in (self.attacked,) if compiled else (self.exact, self.forward):
                 passes.captures = captures
 

@@ -195,14 +195,30 @@ def test_a_compiled_pass_is_captured() -> None:
         patch.object(compiled, "_compiler_of", lambda device: "none"),
         patch.object(torch, "is_autocast_enabled", lambda kind: False),
     ):
-        network, captures = Compiled(SmallNetwork().to(device.device), first=2), Captures()
+        network = Compiled(SmallNetwork().to(device.device), first=2)
+        captures = Captures(compiled=network)
         passes = Passes(network, device.device, captures=captures)
         for images in batches(torch.float32):
             found = differentiated(passes, images.to(device.device))
             exact = differentiated(Passes(half(network._model), device.device), images.to(device.device))
         assert all(torch.equal(one.cpu(), other.cpu()) for one, other in zip(found, exact, strict=True))
     assert captures.noted()["captured"] == {"replays": 4, "refused": None}
-    assert network.noted()["compiled"]["refused"] is None
+    # Passes between the second and the capture, and replays; the capture and its check served nothing.
+    expected = {"passes": FIRST - 2 + 4, "compiler": "none", "refused": None}
+    assert network.noted()["compiled"] == expected
+
+
+def test_replays_of_own_passes_are_not_compiled_ones() -> None:
+    """A model that is captured though it could not be compiled."""
+    with emulated_device() as device, patch.object(torch, "is_autocast_enabled", lambda kind: False):
+        network = Compiled(SmallNetwork().to(device.device), first=2)
+        network._refused = "it was not possible"
+        captures = Captures(compiled=network)
+        passes = Passes(network, device.device, captures=captures)
+        for images in batches(torch.float32):
+            differentiated(passes, images.to(device.device))
+    assert captures.noted()["captured"]["replays"] == 4
+    assert network.noted()["compiled"]["passes"] == 0
 
 
 def test_contained_evaluators_compile_where_the_operator_allows_it(
