@@ -218,8 +218,7 @@ def _queue(overview: Overview) -> Iterator[Metric]:
     for state in JobState:
         jobs.add_metric([state.value], overview.jobs.get(state.value, 0))
     yield jobs
-    text = "Shards queued or running; the device class auto runs anywhere."
-    shards = Gauge("assay_shards", text, labels=["device", "state"])
+    shards = Gauge("assay_shards", "Shards by device class and state.", labels=["device", "state"])
     for device in DEVICES:
         for which in (ShardState.QUEUED, ShardState.RUNNING):
             shards.add_metric([device, which.value], overview.shards.get((device, which.value), 0))
@@ -233,9 +232,8 @@ def _queue(overview: Overview) -> Iterator[Metric]:
 
 
 def _tenants(overview: Overview) -> Iterator[Metric]:
-    text = "Queued jobs of the 50 tenants with most; for admin keys."
-    jobs = Gauge("assay_tenant_queued_jobs", text, labels=["tenant"])
-    text = "How long a tenant's first queued job has waited; for admin keys."
+    jobs = Gauge("assay_tenant_queued_jobs", "Queued jobs of the tenants with most.", labels=["tenant"])
+    text = "How long a tenant's first queued job has waited."
     oldest = Gauge("assay_tenant_queue_oldest_seconds", text, labels=["tenant"])
     for queue in overview.queues:
         jobs.add_metric([queue.tenant], queue.jobs)
