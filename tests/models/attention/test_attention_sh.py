@@ -15,7 +15,6 @@ from assay.models.attention.attention_bn_sh import AttentionBNSH
 from assay.models.attention.attention_sh import AttentionSH
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers.heads import merge_heads
-from assay.models.layers.scaled_heads import factors_of, pool_tokens
 from assay.service.catalog.rules import evaluate
 
 WIDTH, HEADS, DEPTH = 12, 4, 3
@@ -99,35 +98,6 @@ def test_padding_after_any_length_does_not_count(mechanism: type[nn.Module], pad
         padded = attention(torch.cat([x, 50 * tokens(padding, seed=5)], dim=1), mask=mask)
         torch.testing.assert_close(padded[:, :count], attention(x), rtol=0, atol=1e-11)
         assert torch.isfinite(padded).all()
-
-
-def test_windows_are_averaged_over_the_tokens_that_they_have() -> None:
-    x = torch.arange(8.0)[None, :, None]
-    pooled, mask = pool_tokens(x, 3, 1)
-    assert pooled.flatten().tolist() == [0.0, 2.0, 5.0, 7.0]
-    assert mask is None
-    present = torch.tensor([[True, True, False, True, False, False, False, True]])
-    pooled, mask = pool_tokens(x, 3, 1, present)
-    assert pooled.flatten().tolist() == [0.0, 2.0, 0.0, 7.0]
-    assert mask is not None
-    assert mask.tolist() == [[True, True, False, True]]
-
-
-def test_pooling_averages_small_types_in_float32() -> None:
-    x = torch.full((1, 300, 1), 1.01, dtype=torch.bfloat16)
-    pooled, _ = pool_tokens(x, 300, 0)
-    assert pooled.dtype == torch.bfloat16
-    assert pooled.item() == x[0, 0].item()
-
-
-def test_factors_of_the_paper_and_of_other_numbers_of_heads() -> None:
-    assert factors_of(None, 2) == (1, 2)
-    assert factors_of(None, 4) == (1, 1, 2, 4)
-    assert factors_of(None, 8) == (1, 1, 2, 2, 4, 4, 8, 8)
-    assert factors_of(None, 1) == (1,)
-    assert factors_of(None, 3) == (1, 1, 2)
-    assert factors_of(None, 12) == (1, 1, 2, 2, 4, 4, 8, 8, 8, 8, 8, 8)
-    assert factors_of([1, 2], 6) == (1, 2, 1, 2, 1, 2)
 
 
 @pytest.mark.parametrize("factors", [[], [1, 2, 3], [0], [1] * 8])

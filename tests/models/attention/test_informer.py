@@ -11,7 +11,7 @@ from torch import Tensor
 
 from assay.models.attention.informer import InformerAttention, query_count
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.layers.keyed_draws import draw_key, keyed_uniform
+from assay.models.layers.keyed_draws import keyed_uniform
 
 WIDTH, HEADS = 12, 3
 SIZE = WIDTH // HEADS
@@ -144,29 +144,6 @@ def test_later_tokens_decide_in_the_released_form_only(choice: str, causal: bool
 def test_gradient_equals_finite_differences(causal: bool) -> None:
     attention = made(causal=causal, factor=1)
     assert torch.autograd.gradcheck(attention, (tokens(14, batch=1).requires_grad_(),))
-
-
-def test_keyed_numbers_are_uniform_and_independent_of_their_neighbours() -> None:
-    torch.manual_seed(0)
-    key, places = draw_key(), torch.arange(400)
-    numbers = keyed_uniform(key, places[:, None], places)
-    assert numbers.min() >= 0
-    assert numbers.max() < 1
-    counts = torch.histc(numbers, bins=100, min=0, max=1)
-    chi_squared = ((counts - 1600).square() / 1600).sum()
-    assert 60 < chi_squared < 150  # 99 degrees of freedom
-    for other in (
-        keyed_uniform(key + 1, places[:, None], places),
-        numbers.roll(1, 0),
-        numbers.roll(1, 1),
-        numbers.T,
-    ):
-        pairs = torch.stack([numbers.flatten(), other.flatten()])
-        if other is numbers.T:
-            pairs = torch.stack([numbers.triu(1).flatten(), other.triu(1).flatten()])[
-                :, numbers.triu(1).flatten() > 0
-            ]
-        assert torch.corrcoef(pairs)[0, 1].abs() < 0.015
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from assay.models.rpc_fan_vit import rpc_fan_vit
 from assay.models.segmenter import segmenter
 from assay.models.symvit import symvit
 from assay.models.vit import vit
-from assay.models.weights.key_maps import NVIDIA_FAN, SAME, SEGMENTER, Part
 from assay.models.weights.layouts import LAYOUTS, Layout, find_layout, layouts_for
 from tests.support.foreign import loaded_from, shapes_of
 from tests.support.weights import disturb
@@ -65,20 +64,6 @@ def test_the_names_of_layouts_are_unique_and_tell_wrapper_and_form() -> None:
     names = [layout.name for layout in layouts_for(shapes_of(classifier(fan_vit(5, 3, **FAN))))]
     assert len(set(names)) == len(names)
     assert {"timm", "nvidia_fan", "deit/nvidia_fan"} <= set(names)
-
-
-def test_cut_rows_are_a_view_of_ours() -> None:
-    whole = torch.zeros(9, 3)
-    queries, rest = NVIDIA_FAN.parts("blocks.0.attn.qkv.weight")
-    assert (queries, rest) == (
-        Part("blocks.0.attn.q.weight", 0, 1, 3),
-        Part("blocks.0.attn.kv.weight", 1, 2, 3),
-    )
-    assert (queries.shape((9, 3)), rest.shape((9, 3)), rest.shape((9,))) == ((3, 3), (6, 3), (6,))
-    rest.rows(whole).fill_(1.0)
-    assert whole.sum(1).tolist() == [0, 0, 0, 3, 3, 3, 3, 3, 3]
-    assert SAME.parts("a.weight") == SEGMENTER.parts("a.weight") == (Part("a.weight"),)
-    assert Part("a").rows(whole) is whole
 
 
 @pytest.mark.parametrize(

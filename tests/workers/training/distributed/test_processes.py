@@ -13,9 +13,7 @@ from types import ModuleType
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import nn
 
-from assay.workers.training.batch_norm import SharedBatchNorm, share_batch_norms
 from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.result import AVERAGE_NAME, WEIGHTS_NAME
 from assay.workers.training.training_log import LOG_NAME
@@ -121,17 +119,3 @@ def test_parts_are_whole_pairs_and_together_the_batch(batch: int, size: int) -> 
 def test_a_batch_that_is_too_small_for_the_devices_is_refused() -> None:
     with pytest.raises(ValueError, match="3 devices need batches of at least 5 examples: these have 4"):
         Processes(0, 3).part(4)
-
-
-def test_in_eval_mode_a_shared_batch_norm_is_torchs_own() -> None:
-    plain = nn.Sequential(nn.Sequential(nn.BatchNorm2d(3)), nn.BatchNorm1d(3)).eval()
-    inner, flat = plain[0], plain[1]
-    assert isinstance(inner, nn.Sequential)
-    images, expected = torch.randn(4, 3, 2, 2), None
-    expected = inner(images)
-    weights = [id(weight) for weight in plain.parameters()]
-    share_batch_norms(plain)
-    assert isinstance(inner[0], SharedBatchNorm)
-    assert plain[1] is not flat
-    assert [id(weight) for weight in plain.parameters()] == weights
-    assert torch.equal(inner(images), expected)
