@@ -145,6 +145,22 @@ def test_a_square_takes_over_what_another_held(kind: type[L2Proposals], norm: st
         torch.testing.assert_close(sizes(got, norm), sizes(held, norm), rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("kind", [L2Proposals, L1Proposals])
+def test_what_the_ball_has_left_goes_into_the_first_square(kind: type[L2Proposals]) -> None:
+    """From half the radius the proposal is at the radius, and no pixel outside the squares has changed."""
+    images, norm = numbers(BATCH, 1, HEIGHT, WIDTH), "L2" if kind is L2Proposals else "L1"
+    attack = kind(EPSILON, 0.1)
+    current = (images + start_of(attack, images)) / 2
+    draws = numbers(BATCH, 6, seed=9)
+    draws[:, :4] = torch.tensor([0.0, 0.1, 0.9, 0.9])
+    proposed = attack.propose(images, current, draws, torch.zeros(BATCH, dtype=torch.int64), None)
+    first, second = squares(draws, 3)
+    before, after = current - images, proposed - images
+    outside = ~(first | second)[:, None]
+    torch.testing.assert_close(after[outside], before[outside], rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(sizes(after, norm), torch.full((BATCH,), EPSILON).double(), rtol=2e-6, atol=0)
+
+
 def test_a_square_takes_what_the_ball_has_left(images: Tensor) -> None:
     """From the image itself the first proposal uses the whole radius, in equal parts of the channels."""
     attack = L2Proposals(EPSILON, 0.1)
