@@ -54,7 +54,7 @@ LATE_IMPORTS = {
 
 
 class Reporter:
-    """Writes reports to the supervisor; progress at most twice a second."""
+    """Writes reports to the supervisor; progress at most twice a second, but for reports at once."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -64,7 +64,7 @@ class Reporter:
         """Send one report."""
         if message["type"] == "progress":
             now = time.monotonic()
-            if now - self._last_progress < PROGRESS_SECONDS:
+            if now - self._last_progress < PROGRESS_SECONDS and not message.get("at_once"):
                 return
             self._last_progress = now
             if (memory := gpu_memory()) is not None:

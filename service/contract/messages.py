@@ -128,12 +128,13 @@ EvaluatorRequest = ShardRequest | SelfTestRequest | HashRequest
 
 
 class ProgressReport(TypedDict):
-    """Examples done (steps of a training, evaluations of a plan); sent at most twice a second."""
+    """Examples done (steps of a training, evaluations of a plan), at most twice a second, or `at_once`."""
 
     type: Literal["progress"]
     done: int
     total: int
     message: str
+    at_once: NotRequired[bool]  # the next report may be long in coming
     examples_per_second: NotRequired[float]  # of a training since the report before; 0 at first
     gpu: NotRequired[GpuMemory]
 

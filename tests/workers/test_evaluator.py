@@ -37,6 +37,17 @@ def reported(message: dict[str, Any]) -> dict[str, Any]:
         os.close(write)
 
 
+def test_a_report_at_once_is_sent_right_after_another() -> None:
+    read, write = os.pipe()
+    report = Reporter(write)
+    for message, at_once in (("pgd", False), ("left out", False), ("pgd: compiling passes", True)):
+        told: Any = {"type": "progress", "done": 1, "total": 2, "message": message}
+        report({**told, "at_once": True} if at_once else told)
+    os.close(write)
+    with os.fdopen(read) as lines:
+        assert [json.loads(line)["message"] for line in lines] == ["pgd", "pgd: compiling passes"]
+
+
 def broken(device: Any) -> Any:
     raise RuntimeError("CUDA error: an illegal memory access was encountered")
 

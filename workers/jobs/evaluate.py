@@ -81,6 +81,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         compiled=runs_compiled(request),
         progress=messages.progress,
         staged=messages.staged,
+        preparing=messages.preparing,
     )
     if "example_bytes" in plan:
         seconds = spec["timeout_seconds"] or plan.get("deadline_seconds")
@@ -194,6 +195,12 @@ class _Messages:
         """Reports the number of rows done."""
         self._done = done
         self._report({"type": "progress", "done": done, "total": self._rows, "message": self._message})
+
+    def preparing(self, what: str | None) -> None:
+        """Reports that passes are being compiled or captured, while no example gets done; None at the end."""
+        message = self._message if what is None else f"{self._name}: {what}"
+        done, total = self._done, self._rows
+        self._report({"type": "progress", "done": done, "total": total, "message": message, "at_once": True})
 
     def staged(self, stage: str, left: int) -> None:
         """Reports the end of an attack's stage, and the number of examples that hold out."""

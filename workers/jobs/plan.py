@@ -113,17 +113,23 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "evaluations": evaluations,
         "shards": [{**shard, "number": number} for number, shard in enumerate(shards)],
     }
-    return {"type": "plan", "plan": _with_compile(plan, request, loaded, data)}
+    return {"type": "plan", "plan": _with_compile(plan, request, loaded, data, report)}
 
 
 def _with_compile(
-    plan: PlanWithShards, request: PlanRequest, loaded: Loaded, data: ExampleSet
+    plan: PlanWithShards,
+    request: PlanRequest,
+    loaded: Loaded,
+    data: ExampleSet,
+    report: Callable[[ProgressReport], None],
 ) -> PlanWithShards:
     """The plan, with the choice of compiled passes if the job leaves it to the plan."""
     if request["spec"]["execution"].get("compile") == "auto":
         items, costs = request["spec"]["evaluations"], [shard["cost"] for shard in plan["shards"]]
         attacks = [shard["cost"] for shard in plan["shards"] if is_attack(items[shard["evaluation"]])]
         seconds = plan["estimated_seconds"] * sum(attacks) / sum(costs)
+        message, n = "planning: compiling passes, to see if it pays", len(items)
+        report({"type": "progress", "done": n, "total": n, "message": message, "at_once": True})
         plan["compile"] = try_compile(loaded, data, plan["batch_size"], seconds / max(len(attacks), 1))
     return plan
 

@@ -472,6 +472,22 @@ def test_what_ran_compiled_is_told_beside_the_device(bench: Bench, monkeypatch: 
     assert not {"captured", "compiled"} & bench.run(Plain(), pgd).provenance.device.keys()
 
 
+def test_progress_says_that_passes_are_compiled() -> None:
+    reports: list[Any] = []
+    messages = evaluate._Messages(
+        reports.append, {"name": "pgd", "params": {"epsilon": "2/255"}, "data": None}, 9, 9
+    )
+    messages.staged("first", 5)
+    messages.progress(4)
+    messages.preparing("compiling passes")
+    messages.preparing(None)
+    assert [(one["message"], one["done"], one.get("at_once", False)) for one in reports[1:]] == [
+        ("pgd 2/255: 5 of 9 left after first", 4, False),
+        ("pgd 2/255: compiling passes", 4, True),
+        ("pgd 2/255: 5 of 9 left after first", 4, True),
+    ]
+
+
 def test_several_models_and_gradients_of_another_reach_the_attack(bench: Bench) -> None:
     """Of an ensemble, and of BPDA against a model that rounds its gradients away."""
     both = {"epsilon": EPSILON, "job": "twin", "others": ["other twin"], "steps": 10}

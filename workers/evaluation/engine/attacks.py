@@ -62,6 +62,7 @@ class ClassifierAttack:
                 randomness=randomness,
                 keep_adversarial=keep,
                 capture=shard.capture,
+                preparing=shard.preparing,
                 candidates=candidates,
                 **shard.running,
             )
@@ -72,6 +73,7 @@ class ClassifierAttack:
                 randomness=randomness,
                 keep_adversarial=keep,
                 capture=shard.capture,
+                preparing=shard.preparing,
                 compiled=shard.compiled,
                 screening=shard.screening,
                 staged=staged,
@@ -117,6 +119,7 @@ class SegmentationAttack:
             class_weights=None if pixels is None else class_weights(pixels),
             screening=shard.screening,
             capture=shard.capture,
+            preparing=shard.preparing,
             compiled=shard.compiled,
             keep_adversarial=shard.save_adversarial,
             ranks=shard.ranks,

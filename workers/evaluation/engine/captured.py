@@ -24,6 +24,8 @@ from assay.workers import accelerator
 
 Run = Callable[[Tensor], Tensor]
 """Images (B, C, H, W) to logits; under autograd too."""
+Preparing = Callable[[str | None], None]
+"""Told what is being prepared for a while, None at the end of it."""
 
 # Passes with equal shapes before a capture, which costs about half as many.
 FIRST = 16
@@ -53,8 +55,10 @@ class PreparedPasses(ABC):
     """Passes of a model that are prepared for a shape of batch when it has come more than `first` times."""
 
     on_cpu = True
+    name = "passes"  # what is being prepared, in words
 
-    def __init__(self, first: int | None = None) -> None:
+    def __init__(self, first: int | None = None, preparing: Preparing | None = None) -> None:
+        self._preparing: Preparing = preparing or (lambda name: None)
         self._first = FIRST if first is None else first
         self._seen: Counter[tuple[PassKind, int]] = Counter()
         self._held: dict[tuple[PassKind, int], Run] = {}
@@ -106,6 +110,14 @@ class PreparedPasses(ABC):
         if self._refused is not None or self._seen[key] <= self._first or len(self._held) == HELD:
             return None
         sample = images.detach().clone().requires_grad_(kind.differentiated)
+        self._preparing(self.name)
+        try:
+            return self._checked(kind, model, images, sample)
+        finally:
+            self._preparing(None)
+
+    def _checked(self, kind: PassKind, model: Run, images: Tensor, sample: Tensor) -> int | None:
+        """The rows of a prepared pass that agrees with the model's own; None for a refused one."""
         try:
             with accelerator.generators_restored(images.device):
                 accelerator.empty_cache()
@@ -125,7 +137,7 @@ class PreparedPasses(ABC):
             first = str(error).strip().partition("\n")[0]
             self._refuse(f"torch says: {shorten(first, REASON, placeholder=' ...')}")
             return None
-        self._held[key] = prepared
+        self._held[kind, len(images)] = prepared
         return len(images)
 
     def _refuse(self, reason: str) -> None:
@@ -138,9 +150,15 @@ class Captures(PreparedPasses):
     """Captured passes of a model, with its bits; replays of `compiled` passes count as these, too."""
 
     on_cpu = False
+    name = "capturing passes"
 
-    def __init__(self, first: int | None = None, compiled: PreparedPasses | None = None) -> None:
-        super().__init__(first)
+    def __init__(
+        self,
+        first: int | None = None,
+        compiled: PreparedPasses | None = None,
+        preparing: Preparing | None = None,
+    ) -> None:
+        super().__init__(first, preparing)
         self._compiled = compiled
         self._of_compiled: set[tuple[PassKind, int]] = set()
 

@@ -21,7 +21,14 @@ from torch import Tensor, nn
 from assay.service.contract.evidence import CompileEvidence
 from assay.workers import accelerator
 from assay.workers.containment.settings import from_environment
-from assay.workers.evaluation.engine.captured import NotPrepared, PassKind, PreparedPasses, Run, answers
+from assay.workers.evaluation.engine.captured import (
+    NotPrepared,
+    PassKind,
+    PreparedPasses,
+    Preparing,
+    Run,
+    answers,
+)
 
 # Relative error of an image's logits and gradients (norms) up to which compiled code agrees; bfloat16 rounds
 # by 4e-3 at each operator, and compiled code more seldom.
@@ -36,8 +43,12 @@ WALL = "compilers may not be started by contained evaluators here: ASSAY_SANDBOX
 class Compiled(PreparedPasses):
     """A model as attacks call it: compiled where that is possible."""
 
-    def __init__(self, model: nn.Module, first: int | None = None) -> None:
-        super().__init__(first)
+    name = "compiling passes"
+
+    def __init__(
+        self, model: nn.Module, first: int | None = None, preparing: Preparing | None = None
+    ) -> None:
+        super().__init__(first, preparing)
         self._model = model
         self._compiler: str | None = None
         wall = from_environment()

@@ -18,7 +18,7 @@ from assay.workers import accelerator
 from assay.workers.data.formats.dataset import Levels
 from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.evaluation.engine.arriving import Arriving
-from assay.workers.evaluation.engine.captured import Captures
+from assay.workers.evaluation.engine.captured import Captures, Preparing
 from assay.workers.evaluation.engine.compiled import Compiled
 from assay.workers.evaluation.engine.error_bound import ErrorBound
 from assay.workers.evaluation.engine.forward import Passes
@@ -157,17 +157,25 @@ class Loader:
         images = images.to(self._dtype)
         return images if self._prepare is None else self._prepare(images)
 
-    def prepare_passes(self, *, capture: bool, compiled: bool, screened: bool = False) -> None:
+    def prepare_passes(
+        self,
+        *,
+        capture: bool,
+        compiled: bool,
+        screened: bool = False,
+        preparing: Preparing | None = None,
+    ) -> None:
         """Captures and compiles passes that come often; `exact` is never compiled.
 
-        With `screened`, stages may run in autocast: `noted` tells those that do.
+        `preparing` is told while that goes on. With `screened`, stages may run in autocast: `noted` tells
+        those that do.
         """
         self._screened = [] if screened else None
         if compiled:
-            self._compiled = Compiled(self._model)
+            self._compiled = Compiled(self._model, preparing=preparing)
             self.attacked = Passes(self._compiled, self._device, self.exact.limit)
         if capture:
-            captures = Captures(compiled=self._compiled)
+            captures = Captures(compiled=self._compiled, preparing=preparing)
             for passes in (self.attacked,) if compiled else (self.exact, self.forward):
                 passes.captures = captures
 

@@ -25,6 +25,7 @@ from assay.attacks.randomness import Randomness
 from assay.attacks.threat import PIXELS, Box
 from assay.models.layers.layers import Classifier
 from assay.workers.evaluation.engine.candidates import Candidates
+from assay.workers.evaluation.engine.captured import Preparing
 from assay.workers.evaluation.engine.error_bound import ErrorBound
 from assay.workers.evaluation.engine.expected_accuracy import ExpectedRun
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
@@ -89,6 +90,7 @@ def attack_pixel(
     screening: Screening | None = None,
     capture: bool = False,
     compiled: bool = False,
+    preparing: Preparing | None = None,
     staged: Callable[[Stage], None] | None = None,
     prepare: Callable[[Tensor], Tensor] | None = None,
     box: Box | None = PIXELS,
@@ -107,7 +109,7 @@ def attack_pixel(
     to 8 bits as well.
 
     `screening` and dtype bfloat16 are as in `Loader.passes`; where the bound of the error is refuted, the
-    attack begins again without it. `capture` and `compiled` are for `Loader.prepare_passes`.
+    attack begins again without it. `capture`, `compiled` and `preparing` are for `Loader.prepare_passes`.
 
     `prepare` makes, of each batch on the device, what the attack perturbs and the model reads, None for the
     images themselves; `box` is its range, None if unbounded, as for time series. `candidates` keeps images
@@ -115,7 +117,8 @@ def attack_pixel(
     """
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype, prepare)
     rough = screening == "bfloat16_gradients" or dtype == "bfloat16"
-    loader.prepare_passes(capture=capture, compiled=compiled, screened=rough or screening is not None)
+    screened = rough or screening is not None
+    loader.prepare_passes(capture=capture, compiled=compiled, screened=screened, preparing=preparing)
     stages = stages_of(attack)
     asked = stages[0].expectation if isinstance(stages[0], WithExpectation) else SINGLE
     targeted = is_targeted(attack) and not asked.expected
@@ -166,6 +169,7 @@ def attack_paper(
     progress: Progress | None = None,
     keep_adversarial: bool = False,
     capture: bool = False,
+    preparing: Preparing | None = None,
     candidates: Candidates | None = None,
 ) -> ExampleOutcomes:
     """Attacks the model's backbone on normalised images, as the released code of the papers does.
@@ -178,7 +182,7 @@ def attack_paper(
     if isinstance(attack, Ensemble):
         raise ValueError(f"{attack.name} is a worst case over several attacks, which `paper` doesn't have")
     loader = Loader(model.backbone, images_of, labels, ids, batch_size, device, dtype, model.normalize)
-    loader.prepare_passes(capture=capture, compiled=False)
+    loader.prepare_passes(capture=capture, compiled=False, preparing=preparing)
     targeted = is_targeted(attack)
     ledger = Ledger(labels, ids, keep_adversarial, attacked=True, targeted=targeted, candidates=candidates)
     tell = progress or _ignore

@@ -35,6 +35,7 @@ from assay.attacks.threat import PIXELS, as_column
 from assay.service.contract.gallery import GalleryMaps
 from assay.workers.evaluation.engine.attacked_segmentation import CLEAN, AttackedPixels
 from assay.workers.evaluation.engine.candidates import safely
+from assay.workers.evaluation.engine.captured import Preparing
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.gallery_images import MapCandidates, attacked_maps
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress, Screening
@@ -64,6 +65,7 @@ def attack_segmentation(
     screening: Screening | None = None,
     capture: bool = False,
     compiled: bool = False,
+    preparing: Preparing | None = None,
     keep_adversarial: bool = False,
     ranks: Mapping[int, int] | None = None,
     progress: Progress | None = None,
@@ -77,7 +79,7 @@ def attack_segmentation(
     With `screening` bfloat16 each loss is raised in it first, and without autocast on images with right
     pixels left: the better of both counts. With bfloat16_gradients, and with dtype bfloat16, there is one
     run, and only gradients are in bfloat16: every map has pixels near a boundary, which no bound could spare.
-    `capture` and `compiled` are as for `protocols.attack_pixel`.
+    `capture`, `compiled` and `preparing` are as for `protocols.attack_pixel`.
 
     `keep_adversarial` returns the images with the fewest right pixels. `progress` gets the number of images
     done, where images that wait for later losses count in part; `staged` the name of a finished loss, and the
@@ -85,7 +87,7 @@ def attack_segmentation(
     """
     loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
     screened = screening is not None or dtype == "bfloat16"
-    loader.prepare_passes(capture=capture, compiled=compiled, screened=screened)
+    loader.prepare_passes(capture=capture, compiled=compiled, screened=screened, preparing=preparing)
     with torch.no_grad(), frozen(model):
         attacks = ensemble.attacks(class_weights)
         passes = loader.passes(screening)

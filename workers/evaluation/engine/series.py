@@ -86,6 +86,7 @@ def attack_series(attack: Attack | Ensemble, shard: Shard) -> ExampleOutcomes:
             randomness=draws,
             keep_adversarial=keep,
             capture=shard.capture,
+            preparing=shard.preparing,
             candidates=candidates,
             **shard.running,
         )
@@ -97,6 +98,7 @@ def attack_series(attack: Attack | Ensemble, shard: Shard) -> ExampleOutcomes:
             randomness=draws,
             keep_adversarial=keep,
             capture=shard.capture,
+            preparing=shard.preparing,
             compiled=shard.compiled,
             screening=shard.screening,
             staged=staged,

@@ -114,6 +114,19 @@ def test_a_smaller_batch_fills_a_compiled_one_up(light: None, rows: int, served:
     assert evidence(fast)["passes"] == int(str(before)) + served
 
 
+def test_it_is_told_while_passes_are_compiled(light: None) -> None:
+    told: list[str | None] = []
+    network = Network()
+    fast = Compiled(network.double(), preparing=told.append)
+    for number, images in enumerate(batches(), start=1):
+        fast(images)
+        assert told == ([] if number <= FIRST else ["compiling passes", None])
+    refused = Compiled(Network(random).double(), preparing=(again := list[str | None]()).append)
+    for images in batches():
+        refused(images)
+    assert again == ["compiling passes", None], "also where it is refused"
+
+
 def test_so_many_shapes_are_compiled(light: None) -> None:
     fast, _ = both()
     for rows in [2**power for power in range(HELD + 1)]:
