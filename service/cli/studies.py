@@ -226,22 +226,25 @@ def study_text(study: StudyStatus) -> str:
 
 
 def plan_text(planned: StudyDryRun) -> str:
-    """The jobs of a study and what they would take."""
+    """The jobs of a study and the time that they would take: every column is over all its seeds."""
+    seeds = len(planned.spec["seeds"])
+
+    def taken(seconds: float | None) -> str:
+        return "unknown" if seconds is None else f"{seeds * seconds:.3g} s"
+
     rows = [
         (
             arm.name,
             str(arm.jobs),
-            "-" if arm.train_seconds is None else f"{arm.train_seconds:.3g} s",
-            "unknown" if arm.evaluate_seconds is None else f"{arm.evaluate_seconds:.3g} s",
-            f"{arm.shared} shared" if arm.shared else "",
+            f"{arm.shared} shared" if arm.shared else taken(arm.train_seconds) if arm.trained else "-",
+            taken(arm.evaluate_seconds),
         )
         for arm in planned.arms
     ]
     seconds = "unknown" if planned.seconds is None else f"{planned.seconds:.3g} s of computing"
-    total = (
-        f"{planned.jobs} jobs ({planned.trainings} trainings, {planned.evaluations} evaluations): {seconds}"
-    )
-    table = output.table(("ARM", "JOBS", "TRAINING", "EVALUATION", ""), rows)
+    jobs = f"{planned.jobs} jobs ({planned.trainings} trainings, {planned.evaluations} evaluations)"
+    total = f"{jobs}: {seconds}; every column is over {seeds} seed{'' if seeds == 1 else 's'}"
+    table = output.table(("ARM", "JOBS", "TRAINING", "EVALUATION"), rows)
     return "\n".join([table, total, *(output.printable(f"note: {note}") for note in planned.notes)])
 
 

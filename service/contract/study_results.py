@@ -114,7 +114,10 @@ class MissingRun(Answer):
 
 
 class StudyResults(Answer):
-    """The results of a study, not `complete` while runs are missing; `adjust` acts on `tests` p-values."""
+    """The results of a study, not `complete` while runs are missing; `adjust` acts on `tests` p-values.
+
+    `warning_messages` has the message of the first run with a warning of its evaluation, by its code.
+    """
 
     study: str
     complete: bool
@@ -127,3 +130,4 @@ class StudyResults(Answer):
     missing: list[MissingRun]
     notes: list[str]
     warnings: list[Warning]
+    warning_messages: dict[str, str] = {}  # noqa: RUF012

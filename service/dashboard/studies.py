@@ -139,7 +139,8 @@ def _tables(results: StudyResults) -> list[dict[str, Any]]:
     ]
 
 
-def _run_warnings(results: StudyResults) -> list[tuple[Severity, str, str]]:
+def _run_warnings(results: StudyResults) -> list[tuple[Severity, str, str, str]]:
+    """Severity, code, message of the first run, and evaluations, the gravest first."""
     places: dict[str, list[str]] = {}
     for cell in results.cells:
         for code, count in cell.warnings.items():
@@ -147,7 +148,10 @@ def _run_warnings(results: StudyResults) -> list[tuple[Severity, str, str]]:
             if place not in places.setdefault(code, []):
                 places[code].append(place)
     known = {str(code): severity for code, severity in SEVERITY.items()}
-    found = [(known.get(code, "caution"), code, ", ".join(where)) for code, where in places.items()]
+    found = [
+        (known.get(code, "caution"), code, results.warning_messages.get(code, ""), ", ".join(where))
+        for code, where in places.items()
+    ]
     return sorted(found, key=lambda one: SEVERITIES.index(one[0]))
 
 

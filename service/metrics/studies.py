@@ -108,6 +108,7 @@ def study_results(plan: StudyPlan, arms: Sequence[MeasuredArm]) -> StudyResults:
         missing=missing,
         notes=[*notes_of([(arm.name, arm.trained) for arm in arms], len(plan.seeds)), *_equal_arms(arms)],
         warnings=found.warnings,
+        warning_messages=found.messages,
     )
 
 
@@ -137,6 +138,7 @@ class _Cells:
     def __init__(self, plan: StudyPlan, arms: Sequence[MeasuredArm]) -> None:
         self.plan, self.arms = plan, arms
         self.warnings: list[Warning] = []
+        self.messages: dict[str, str] = {}
         self._values: dict[tuple[str, int], dict[str, float] | None] = {}
 
     def cells(self) -> Iterator[StudyCell]:
@@ -165,6 +167,8 @@ class _Cells:
             evidence = {"params": first.params, "sha256": sorted({str(one.sha256) for one in every})}
             self.warnings.append(Warning(code="different_data", message=message, evidence=evidence))
         codes = Counter(code for one in every for code in {found.code for found in one.result.warnings})
+        for warning in (warning for one in every for warning in one.result.warnings):
+            self.messages.setdefault(warning.code, warning.message)
         chosen = self.plan.metrics or list(first.metrics)[:1]
         for name in dict.fromkeys(name for one in every for name in one.result.metrics):
             has = [[one for one in runs if name in one.result.metrics] for runs in measured]

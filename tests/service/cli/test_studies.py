@@ -79,8 +79,33 @@ def test_a_dry_run_prints_the_plan(assay: Any, app_store: Store) -> None:
     code, out, _ = assay("study", "a.study.json", "--dry-run", "--seeds", "1")
     assert code == 0
     assert "4 jobs (2 trainings, 2 evaluations)" in out
+    assert "every column is over 1 seed\n" in out
     assert "note: one seed" in out
     assert app_store.studies.page()[0] == []
+
+
+def test_the_columns_of_a_plan_are_over_all_seeds(assay: Any) -> None:
+    def planned(seeds: str) -> tuple[list[list[str]], dict[str, Any]]:
+        asked = ("study", "a.study.json", "--dry-run", "--seeds", seeds)
+        lines = assay(*asked)[1].splitlines()
+        assert f"every column is over {seeds} seed" in "\n".join(lines)
+        return [line.split() for line in lines[1:3]], json.loads(assay(*asked, "--json")[1])
+
+    once, answer = planned("1")
+    thrice, _ = planned("3")
+    for one, three, arm in zip(once, thrice, answer["arms"], strict=True):
+        name, jobs, training, _, evaluation, _ = one
+        assert (name, jobs, float(training), float(evaluation)) == (
+            arm["name"],
+            str(arm["jobs"]),
+            pytest.approx(arm["train_seconds"], rel=0.01),
+            pytest.approx(arm["evaluate_seconds"], rel=0.01),
+        )
+        assert [int(three[1]), float(three[2]), float(three[4])] == [
+            3 * int(jobs),
+            pytest.approx(3 * float(training), rel=0.02),
+            pytest.approx(3 * float(evaluation), rel=0.02),
+        ]
 
 
 def test_a_wrong_study_is_2(assay: Any, tmp_path: Path) -> None:

@@ -104,6 +104,24 @@ def test_results_have_means_differences_and_notes(api: httpx.Client, worker: Any
     assert "Not complete" not in text
 
 
+def test_warnings_of_runs_have_their_message(api: httpx.Client, worker: Any, app_store: Store) -> None:
+    study = posted(api)
+    finish(api, worker, study)
+    (arm, *_) = api.get(study["links"]["self"]).json()["runs"]
+    job = arm["runs"][0]["evaluate"]
+    result = app_store.results.of(job)[0]
+    said = {
+        "code": "zero_gradient",
+        "severity": "caution",
+        "message": "the gradient <was> zero",
+        "evidence": {},
+    }
+    app_store.results.save(job, 0, {**result, "warnings": [said]})
+    text = page(api, f"/studies/{study['id']}").split("Warnings of the runs")[1].split("</ul>")[0]
+    assert "<code>zero_gradient</code> the gradient &lt;was&gt; zero" in text
+    assert "(runs: 1); the message is of the first run" in text
+
+
 def test_one_seed_compares_weights_only(api: httpx.Client, worker: Any) -> None:
     study = posted(api, seeds=[0])
     finish(api, worker, study)

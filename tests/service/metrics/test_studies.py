@@ -248,6 +248,7 @@ def test_warnings_of_runs_are_counted() -> None:
     results = study_results(plan(3), arms)
     assert results.cells[0].warnings == {"zero_gradient": 2}
     assert "caution zero_gradient: cell 0 (runs: 2)" in lines(results)
+    assert results.warning_messages == {"zero_gradient": "of 3 examples"}
 
 
 def test_power_is_told_in_words_once_for_the_best_and_the_worst_cell() -> None:
