@@ -15,6 +15,9 @@ from typing import Any
 # In the order of the documentation and of the help.
 FEATURES = (
     "webhooks",  # posts events to addresses of tenants
+    "tenants",  # API keys, weights and limits
+    "audit",  # reads who did what
+    "workers",  # shows workers, and takes them out of service
 )
 
 

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, RedirectResponse
 from assay.service.api import login_page
 from assay.service.api.authentication import COOKIE, REFUSED, SESSION_PATH
 from assay.service.api.caller import ActorDep, Caller, CallerDep, actor_in
-from assay.service.api.deps import SettingsDep, StrictRouter, SystemStoreDep
+from assay.service.api.deps import SettingsDep, StrictRouter, SystemStoreDep, keys_used, validated
 from assay.service.api.errors import documented
 from assay.service.api.refusals import Refusals
 from assay.service.api.views import iso
@@ -33,7 +33,6 @@ from assay.service.contract.strict_json import parse_json
 from assay.service.store.audit import Actor
 from assay.service.store.browser_sessions import SESSION_SECONDS
 from assay.service.store.rows import BrowserSessionRow
-from assay.service.tenants.routes import keys_used, validated
 
 router = StrictRouter(prefix=SESSION_PATH, tag="keys", dependencies=[Depends(keys_used)])
 

@@ -24,6 +24,7 @@ from assay.service.api.deps import (
 )
 from assay.service.api.errors import documented
 from assay.service.api.jobs import ring
+from assay.service.api.quota import quota_of
 from assay.service.api.upload_file import Hold, Upload
 from assay.service.api.views import checkpoint_view
 from assay.service.catalog.catalog import Catalog
@@ -33,7 +34,6 @@ from assay.service.contract.results import Page
 from assay.service.contract.weights_options import Positions, WeightsReading, normalization_in
 from assay.service.settings import Settings
 from assay.service.store.artifacts import UPLOAD, WEIGHTS
-from assay.service.store.quotas import Quota
 from assay.service.store.rows import CheckpointRow
 from assay.service.store.tenants import TenantStore
 from assay.service.submission.uploads import GIVEN, model_of_file, names_in, reference_in
@@ -181,11 +181,6 @@ def _register(
         quota=quota_of(settings),
         upload=upload.path.name.removeprefix(UPLOAD),
     )
-
-
-def quota_of(settings: Settings) -> Quota:
-    """Checkpoint quota of a tenant."""
-    return Quota(count=settings.max_checkpoints, size=settings.max_checkpoints_bytes)
 
 
 def declared_size(request: Request) -> int:

@@ -7,20 +7,27 @@ import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
 from fastapi.params import Depends as Dependency
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
-from assay.service.api.caller import actor_in, caller_in
+from assay.service.api.caller import actor_in, administrator, caller_in
 from assay.service.api.errors import documented
 from assay.service.catalog.catalog import Catalog
-from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound, UnsupportedMediaType
+from assay.service.contract.errors import (
+    ErrorDetail,
+    InvalidSpec,
+    InvalidState,
+    NotFound,
+    UnsupportedMediaType,
+)
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.strict_json import parse_json
 from assay.service.dispatch import Dispatcher
@@ -232,6 +239,29 @@ def _json_body(raw: Annotated[bytes, Depends(_raw_body)], settings: SettingsDep)
 
 
 BodyDep = Annotated[Any, Depends(_json_body)]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validated(model: type[Model], body: Any) -> Model:
+    """The body as a model; its errors are reported like any other parameter's."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_url=False)) from None
+
+
+def keys_used(settings: SettingsDep) -> None:
+    """A dependency that refuses key management where no keys are required.
+
+    Anyone who reaches such a service could make a key that works once keys are required.
+    """
+    if not settings.keys_required:
+        raise InvalidState(
+            "this service asks for no keys; its operator manages them with `assay keys --state PATH`"
+        )
+
+
+GUARDED = [Depends(keys_used), Depends(administrator)]
 
 
 def stored(view: BaseModel, path: str, *, status: int) -> Response:

@@ -22,9 +22,6 @@ from assay.service.api import (
     signatures,
     studies,
 )
-from assay.service.audit import routes as audit
-from assay.service.tenants import routes as keys
-from assay.service.workers import routes as workers
 
 ABOUT_JOBS = (
     jobs,
@@ -39,20 +36,16 @@ ABOUT_JOBS = (
     reports,
     catalog,
 )
-OTHERS = (keys, quota, workers, browser_sessions, audit, health, metrics)
-CORE: list[APIRouter] = [
-    *(module.router for module in ABOUT_JOBS),
-    quota.quota,
-    *(module.router for module in OTHERS),
-]
+OTHERS = (quota, browser_sessions, health, metrics)
+CORE: list[APIRouter] = [module.router for module in (*ABOUT_JOBS, *OTHERS)]
 
 
 def _with_features(core: list[APIRouter]) -> list[APIRouter]:
-    """The core's routers, with each feature's before the first router of the tag that the feature names."""
+    """The core's routers, with each feature's before the core's first of the tag that the feature names."""
     routers = [*core]
     for module in features.modules("routes"):
-        place = next(n for n, router in enumerate(routers) if module.BEFORE in router.tags)
-        routers.insert(place, module.router)
+        place = routers.index(next(router for router in core if module.BEFORE in router.tags))
+        routers[place:place] = module.ROUTERS
     return routers
 
 

@@ -14,13 +14,40 @@ from pathlib import Path
 from typing import TextIO
 
 from assay.service.cli import output
+from assay.service.cli.arguments import Subcommands, add_remote, count, json_argument
 from assay.service.cli.commands import JOB_FAILED, OK, UsageError, connected
-from assay.service.contract.audit import AuditEntry, Chain
+from assay.service.contract.audit import ACTIONS, AuditEntry, Chain
 
 AGO = re.compile(r"([1-9][0-9]{0,4})([mhd])", re.ASCII)
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 HEAD = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})", re.ASCII)
 MAX_BREAKS = 20
+TOPIC = "administration"
+
+
+def add_commands(subcommands: Subcommands) -> None:
+    """Adds `audit`."""
+    summary = "show who did what; needs an admin key"
+    examples = "--since 7d --action key.create", "--jsonl audit.jsonl --verify"
+    parser = add_remote(subcommands, "audit", audit, summary, *examples)
+    when = "7d, 12h or 30m ago, or ISO 8601"
+    parser.add_argument("--since", type=moment, metavar="WHEN", help=f"entries from then on: {when}")
+    parser.add_argument("--until", type=moment, metavar="WHEN", help="entries before then")
+    parser.add_argument("--tenant", help="of the key that acted")
+    parser.add_argument("--action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
+    parser.add_argument("--key", metavar="ID", help="id of the key that acted")
+    parser.add_argument("--limit", type=count, default=50, help="newest entries to show (default: 50)")
+    parser.add_argument("--jsonl", metavar="FILE", help="write all of them as JSON lines; - is the terminal")
+    parser.add_argument(
+        "--verify", action="store_true", help="check the chain of all entries; exit code 1 when it is broken"
+    )
+    parser.add_argument(
+        "--head",
+        type=head,
+        metavar="ID:SHA256",
+        help="with --verify: an entry that must still be there",
+    )
+    json_argument(parser)
 
 
 def audit(options: argparse.Namespace) -> int:

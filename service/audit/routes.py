@@ -26,6 +26,7 @@ DEFAULT_LIMIT = 50
 
 
 router = StrictRouter(prefix=AUDIT_PATH, tag="audit")
+ROUTERS, BEFORE = (router,), "health"
 
 When = Annotated[AwareDatetime | None, Query(description="ISO 8601 with a time zone; entries from then on")]
 Until = Annotated[AwareDatetime | None, Query(description="ISO 8601 with a time zone; entries before then")]

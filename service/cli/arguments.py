@@ -7,16 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from assay.service.audit import cli as audit
 from assay.service.cli import checkpoints, commands
 from assay.service.cli.commands import Options
 from assay.service.client import DEFAULT_URL
-from assay.service.contract.audit import ACTIONS
-from assay.service.contract.keys import SCOPES
-from assay.service.contract.limits import LIMITS
 from assay.service.contract.pulled_weights import FORMS, VARIABLE
-from assay.service.tenants import cli as tenants
-from assay.service.tenants import keys
 
 JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"  # A job id, for examples.
 
@@ -85,85 +79,6 @@ def _address_arguments(parser: argparse.ArgumentParser) -> None:
 def _folder_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", type=Path, help="folder for everything it writes (default: assay-state)")
     parser.add_argument("--data-root", type=Path, help="folder with the data sets (default: ASSAY_DATA_ROOT)")
-
-
-def add_keys(subcommands: Subcommands) -> None:
-    """Adds `keys create`, `list` and `revoke`."""
-    command = add(subcommands, "keys", keys.list_all, "make, list and revoke API keys", "list")
-    actions = actions_of(command)
-
-    examples = "--name ci --scope submit --expires-days 90", "--state assay-state --name me --scope admin"
-    create = add(actions, "create", keys.create, "make a key; prints it this once", *examples)
-    create.add_argument("--name", required=True, help="what people call it")
-    create.add_argument(
-        "--scope",
-        required=True,
-        action="append",
-        choices=SCOPES,
-        help="what it allows: read, submit (and read), admin (everything, all tenants)",
-    )
-    create.add_argument("--tenant", help="whose jobs it makes and sees (default: its own)")
-    create.add_argument("--expires-days", type=count, help="days until it expires (default: never)")
-
-    listing = add(actions, "list", keys.list_all, "list all keys", "--json")
-
-    revoke = add(actions, "revoke", keys.revoke, "end a key and its sessions", "3k9x7m2q")
-    revoke.add_argument("key_id", metavar="ID", help="the key's id")
-    for parser in (command, create, listing, revoke):
-        url_arguments(parser, ", which is asked with the admin key in ASSAY_KEY or the profile")
-        parser.add_argument(
-            "--state",
-            type=Path,
-            help="open the database of the service itself, without a key: in this state folder, or where"
-            " ASSAY_DATABASE_URL says (default without a key and an address: ASSAY_STATE)",
-        )
-        json_argument(parser)
-    create.add_argument(
-        "--init", action="store_true", help="with --state: make the database if it is missing"
-    )
-
-
-def add_audit(subcommands: Subcommands) -> None:
-    """Adds `audit`."""
-    summary = "show who did what; needs an admin key"
-    examples = "--since 7d --action key.create", "--jsonl audit.jsonl --verify"
-    parser = add_remote(subcommands, "audit", audit.audit, summary, *examples)
-    when = "7d, 12h or 30m ago, or ISO 8601"
-    parser.add_argument("--since", type=audit.moment, metavar="WHEN", help=f"entries from then on: {when}")
-    parser.add_argument("--until", type=audit.moment, metavar="WHEN", help="entries before then")
-    parser.add_argument("--tenant", help="of the key that acted")
-    parser.add_argument("--action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
-    parser.add_argument("--key", metavar="ID", help="id of the key that acted")
-    parser.add_argument("--limit", type=count, default=50, help="newest entries to show (default: 50)")
-    parser.add_argument("--jsonl", metavar="FILE", help="write all of them as JSON lines; - is the terminal")
-    parser.add_argument(
-        "--verify", action="store_true", help="check the chain of all entries; exit code 1 when it is broken"
-    )
-    parser.add_argument(
-        "--head",
-        type=audit.head,
-        metavar="ID:SHA256",
-        help="with --verify: an entry that must still be there",
-    )
-    json_argument(parser)
-
-
-def add_tenants(subcommands: Subcommands) -> None:
-    """Adds `quota`, `tenants list` and `tenants set`."""
-    quota = add_remote(subcommands, "quota", tenants.quota, "show the limits of your tenant and their use")
-    example = "alice --weight 3 --running-shards 8 --queued-jobs default"
-    summary = "weights and limits of tenants"
-    command = add_remote(subcommands, "tenants", tenants.list_all, summary, f"set {example}")
-    actions = actions_of(command)
-    listing = add_remote(actions, "list", tenants.list_all, "list all tenants")
-    change = add_remote(actions, "set", tenants.set_one, "set weight and limits of a tenant", example)
-    change.add_argument("name", metavar="NAME", help="the tenant, as `assay keys list` shows it")
-    change.add_argument("--weight", help="its part of the workers, against 1 of the others")
-    for name in LIMITS:
-        text = f"limit of {name.replace('_', ' ')}: an integer, 0 for none, or 'default'"
-        change.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="N", help=text)
-    for parser in (quota, command, listing, change):
-        json_argument(parser)
 
 
 def add_pull(subcommands: Subcommands) -> None:

@@ -33,7 +33,6 @@ from assay.service.cli.usage import Parser, as_typed
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
-from assay.service.workers import cli as workers
 
 INTERRUPTED = 130
 
@@ -56,7 +55,7 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands], None]]] = {
         arguments.add_import_onnx,
     ),
     "this machine": (arguments.add_local, config.add_config, completion.add_completion),
-    "administration": (arguments.add_keys, arguments.add_tenants, arguments.add_audit, workers.add_workers),
+    "administration": (),
 }
 
 EPILOG = """examples:

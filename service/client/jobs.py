@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.service.client.administration import AdministrationCalls
+from assay.service.audit.client import AuditCalls
 from assay.service.client.checkpoints import CheckpointCalls
 from assay.service.client.events import followed
 from assay.service.client.frames import FrameCalls
@@ -32,12 +32,13 @@ from assay.service.client.transport import (
 )
 from assay.service.contract import errors
 from assay.service.contract.events import Event
-from assay.service.contract.limits import QuotaStatus, Tenant
 from assay.service.contract.plots import PlotFormat, PlotSummary
 from assay.service.contract.results import Artifact, Page
 from assay.service.contract.signatures import KeySet
 from assay.service.contract.version import ServiceVersion
+from assay.service.tenants.client import TenantCalls
 from assay.service.webhooks.client import WebhookCalls
+from assay.service.workers.client import WorkerCalls
 
 
 class ArtifactCalls(Connection):
@@ -116,9 +117,12 @@ class AssayClient(
     ArtifactCalls,
     PlotCalls,
     MirrorCalls,
-    WebhookCalls,
     FrameCalls,
-    AdministrationCalls,
+    # Features:
+    WebhookCalls,
+    TenantCalls,
+    AuditCalls,
+    WorkerCalls,
 ):
     """Client of a service. Close it, or use it in a `with` block.
 
@@ -254,26 +258,6 @@ class AssayClient(
         """The comparison as CSV, one row per metric and pair of jobs."""
         params = {"jobs": ",".join(job_ids), "adjust": adjust, "format": "csv"}
         return self._call("GET", f"{API}/compare", params=params).text
-
-    def quota(self) -> QuotaStatus:
-        """Limits and usage of the caller's tenant, and its place in the queues."""
-        return parsed(QuotaStatus, self._json("GET", f"{API}/quota"))
-
-    def tenants(self) -> list[Tenant]:
-        """All tenants with their weights and limits; needs a key with the scope `admin`."""
-        return parsed(Page[Tenant], self._json("GET", f"{API}/tenants")).items
-
-    def tenant(self, name: str) -> Tenant:
-        """One tenant; needs a key with the scope `admin`."""
-        return parsed(Tenant, self._json("GET", f"{API}/tenants/{part(name)}"))
-
-    def set_tenant(self, name: str, **settings: Any) -> Tenant:
-        """Sets weight and limits of a tenant, which need not have a key yet; needs the scope `admin`.
-
-        `settings`: `weight` (0.01 to 1000), `queued_jobs`, `running_shards`, `gpu_seconds`, `cpu_seconds`,
-        `stored_bytes`, `uploads`: None, as if absent, is the service's default, 0 no limit.
-        """
-        return parsed(Tenant, self._json("PUT", f"{API}/tenants/{part(name)}", body=settings))
 
     def _job(self, method: str, path: str, **options: Any) -> JobView:
         return parsed(JobView, self._json(method, API + path, **options))

@@ -14,9 +14,10 @@ from importlib import resources
 from typing import Any
 
 from fastapi import Request
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from assay.service import features
 from assay.service.api.caller import CALLER, Caller
 from assay.service.contract.errors import AssayError
 from assay.service.contract.keys import grants
@@ -38,7 +39,7 @@ HEADERS = {
 }
 STATIC = "/static"
 MIN_COMPRESSED = 1000
-# Path and name of the pages in the navigation.
+# Path and name of the pages in the navigation, which the pages of features follow.
 NAVIGATION = (
     ("/", "Overview"),
     ("/jobs", "Jobs"),
@@ -47,7 +48,6 @@ NAVIGATION = (
     ("/compare", "Compare"),
     ("/leaderboard", "Leaderboard"),
     ("/catalog", "Catalog"),
-    ("/workers", "Workers"),
 )
 
 
@@ -58,7 +58,7 @@ def render(
     caller = request.scope.get(CALLER)
     known = caller if isinstance(caller, Caller) else Caller()
     shared = {
-        "navigation": NAVIGATION,
+        "navigation": (*NAVIGATION, *(module.NAVIGATION for module in features.modules("pages"))),
         "path": request.url.path,
         "session": known.session,
         "key": known.key,
@@ -113,8 +113,9 @@ def _answer(request: Request, body: bytes, status: int) -> Response:
 
 @cache
 def _environment() -> Environment:
+    packages = ["assay.service.dashboard", *(module.__package__ for module in features.modules("pages"))]
     environment = Environment(
-        loader=PackageLoader("assay.service.dashboard"),
+        loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

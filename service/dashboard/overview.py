@@ -1,4 +1,4 @@
-"""Pages of the whole service: overview, workers, login and logout."""
+"""Pages of the whole service: overview, login and logout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from assay.service.dashboard.frame import render
 from assay.service.reports.numbers import RADIUS, conditions
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
-from assay.service.workers.routes import worker_view
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
@@ -104,27 +103,6 @@ def fleet_problems(ready: Readiness, *, waiting: int) -> list[str]:
             f"{ready.workers_refusing} workers take no jobs, because their containment is incomplete."
         )
     return found
-
-
-@router.get("/workers")
-def workers(
-    request: Request, system: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep, caller: CallerDep
-) -> Response:
-    """Workers with a heartbeat in the last minute; hosts and processes for administrators."""
-    ready = readyz(system, settings, catalog)
-    listed = {one.worker: worker_view(one) for one in system.cordons.workers() if one.worker}
-    online = system.online_workers()
-    # What `assay workers list` says of each: administrators alone may know it.
-    known = [listed.get(one.worker) for one in online] if caller.view.everything else [None] * len(online)
-    values = {
-        "title": "Workers",
-        "section": "/workers",
-        "workers": list(zip(online, known, strict=True)),
-        "digest": catalog.digest,
-        "problems": fleet_problems(ready, waiting=0),
-        "everything": caller.view.everything,
-    }
-    return render(request, "workers.html", values)
 
 
 @router.get("/login")

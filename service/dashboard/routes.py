@@ -11,6 +11,7 @@ from fastapi import APIRouter, FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from assay.service import features
 from assay.service.api.deps import StrictRoute, Version
 from assay.service.contract.errors import NotFound
 from assay.service.dashboard import (
@@ -54,7 +55,7 @@ PAGES = (
     overview, jobs, job, gallery, pictures, examples, live, compare, studies, leaderboard, plots, submit,
     catalog,
 )  # fmt: skip
-ROUTERS: list[APIRouter] = [files, *(module.router for module in PAGES)]
+ROUTERS: list[APIRouter] = [files, *(module.router for module in (*PAGES, *features.modules("pages")))]
 
 
 @files.get(STATIC + "/{name}")

@@ -1,21 +1,92 @@
-"""`assay quota` and `assay tenants`: limits of the caller's tenant, and weights and limits of all."""
+"""`assay keys`, `assay quota` and `assay tenants`: API keys, and weights and limits of tenants."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import sys
+from pathlib import Path
 from typing import Any
 
 from assay.service.cli import output
+from assay.service.cli.arguments import (
+    Subcommands,
+    actions_of,
+    add,
+    add_remote,
+    count,
+    json_argument,
+    url_arguments,
+)
 from assay.service.cli.commands import OK, UsageError, connected
+from assay.service.contract.keys import SCOPES
 from assay.service.contract.limits import LIMITS, QuotaStatus, Tenant
 from assay.service.contract.problems import nearest
+from assay.service.tenants import keys
 
 DEFAULT = "default"
+TOPIC = "administration"
 
 
-def quota(options: argparse.Namespace) -> int:
+def add_commands(subcommands: Subcommands) -> None:
+    """Adds `keys`, `quota` and `tenants`."""
+    _add_keys(subcommands)
+    _add_tenants(subcommands)
+
+
+def _add_keys(subcommands: Subcommands) -> None:
+    command = add(subcommands, "keys", keys.list_all, "make, list and revoke API keys", "list")
+    actions = actions_of(command)
+
+    examples = "--name ci --scope submit --expires-days 90", "--state assay-state --name me --scope admin"
+    create = add(actions, "create", keys.create, "make a key; prints it this once", *examples)
+    create.add_argument("--name", required=True, help="what people call it")
+    create.add_argument(
+        "--scope",
+        required=True,
+        action="append",
+        choices=SCOPES,
+        help="what it allows: read, submit (and read), admin (everything, all tenants)",
+    )
+    create.add_argument("--tenant", help="whose jobs it makes and sees (default: its own)")
+    create.add_argument("--expires-days", type=count, help="days until it expires (default: never)")
+
+    listing = add(actions, "list", keys.list_all, "list all keys", "--json")
+
+    revoke = add(actions, "revoke", keys.revoke, "end a key and its sessions", "3k9x7m2q")
+    revoke.add_argument("key_id", metavar="ID", help="the key's id")
+    for parser in (command, create, listing, revoke):
+        url_arguments(parser, ", which is asked with the admin key in ASSAY_KEY or the profile")
+        parser.add_argument(
+            "--state",
+            type=Path,
+            help="open the database of the service itself, without a key: in this state folder, or where"
+            " ASSAY_DATABASE_URL says (default without a key and an address: ASSAY_STATE)",
+        )
+        json_argument(parser)
+    create.add_argument(
+        "--init", action="store_true", help="with --state: make the database if it is missing"
+    )
+
+
+def _add_tenants(subcommands: Subcommands) -> None:
+    quota = add_remote(subcommands, "quota", show_quota, "show the limits of your tenant and their use")
+    example = "alice --weight 3 --running-shards 8 --queued-jobs default"
+    summary = "weights and limits of tenants"
+    command = add_remote(subcommands, "tenants", list_all, summary, f"set {example}")
+    actions = actions_of(command)
+    listing = add_remote(actions, "list", list_all, "list all tenants")
+    change = add_remote(actions, "set", set_one, "set weight and limits of a tenant", example)
+    change.add_argument("name", metavar="NAME", help="the tenant, as `assay keys list` shows it")
+    change.add_argument("--weight", help="its part of the workers, against 1 of the others")
+    for name in LIMITS:
+        text = f"limit of {name.replace('_', ' ')}: an integer, 0 for none, or 'default'"
+        change.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="N", help=text)
+    for parser in (quota, command, listing, change):
+        json_argument(parser)
+
+
+def show_quota(options: argparse.Namespace) -> int:
     """Shows where the caller's tenant stands."""
     with connected(options) as client:
         found = client.quota()

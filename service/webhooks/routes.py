@@ -7,7 +7,16 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Response
 from sqlalchemy import Row
 
-from assay.service.api.deps import BodyDep, Cursor, Limit, SettingsDep, StoreDep, StrictRouter, json_body
+from assay.service.api.deps import (
+    BodyDep,
+    Cursor,
+    Limit,
+    SettingsDep,
+    StoreDep,
+    StrictRouter,
+    json_body,
+    validated,
+)
 from assay.service.api.errors import documented
 from assay.service.api.views import iso_or_none, view
 from assay.service.contract.errors import (
@@ -20,7 +29,6 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.results import Page
 from assay.service.settings import Settings
-from assay.service.tenants.routes import validated
 from assay.service.webhooks.address import BadAddress, Reach
 from assay.service.webhooks.store import Webhooks
 from assay.service.webhooks.wire import NewWebhook, Webhook, WebhookDelivery, WebhookRequest
@@ -29,7 +37,7 @@ WebhookId = Annotated[str, Path(description="webhook id", examples=["01jd3q0x5v8
 DeliveryId = Annotated[str, Path(description="delivery id, the header webhook-id")]
 
 router = StrictRouter(prefix="/api/v1/webhooks", tag="webhooks")
-BEFORE = "keys"
+ROUTERS, BEFORE = (router,), "keys"
 
 
 async def _webhooks(store: StoreDep) -> Webhooks:

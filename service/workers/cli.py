@@ -14,6 +14,7 @@ from assay.service.contract.workers import IdentityStatus, WorkerDevice, WorkerS
 
 GIB = 1024**3
 MAX_NAMES = 5
+TOPIC = "administration"
 
 
 def list_all(options: argparse.Namespace) -> int:
@@ -74,7 +75,7 @@ def withdraw(options: argparse.Namespace) -> int:
     return _ruled(options, found, "finish their shards and take no others; jobs that they have planned wait")
 
 
-def add_workers(subcommands: Subcommands) -> None:
+def add_commands(subcommands: Subcommands) -> None:
     """Adds `workers list`, `cordon`, `uncordon`, `drain`, `identities`, `allow` and `withdraw`."""
     summary = "list workers, and say which take work; needs an admin key"
     command = add_remote(subcommands, "workers", list_all, summary, "list")

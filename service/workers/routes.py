@@ -28,6 +28,7 @@ from assay.service.store.cordons import Cordon, ListedWorker
 from assay.service.store.identities import ALLOWED, WITHDRAWN, Ruling
 
 router = StrictRouter(prefix=WORKERS_PATH, tag="workers", dependencies=[Depends(administrator)])
+ROUTERS, BEFORE = (router,), "keys"
 WorkerName = Annotated[
     str, Path(min_length=1, max_length=300, description="the worker's name or id", examples=["box:gpu0"])
 ]

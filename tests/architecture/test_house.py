@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.service.features import FEATURES
 from tests.support import house as measures
 from tests.support.house import CEILINGS, MEASURES, House, ceilings, house
 
@@ -66,6 +67,12 @@ def test_a_measure_counts_what_it_names(name: str) -> None:
 
     faults = {Path(file): text for file, text in FAULTS[name].items()}
     assert measured(CLEAN | faults) == measured(CLEAN) + 1
+
+
+def test_the_file_names_of_features_are_no_slices() -> None:
+    files = {Path(f"service/{feature}/routes.py"): "" for feature in FEATURES}
+    assert len(files) >= measures.SLICES
+    assert measures.sliced_features(House(files)) == 0
 
 
 def test_lines_words_and_tests_are_counted() -> None:

@@ -1,4 +1,4 @@
-"""Limits of tenants over HTTP: 429 with its headers, what a tenant sees of them, and what operators set."""
+"""Limits of tenants over HTTP: 429 with its headers, and what a tenant sees of them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from assay.service.store.tenant_tables import reservations
 from tests.support.jobs import claim
 from tests.support.tensors import tensor_file
 
-JOBS, QUOTA, TENANTS, CHECKPOINTS = (
-    f"/api/v1/{name}" for name in ("jobs", "quota", "tenants", "checkpoints")
-)
+JOBS, QUOTA, CHECKPOINTS = (f"/api/v1/{name}" for name in ("jobs", "quota", "checkpoints"))
 FILE = tensor_file()
 DEAD = "host:boot:1:2:0"
 
@@ -109,56 +107,6 @@ def test_a_tenant_sees_its_own_limits_only(api: httpx.Client, key: Any, train_bo
 def test_without_keys_all_are_one_tenant(settings: Settings, app_store: Store, serve: Any) -> None:
     with serve(settings.model_copy(update={"require_keys": False}), app_store) as api:
         assert api.get(QUOTA).json()["tenant"] == ""
-        answer = api.put(f"{TENANTS}/a", json={})
-        assert (answer.status_code, answer.json()["error"]["type"]) == (409, "invalid_state")
-
-
-def test_operators_set_weights_and_limits(api: httpx.Client, key: Any, train_body: Any) -> None:
-    admin, alice = key("ops", "admin"), key("alice")
-    answer = api.put(f"{TENANTS}/alice", json={"weight": 3.0, "queued_jobs": 1, "uploads": 0}, headers=admin)
-    assert answer.status_code == 200
-    assert (answer.json()["weight"], answer.json()["limits"]["queued_jobs"]) == (3.0, 1)
-    assert answer.json()["limits"]["uploads"] == 0
-    assert answer.json()["own"]["running_shards"] is None
-    assert api.get(f"{TENANTS}/alice", headers=admin).json() == answer.json()
-    assert [one["name"] for one in api.get(TENANTS, headers=admin).json()["items"]] == ["alice", "ops"]
-    codes = [api.post(JOBS, json=train_body(), headers=alice).status_code for _ in range(2)]
-    assert codes == [201, 429]
-    assert api.put(f"{TENANTS}/alice", json={}, headers=admin).json()["limits"]["queued_jobs"] == 3
-    assert api.get(QUOTA, headers=alice).json()["weight"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("body", "loc"),
-    [
-        ({"weight": 0}, "weight"),
-        ({"weight": -1.0}, "weight"),
-        ({"weight": 1e9}, "weight"),
-        ({"weight": "3"}, "weight"),
-        ({"queued_jobs": -1}, "queued_jobs"),
-        ({"queued_jobs": 1.5}, "queued_jobs"),
-        ({"running_shards": 2**60}, "running_shards"),
-        ({"running_shard": 1}, "running_shard"),
-    ],
-)
-def test_wrong_settings_of_tenants_are_named(
-    api: httpx.Client, key: Any, body: dict[str, Any], loc: str
-) -> None:
-    answer = api.put(f"{TENANTS}/alice", json=body, headers=key("ops", "admin"))
-    assert answer.status_code == 422
-    assert {item["loc"][0] for item in answer.json()["error"]["details"]} == {loc}
-
-
-def test_only_administrators_see_tenants_and_their_queues(
-    api: httpx.Client, key: Any, train_body: Any
-) -> None:
-    api.post(JOBS, json=train_body(), headers=key("alice"))
-    for method, path in (("GET", ""), ("GET", "/alice"), ("PUT", "/alice"), ("GET", "/x/y")):
-        assert api.request(method, TENANTS + path, headers=key("bob")).status_code == 403
-    assert "assay_tenant_" not in api.get("/metrics", headers=key("bob")).text
-    text = api.get("/metrics", headers=key("ops", "admin")).text
-    assert 'assay_tenant_queued_jobs{tenant="alice"} 1.0' in text
-    assert 'assay_tenant_queue_oldest_seconds{tenant="alice"}' in text
 
 
 def test_a_queued_job_says_which_limit_it_waits_for(

@@ -12,15 +12,6 @@ from tests.support.profiles import HOME, KEY, LAB, Assay
 from tests.support.terminals import Make, Terminal
 
 
-@pytest.fixture(autouse=True)
-def config_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A folder for the configuration, so that no test reads that of whoever runs it."""
-    folder = tmp_path / "xdg"
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
-    monkeypatch.delenv("ASSAY_PROFILE", raising=False)
-    return folder / "assay"
-
-
 @pytest.fixture
 def assay(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Assay:
     for name in ("ASSAY_URL", "ASSAY_KEY"):

@@ -8,13 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.service import features
 from assay.service.dashboard import frame
 from tests.support.pages import NAMES, PAGE, Tags, page
 
 Make = Callable[..., dict[str, Any]]
 
 
-PAGES = ("/", "/jobs", "/workers")
+PAGES = ("/", "/jobs", *(module.NAVIGATION[0] for module in features.modules("pages")))
 
 
 @pytest.mark.parametrize("path", PAGES)

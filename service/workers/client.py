@@ -1,0 +1,46 @@
+"""The Python client's calls for workers and their code; they need the scope `admin`."""
+
+from __future__ import annotations
+
+from assay.service.client.transport import API, Connection, parsed, part
+from assay.service.contract.results import Page
+from assay.service.contract.workers import IdentityStatus, WorkerStatus
+
+
+class WorkerCalls(Connection):
+    """Lists workers, takes them out of service, and rules on the code that may take work."""
+
+    def workers(self) -> list[WorkerStatus]:
+        """All workers that gave a sign of life within a day or are cordoned, by name."""
+        return parsed(Page[WorkerStatus], self._json("GET", f"{API}/workers")).items
+
+    def cordon_worker(self, name: str) -> WorkerStatus:
+        """Lets a worker end its shard and take no other, even restarted; NotFound names the nearest."""
+        return self._worker(name, "cordon")
+
+    def drain_worker(self, name: str) -> WorkerStatus:
+        """As `cordon_worker`; its running shard goes back to the queue too, uncounted."""
+        return self._worker(name, "drain")
+
+    def uncordon_worker(self, name: str) -> WorkerStatus:
+        """Puts a worker back into service."""
+        return self._worker(name, "uncordon")
+
+    def identities(self) -> list[IdentityStatus]:
+        """What the service declares of its workers' code, and what administrators have ruled."""
+        return parsed(Page[IdentityStatus], self._json("GET", f"{API}/workers/identities")).items
+
+    def allow_identity(self, digest: str) -> IdentityStatus:
+        """Lets workers without the service's own code take work; InvalidSpec: no digest of an identity."""
+        return self._identity(digest, "allow")
+
+    def withdraw_identity(self, digest: str) -> IdentityStatus:
+        """Gives workers of an identity no more work; the jobs that they have planned wait."""
+        return self._identity(digest, "withdraw")
+
+    def _identity(self, digest: str, action: str) -> IdentityStatus:
+        path = f"{API}/workers/identities/{part(digest)}/{action}"
+        return parsed(IdentityStatus, self._json("POST", path))
+
+    def _worker(self, name: str, action: str) -> WorkerStatus:
+        return parsed(WorkerStatus, self._json("POST", f"{API}/workers/{part(name)}/{action}"))

@@ -1,0 +1,37 @@
+"""The page of workers."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from assay.service.api.caller import CallerDep
+from assay.service.api.deps import CatalogDep, SettingsDep, StrictRoute, SystemStoreDep
+from assay.service.api.health import readyz
+from assay.service.dashboard.frame import render
+from assay.service.dashboard.overview import fleet_problems
+from assay.service.workers.routes import worker_view
+
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+NAVIGATION = ("/workers", "Workers")
+
+
+@router.get("/workers")
+def workers(
+    request: Request, system: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep, caller: CallerDep
+) -> Response:
+    """Workers with a heartbeat in the last minute; hosts and processes for administrators."""
+    ready = readyz(system, settings, catalog)
+    listed = {one.worker: worker_view(one) for one in system.cordons.workers() if one.worker}
+    online = system.online_workers()
+    # What `assay workers list` says of each: administrators alone may know it.
+    known = [listed.get(one.worker) for one in online] if caller.view.everything else [None] * len(online)
+    values = {
+        "title": "Workers",
+        "section": "/workers",
+        "workers": list(zip(online, known, strict=True)),
+        "digest": catalog.digest,
+        "problems": fleet_problems(ready, waiting=0),
+        "everything": caller.view.everything,
+    }
+    return render(request, "workers.html", values)
