@@ -20,9 +20,9 @@ from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel
 from assay.service.contract.corruption_cells import Cell
 from assay.workers import catalog
-from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, ImageSet, Levels, stored_images
-from assay.workers.data.formats.segmentation import SegmentationSet, truth_of
-from assay.workers.data.formats.text import LanguageSet, SentenceSet, SequenceSet
+from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, Levels
+from assay.workers.data.formats.segmentation import SegmentationSet
+from assay.workers.data.formats.text import LanguageSet, SentenceSet
 from assay.workers.evaluation.engine.captured import Preparing
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress, Screening, Stored
 from assay.workers.evaluation.engine.outcomes import Outcomes

@@ -116,12 +116,12 @@ def test_a_smaller_batch_fills_a_compiled_one_up(light: None, rows: int, served:
 
 def test_it_is_told_while_passes_are_compiled(light: None) -> None:
     told: list[str | None] = []
-    network = Network()
+    network = SmallNetwork()
     fast = Compiled(network.double(), preparing=told.append)
     for number, images in enumerate(batches(), start=1):
         fast(images)
         assert told == ([] if number <= FIRST else ["compiling passes", None])
-    refused = Compiled(Network(random).double(), preparing=(again := list[str | None]()).append)
+    refused = Compiled(SmallNetwork(random).double(), preparing=(again := list[str | None]()).append)
     for images in batches():
         refused(images)
     assert again == ["compiling passes", None], "also where it is refused"
