@@ -24,8 +24,7 @@ def read_text(path: Path) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        given = error.object  # without the mark
-        line, byte = given.count(b"\n", 0, error.start) + 1, given[error.start]
+        line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
         raise CorruptData(
             f"{path} is not UTF-8 (line {line}: byte 0x{byte:02x}): save it as UTF-8; Windows programs often"
             " write Windows-1252"
