@@ -13,9 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.contract.gallery import Gallery, GallerySeries
+from assay.service.contract.gallery import Gallery
 from assay.service.dashboard.formats import LOSS_BANDS, loss_band
-from assay.service.dashboard.gallery_files import DRAWN_HEIGHT, MAX_DRAWN_FEATURES, MAX_DRAWN_POINTS, drawings
 from assay.service.settings import Settings
 from assay.service.store.store import Store
 from tests.support.pages import Tags, page
@@ -163,26 +162,6 @@ def test_series_are_drawn_over_each_other(api: httpx.Client, job: str, store_fil
     shown = page(api, f"/jobs/{job}/gallery/1")
     assert shown.count("<polyline") == 2
     assert 'role="img" aria-label="Feature 0' in shown
-
-
-def test_drawings_are_small_and_within_their_box() -> None:
-    features = range(8)
-    wave = [[float(step % 7) * (1 + feature) for step in range(512)] for feature in features]
-    moved = [[value + feature for value in row] for feature, row in zip(features, wave, strict=True)]
-    flat = GallerySeries.model_validate(
-        series(features=list(features), all_features=8, steps=512, clean=wave, perturbed=moved)
-    )
-    found = drawings(flat)
-    assert [one.feature for one in found] == [5, 6, 7]
-    assert len(found) == MAX_DRAWN_FEATURES
-    points = [tuple(map(int, point.split(","))) for point in found[0].perturbed.split()]
-    assert len(points) <= MAX_DRAWN_POINTS
-    assert all(0 <= y <= DRAWN_HEIGHT for _, y in points)
-    extreme = series(clean=[[1.7e308, -1.7e308]], perturbed=[[0, 0]], steps=2)
-    assert drawings(GallerySeries.model_validate(extreme))
-    constant = series(clean=[[1.0]], perturbed=[[1.0]], steps=1)
-    assert drawings(GallerySeries.model_validate(constant))[0].clean.startswith("0,")
-    assert drawings(GallerySeries.model_validate(series(clean=[[]], perturbed=[[]], steps=0))) == []
 
 
 def test_a_damaged_gallery_is_a_404_and_the_page_of_the_job_does_without(
