@@ -34,7 +34,7 @@ SAMPLE = (
     "tests/service/dashboard/test_overview.py",
     "tests/service/store/test_tenants.py::test_what_is_not_filtered_is_not_there",
     "tests/service/store/test_tenants.py::test_lists_hold_the_tenants_jobs_only",
-    "tests/service/cli/test_run.py",
+    "tests/service/cli/test_run.py::test_a_list_becomes_a_table_of_what_nothing_else_is_made_from",
 )
 JOB = """
 import sys
