@@ -31,8 +31,8 @@ from assay.workers.data.shapes import shapes
 from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
 from assay.workers.evaluation.engine.segmentation_attack import attack_segmentation
 from assay.workers.jobs import train
-from assay.workers.jobs.data_facts import pixels_of_classes
 from assay.workers.jobs.session import Session
+from assay.workers.tasks.segmentation import pixels_of_classes
 
 N, SIDE, BATCH, STEPS, RELATIVE = 64, 32, 16, 100, 0.15
 BACKBONE = {"image_size": SIDE, "patch_size": 4, "width": 48, "depth": 3, "heads": 2, "drop_path": 0.0}

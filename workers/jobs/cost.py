@@ -6,13 +6,12 @@ import math
 import time
 from collections.abc import Callable
 from statistics import fmean
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from assay.models.layers.token_model import TokenModel
 from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import cells_of
 from assay.service.contract.records import PlannedCompile
@@ -20,13 +19,9 @@ from assay.service.contract.stored_specs import EvaluationItem
 from assay.service.submission.limits import BACKWARD_COST
 from assay.workers import accelerator, catalog
 from assay.workers.data.formats.dataset import ExampleSet
-from assay.workers.data.formats.text import LanguageSet, is_text
-from assay.workers.data.formats.trajectories import ControlSet
+from assay.workers.data.formats.text import is_text
 from assay.workers.evaluation.engine.captured import SHORT
 from assay.workers.evaluation.engine.compiled import Compiled
-from assay.workers.evaluation.forced_continuation import ForcedContinuation
-from assay.workers.evaluation.perplexity import Perplexity
-from assay.workers.evaluation.returns import Returns
 from assay.workers.jobs.loading import Loaded
 
 # Seconds that compiling a pass takes at least (`benchmarks.compiled`), and passes that a trial times.
@@ -74,23 +69,6 @@ def example_seconds(item: EvaluationItem, flops: float, device: str, image_size:
     passes = catalog.passes(item["name"], item["params"])
     work = max(passes.forward + BACKWARD_COST * passes.backward, 1.0)
     return flops * work / NOMINAL_FLOPS[device] + preparation_seconds(item, image_size, device)
-
-
-def windows_of(item: EvaluationItem, examples: ExampleSet, loaded: Loaded) -> float:
-    """How many windows a document of a text has on average; 1 for a prompt and for all that is no document.
-
-    For an episode the passes of its most steps, a pass with a gradient by its cost.
-    """
-    if examples.task not in ("language", "control"):
-        return 1.0
-    made = catalog.build("evaluation", item["name"], item["params"])()
-    if isinstance(made, ForcedContinuation):
-        return 1.0
-    if examples.task == "control":
-        forward, backward = made.passes_per_step if isinstance(made, Returns) else (1, 0)
-        return cast(ControlSet, examples).environment.max_steps * (forward + BACKWARD_COST * backward)
-    stride = made.windows(loaded.image_size).stride if isinstance(made, Perplexity) else loaded.image_size
-    return max(1.0, cast(LanguageSet, examples).mean_tokens / stride)
 
 
 def choose_batch_size(asked: int | str, device: torch.device, saved_bytes: int) -> int:
@@ -238,26 +216,13 @@ def _forward(
 ) -> Callable[[], torch.Tensor]:
     """A pass of some examples through the model; what they are does not matter."""
     given = _input(loaded, data, size, count)
-    if data.task == "language":
-        model = cast(TokenModel, loaded.classifier)
-        return lambda: model.negative_log_likelihood(given, given)
-    if not is_text(data):
-        given = given.to(loaded.classifier.mean.dtype).requires_grad_()
-    return lambda: loaded.classifier(given)
+    run: Callable[[], torch.Tensor] = catalog.task(data.task).trial(loaded.classifier, given)
+    return run
 
 
 def _input(loaded: Loaded, data: ExampleSet, size: int | None, count: int = 1) -> torch.Tensor:
-    side = size or loaded.image_size
-    if is_text(data):
-        return torch.ones(count, side, dtype=torch.int64, device=loaded.device)
-    if data.task == "control":
-        # Steps that exist, of zeros.
-        contexts = torch.zeros(count, side, data.channels + data.classes + 3, device=loaded.device)
-        contexts[..., -1] = 1.0
-        return contexts
-    if data.task in ("series", "series_regression"):  # every step exists
-        return torch.ones(count, data.channels + 1, side, device=loaded.device)
-    return torch.zeros(count, data.channels, side, side, device=loaded.device)
+    inputs: torch.Tensor = catalog.task(data.task).trial_inputs(data, size or loaded.image_size, count)
+    return inputs.to(loaded.device)
 
 
 def preparation_seconds(item: EvaluationItem, image_size: int, device: str) -> float:

@@ -8,8 +8,6 @@ from typing import cast
 
 import torch
 
-from assay.attacks.segmentation.kernel import PixelEnsemble
-from assay.attacks.segmentation.losses import class_weights
 from assay.service.catalog.catalog import load
 from assay.service.contract.data_findings import (
     DataFound,
@@ -19,24 +17,18 @@ from assay.service.contract.data_findings import (
     ResampledImages,
 )
 from assay.service.contract.records import ModelJoin, PlannedEvaluation
-from assay.service.contract.stored_specs import ComponentReference, EvaluateJobSpec, EvaluationItem
+from assay.service.contract.stored_specs import ComponentReference
 from assay.service.submission.class_order import are_places
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import (
     CorruptData,
     DataSet,
     ExampleSet,
-    MissingData,
     model_class_names,
 )
 from assay.workers.data.formats.imagenet_classes import ALL, CROP_FRACTION, class_list
-from assay.workers.data.formats.segmentation import IGNORE, SegmentationSet
-from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.data.image_folder import ImageFolder
 from assay.workers.jobs.loading import Loaded
-from assay.workers.jobs.session import Session
-from assay.workers.published.language import known_text
-from assay.workers.published.match import known_as
 from assay.workers.published.sequences import known_sequences
 from assay.workers.weights.fit import order_for
 
@@ -44,8 +36,6 @@ from assay.workers.weights.fit import order_for
 LOOKED_AT = 200
 # Names of empty classes, or of logits, that are kept.
 LISTED = 10
-# Label maps read at a time.
-MAPS = 64
 # Logits that are shown beside the names of their classes.
 PAIRS = 5
 
@@ -62,14 +52,9 @@ def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:
     `known_as` is the name of a well-known set, and `published` the number of its examples, where it differs.
     """
     facts: PlannedEvaluation = {"n": n, "available": len(examples.ids), "classes": examples.classes}
-    if is_text(examples):
-        language = examples.task == "language"
-        count = cast(LanguageSet, examples).starts[-1] if language else len(examples.ids)
-        name = known_text(examples.name, examples.classes, count)
-    else:
-        shown = (examples.class_names, len(examples.ids), model_class_names(examples))
-        name = known_as(*shown, task=examples.task)
-    name = name or known_sequences(examples.name, examples.classes, len(examples.ids))
+    name = catalog.task(examples.task).known_as(examples) or known_sequences(
+        examples.name, examples.classes, len(examples.ids)
+    )
     published = getattr(examples, "published", None)
     if published is not None and published != len(examples.ids):
         facts["published"] = published
@@ -165,41 +150,3 @@ def guessed_order(loaded: Loaded, examples: ExampleSet, data: ExampleSet) -> Gue
         return None
     pairs = [f"logit {logit} = {name}" for logit, name in enumerate(classes[:PAIRS])]
     return {"pairs": pairs, "classes": len(classes)}
-
-
-def class_pixels(
-    item: EvaluationItem, examples: ExampleSet, spec: EvaluateJobSpec, session: Session, size: int
-) -> list[int] | None:
-    """The training pixels of each class (K,), where a loss of the evaluation is balanced by them; else None.
-
-    They are counted in squares of `size` pixels, the model's input. MissingData without training images, a
-    ValueError where none of their pixels has a class.
-    """
-    attack = load().find_evaluation(item["name"]).kind == "attack"
-    if examples.task != "segmentation" or not attack:
-        return None
-    ensemble: PixelEnsemble = catalog.build("attack", item["name"], item["params"])()
-    if not ensemble.balanced:
-        return None
-    try:
-        training = cast(SegmentationSet, session.data(item["data"] or spec["data"], "train"))
-    except MissingData as error:
-        message = (
-            f"{item['name']} has a loss that weighs each class by its pixels in the training images"
-            f" (mce_bal): {error}"
-        )
-        raise MissingData(message) from error
-    counts = pixels_of_classes(training, size)
-    class_weights(counts)  # raises where they are unusable
-    return counts
-
-
-def pixels_of_classes(data: SegmentationSet, size: int) -> list[int]:
-    """Pixels of each class in the squares of this side, over all images, (K,)."""
-    counts = [0] * data.classes
-    for start in range(0, len(data.ids), MAPS):
-        rows = range(start, min(start + MAPS, len(data.ids)))
-        maps = data.label_maps(rows, size)
-        found = maps[maps != IGNORE].long().bincount(minlength=data.classes)
-        counts = [before + more for before, more in zip(counts, found.tolist(), strict=True)]
-    return counts

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from assay.models.layers.layers import Classifier
-from assay.models.layers.token_model import reads_series, reads_words
+from assay.models.layers.token_model import TokenModel, reads_series, reads_words, wrap
 from assay.service.contract.records import AssumedNormalization
 from assay.service.contract.stored_specs import ModelReference, UserSpec
 from assay.service.submission.weights import EXPORTED
 from assay.workers import accelerator, catalog
-from assay.workers.data.formats.dataset import ExampleSet, model_classes
+from assay.workers.data.formats.dataset import ExampleSet, ImageSet, model_classes
 from assay.workers.data.formats.own_tokens import built_for
+from assay.workers.data.formats.text import TextSet
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.precision import computes_in_tf32, has_tf32
 from assay.workers.training.files import content_sha256
+from assay.workers.weights.backbone import load_backbone
+from assay.workers.weights.load import (
+    File,
+    check_same_words,
+    load_weights,
+    normalization_of_pulled,
+    normalization_of_upload,
+)
 from assay.workers.weights.logit_names import LogitNames
 from assay.workers.weights.programs import load_classifier
 from assay.workers.weights.pulled import pulled_weights
@@ -129,3 +138,58 @@ def image_size_of(model: ModelReference, backbone: nn.Module) -> int:
     if size is None:
         raise ValueError(f"model {model['name']!r} needs the parameter image_size")
     return int(size)
+
+
+def load_program(
+    spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None, task: str
+) -> Loaded:
+    """An exported program of images, for a task that programs have."""
+    program, digest = program_of(weights, data, task)
+    loaded = prepared(spec, program, device, digest=digest)
+    return replace(loaded, gradients_not_compared=not cast(Any, program.backbone).compared)
+
+
+def load_images(
+    spec: UserSpec, backbone: nn.Module, data: ImageSet, device: torch.device, weights: str | None
+) -> Loaded:
+    """A model of images or time series with the weights of a file, if any; BadWeights do not fit."""
+    model = spec["model"]
+    mean, std = data.mean, data.std
+    source = model["weights"] or {}
+    if pulled_weights(model) is not None:
+        mean, std = normalization_of_pulled(getattr(backbone, "pretrained_cfg", None), data, model)
+    stated = source.get("normalization")
+    if isinstance(stated, dict):
+        mean, std = normalization_of_upload(stated, data)
+    # Mean and standard deviation of the targets of a regression.
+    classifier = wrap(backbone, mean, std, getattr(data, "target_statistics", None))
+    file = File({}, foreign=False)
+    if weights is not None and source.get("part") is not None:
+        load_backbone(backbone, model, Path(weights))
+    elif weights is not None:
+        file = load_weights(classifier, Path(weights), data, source.get("positions"))
+    assumed: AssumedNormalization | None = None
+    if file.foreign and stated is None:
+        assumed = {"data": data.name, "mean": [*mean], "std": [*std]}
+    return prepared(spec, classifier, device, metadata=file.metadata, assumed=assumed)
+
+
+def load_words(spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
+    """A model of words, or an exported program of texts; a ValueError: the model is for images."""
+    model = spec["model"]
+    if model["name"] == EXPORTED:
+        words = cast(TextSet, data).vocabulary.sha256
+        program, digest = program_of(weights, data, data.task, words)
+        unstated = cast(Any, program.backbone).program.vocabulary is None
+        return replace(prepared(spec, program, device, digest=digest), unstated_vocabulary=unstated)
+    backbone = backbone_of(spec, data)
+    if not reads_words(backbone):
+        raise ValueError(f"the data set {data.name!r} is text, the model {model['name']!r} is for images")
+    classifier, file = TokenModel(backbone), File({}, foreign=False)
+    if weights is not None:
+        check_same_words(Path(weights), data)
+    if weights is not None and (model["weights"] or {}).get("part") is not None:
+        load_backbone(backbone, model, Path(weights))
+    elif weights is not None:
+        file = load_weights(classifier, Path(weights), data, None)
+    return prepared(spec, classifier, device, metadata=file.metadata)

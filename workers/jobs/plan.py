@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from assay.service.contract.corruption_cells import TASK, content_label
+from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.data_findings import DataFound
 from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
 from assay.service.contract.records import ModelJoin, PlannedEvaluation, PlanWithShards, ShardRange
 from assay.service.contract.results import data_label
 from assay.service.contract.stored_specs import ComponentReference, EvaluateJobSpec, EvaluationItem
 from assay.workers import catalog
-from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet
+from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
 from assay.workers.evaluation.engine.stages import COMPATIBLE
 from assay.workers.identity import identity
@@ -29,10 +29,8 @@ from assay.workers.jobs.cost import (
     forward_seconds,
     measure_cost,
     try_compile,
-    windows_of,
 )
 from assay.workers.jobs.data_facts import (
-    class_pixels,
     count_cut,
     facts_of,
     found_in,
@@ -83,8 +81,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         evaluations.append(cast(PlannedEvaluation, {**facts, **more}))
         # The library forms its batches from all remaining examples: they cannot be cut.
         whole = item["params"].get("backend") == COMPATIBLE or repeats is not None
-        # A batch counts windows, and an example is a document of many windows.
-        together = 1 if data.task == "language" else batch_size
+        together = catalog.task(data.task).examples_together(batch_size)
         shards += cut(index, n, cost, together, math.inf if whole else request["shard_seconds"])
         hashes |= content_hash(session, spec, item, examples)
         read |= _read_of(item, item["data"] or spec["data"], examples)
@@ -140,8 +137,7 @@ def _examples(
     item, source = spec["evaluations"][index], trained_on(loaded)
     check_folders(item)
     examples = read_by(loaded, examples_of(session, spec, item))
-    if examples.task == TASK:
-        cast(CorruptedSet, examples).check()  # every file: shards are to find them all
+    catalog.task(examples.task).check(examples)
     names, words = (None, None) if source is None else (source.class_names, source.vocabulary)
     check_fit(examples, data, names, f"evaluations[{index}].data")
     check_vocabulary(examples, data, words, f"evaluations[{index}].data")
@@ -153,7 +149,8 @@ def _examples(
 def _example_cost(item: EvaluationItem, examples: ExampleSet, loaded: Loaded, flops: float) -> float:
     """Seconds for one example of an evaluation; `flops` for its forward pass, at the nominal rate."""
     seconds = example_seconds(item, flops, loaded.device_class, loaded.image_size)
-    return seconds * windows_of(item, examples, loaded)
+    windows: float = catalog.task(examples.task).windows(item, examples, loaded.image_size)
+    return seconds * windows
 
 
 def _read_of(item: EvaluationItem, source: ComponentReference, examples: ExampleSet) -> dict[str, DataFound]:
@@ -184,9 +181,10 @@ def _facts_of_input(
         facts["resampled"] = resampled
     if shortened := count_cut(examples, order, loaded.image_size):
         facts["cut"] = shortened
-    pixels = class_pixels(item, examples, spec, session, loaded.image_size)
-    if pixels is not None:
-        facts["class_pixels"] = pixels
+    if is_attack(item):
+        facts |= catalog.task(examples.task).facts_of_attack(
+            item, lambda: session.data(source, "train"), loaded.image_size
+        )
     # Evaluations that generate corruptions have constants.
     choose = getattr(evaluation_of(item, examples.task), "constants_at", None)
     if choose is not None:

@@ -11,11 +11,8 @@ from typing import Any, cast
 
 import torch
 import torch.utils.deterministic
-from torch import nn
 
-from assay.models.layers.token_model import TokenModel, reads_series, reads_words, wrap
 from assay.service.contract.messages import ModelSource
-from assay.service.contract.records import AssumedNormalization
 from assay.service.contract.stored_specs import (
     ComponentReference,
     EvaluateJobSpec,
@@ -23,35 +20,19 @@ from assay.service.contract.stored_specs import (
     ModelReference,
     UserSpec,
 )
-from assay.service.submission.weights import EXPORTED
 from assay.workers import accelerator, catalog
 from assay.workers.data.formats.dataset import (
     ExampleSet,
-    ImageSet,
-    check_length,
     model_class_names,
 )
-from assay.workers.data.formats.text import TextSet, is_text
-from assay.workers.data.formats.trajectories import ControlSet, policy_for
-from assay.workers.jobs.loading import Loaded, backbone_of, image_size_of, prepared, program_of
+from assay.workers.jobs.loading import Loaded
 from assay.workers.precision import allow_tf32
-from assay.workers.weights.backbone import load_backbone
-from assay.workers.weights.load import (
-    File,
-    check_same_words,
-    load_weights,
-    normalization_of_pulled,
-    normalization_of_upload,
-)
 from assay.workers.weights.logit_names import names_of
-from assay.workers.weights.pulled import pulled_weights
 
 # Its attributes are created at import time, invisible to the type checker.
 _deterministic: Any = torch.utils.deterministic
 
 KEPT_DATA_SETS = 4
-SEGMENTATION = "segmentation"
-SERIES_TASKS = ("series", "series_regression")
 
 
 def data_root() -> Path | None:
@@ -166,80 +147,14 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str | None) -> Loaded:
-    model, device = spec["model"], resolve_device(device_name)
-    if is_text(examples):
-        return _load_words(spec, examples, device, weights)
-    if examples.task == "control":
-        return _load_policy(spec, cast(ControlSet, examples), device, weights)
-    data = cast(ImageSet, examples)
-    if model["name"] == EXPORTED:
-        task = SEGMENTATION if data.task == SEGMENTATION else "classification"
-        program, digest = program_of(weights, data, task)
-        ready = prepared(spec, program, device, digest=digest)
-        return replace(ready, gradients_not_compared=not cast(Any, program.backbone).compared)
-    backbone = backbone_of(spec, data)
-    _check_series(model, backbone, data)
-    mean, std = data.mean, data.std
-    source = model["weights"] or {}
-    if pulled_weights(model) is not None:
-        mean, std = normalization_of_pulled(getattr(backbone, "pretrained_cfg", None), data, model)
-    stated = source.get("normalization")
-    if isinstance(stated, dict):
-        mean, std = normalization_of_upload(stated, data)
-    # Mean and standard deviation of the targets of a regression.
-    classifier = wrap(backbone, mean, std, getattr(data, "target_statistics", None))
-    file = File({}, foreign=False)
-    if weights is not None and source.get("part") is not None:
-        load_backbone(backbone, model, Path(weights))
-    elif weights is not None:
-        file = load_weights(classifier, Path(weights), data, source.get("positions"))
-    assumed: AssumedNormalization | None = None
-    if file.foreign and stated is None:
-        assumed = {"data": data.name, "mean": [*mean], "std": [*std]}
-    return prepared(spec, classifier, device, metadata=file.metadata, assumed=assumed)
+def _load(spec: UserSpec, data: ExampleSet, device_name: str, weights: str | None) -> Loaded:
+    loaded: Loaded = catalog.task(data.task).load(spec, data, resolve_device(device_name), weights)
+    return loaded
 
 
 def _named(loaded: Loaded, spec: UserSpec, data: ExampleSet) -> Loaded:
     names = names_of(loaded.classifier, spec["model"], loaded.metadata, model_class_names(data))
     return replace(loaded, logit_names=names)
-
-
-def _check_series(model: ModelReference, backbone: nn.Module, data: ExampleSet) -> None:
-    if (data.task in SERIES_TASKS) != reads_series(backbone):
-        raise ValueError(f"the model {model['name']!r} does not read the data set {data.name!r}")
-    if data.task in SERIES_TASKS:
-        check_length(data, image_size_of(model, backbone))
-
-
-def _load_words(spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
-    model = spec["model"]
-    if model["name"] == EXPORTED:
-        words = cast(TextSet, data).vocabulary.sha256
-        program, digest = program_of(weights, data, data.task, words)
-        unstated = cast(Any, program.backbone).program.vocabulary is None
-        return replace(prepared(spec, program, device, digest=digest), unstated_vocabulary=unstated)
-    backbone = backbone_of(spec, data)
-    if not reads_words(backbone):
-        raise ValueError(f"the data set {data.name!r} is text, the model {model['name']!r} is for images")
-    classifier, file = TokenModel(backbone), File({}, foreign=False)
-    if weights is not None:
-        check_same_words(Path(weights), data)
-    if weights is not None and (model["weights"] or {}).get("part") is not None:
-        load_backbone(backbone, model, Path(weights))
-    elif weights is not None:
-        file = load_weights(classifier, Path(weights), data, None)
-    return prepared(spec, classifier, device, metadata=file.metadata)
-
-
-def _load_policy(spec: UserSpec, data: ControlSet, device: torch.device, weights: str | None) -> Loaded:
-    policy, file = (
-        policy_for(backbone_of(spec, data, discrete=data.environment.discrete), data),
-        File({}, False),
-    )
-    if weights is not None:
-        file = load_weights(policy, Path(weights), data, None)
-    return prepared(spec, policy, device, metadata=file.metadata)
 
 
 def _key(*parts: object) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypedDict, cast
+from typing import TypedDict
 
-from assay.service.contract.corruption_cells import TASK, cells_of, content_label
+from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.extras import require_module
 from assay.service.contract.messages import EvaluateRequest, HashReport, HashRequest, ModelSource, PlanRequest
 from assay.service.contract.problems import path_text
@@ -14,7 +14,7 @@ from assay.service.contract.stored_specs import ComponentReference, EvaluateJobS
 from assay.service.submission.dependencies import Dependency, dependencies_of
 from assay.service.submission.packages import library_of
 from assay.workers import catalog
-from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, MissingData
+from assay.workers.data.formats.dataset import ExampleSet, MissingData
 from assay.workers.jobs.failures import BadWeights, OtherData
 from assay.workers.jobs.loading import Loaded
 from assay.workers.jobs.session import Session
@@ -134,9 +134,8 @@ def hash_data(request: HashRequest, session: Session) -> HashReport:
 def examples_of(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -> ExampleSet:
     """The data set of an evaluation; for stored corrupted images the requested ones, or MissingData."""
     data = session.data(item["data"] or spec["data"], "test")
-    if data.task != TASK:
-        return data
-    return cast(CorruptedSet, data).of_cells(cells_of(item["params"]))
+    chosen: ExampleSet = catalog.task(data.task).chosen(data, item["params"])
+    return chosen
 
 
 def content_hash(

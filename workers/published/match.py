@@ -16,7 +16,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.pulled_weights import is_pulled
 from assay.service.contract.results import Reference
@@ -76,19 +75,20 @@ def known_as(
     class_names: Sequence[str],
     examples: int,
     model_class_names: Sequence[str] | None = None,
-    *,
-    task: str = "classification",
 ) -> str | None:
     """Well-known data set with these classes, in this order, and this number of test examples; or None."""
     # The model may have logits for more classes: `model_class_names`.
-    if task == TASK:
-        whole = (tuple(class_names), examples) == (class_list(IMAGENET), published_of(IMAGENET))
-        return IMAGENET_C if whole else None
     if tuple(model_class_names or class_names) == class_list(IMAGENET):
         sets = (name for name in listed_sets() if published_of(name) == examples)
         return next((name for name in sets if tuple(class_names) == class_list(name)), None)
     digest = hashlib.sha256("".join(f"{name}\n" for name in class_names).encode()).hexdigest()
     return ADE20K if (digest, examples) == (ADE20K_CLASSES, ADE20K_VALIDATION) else None
+
+
+def known_corrupted_as(class_names: Sequence[str], examples: int) -> str | None:
+    """ImageNet-C, by the classes of stored corrupted images and their number in a cell; or None."""
+    whole = (tuple(class_names), examples) == (class_list(IMAGENET), published_of(IMAGENET))
+    return IMAGENET_C if whole else None
 
 
 def references(

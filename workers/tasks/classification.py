@@ -6,17 +6,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from assay.workers.data.formats.dataset import DataSet, ExampleSet, ImageSet, Levels, stored_images
+from assay.models.layers.layers import Classifier
+from assay.models.layers.token_model import reads_series
+from assay.service.contract.stored_specs import EvaluationItem, ModelReference, Params, UserSpec
+from assay.service.submission.weights import EXPORTED
+from assay.workers.data.formats.dataset import (
+    DataSet,
+    ExampleSet,
+    ImageSet,
+    Levels,
+    model_class_names,
+    stored_images,
+)
 from assay.workers.evaluation.engine.attacks import ClassifierAttack
 from assay.workers.evaluation.engine.attention_layers import Shown
 from assay.workers.evaluation.engine.probe import Question, logits_question
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
+from assay.workers.jobs.loading import Loaded, backbone_of, load_images, load_program
+from assay.workers.published.match import known_as
 
 __all__ = ["classification"]
 
@@ -35,6 +48,59 @@ FACTS = {
 
 class Task:
     """What workers do for the data of a task: the methods of image classification."""
+
+    program = "classification"  # What an exported program of images is for
+
+    def check(self, data: ExampleSet) -> None:
+        """Look, before anything is measured, at files that shards will read."""
+
+    def chosen(self, data: ExampleSet, params: Params) -> ExampleSet:
+        """The set for an evaluation with these parameters."""
+        return data
+
+    def known_as(self, data: ExampleSet) -> str | None:
+        """The name of the well-known data set that this one is; None where it is none."""
+        return known_as(data.class_names, len(data.ids), model_class_names(data))
+
+    def facts_of_attack(
+        self, item: EvaluationItem, training: Callable[[], ExampleSet], size: int
+    ) -> dict[str, object]:
+        """Facts for the plan of an attack, by the training set and the inputs' size."""
+        return {}
+
+    def load(self, spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
+        """The model of a spec for the data, with the weights of a file, or random or pulled ones.
+
+        BadWeights: keys or shapes do not fit; a ValueError: the model does not allow this data.
+        """
+        if spec["model"]["name"] == EXPORTED:
+            return load_program(spec, data, device, weights, self.program)
+        backbone = backbone_of(spec, data)
+        self.check_model(spec["model"], backbone, data)
+        return load_images(spec, backbone, cast(ImageSet, data), device, weights)
+
+    def check_model(self, model: ModelReference, backbone: nn.Module, data: ExampleSet) -> None:
+        """Refuse a model for other inputs: a ValueError."""
+        if reads_series(backbone):
+            raise ValueError(f"the model {model['name']!r} does not read the data set {data.name!r}")
+
+    def trial_inputs(self, data: ExampleSet, size: int, count: int) -> Tensor:
+        """Inputs by which costs are measured; what is in them does not matter."""
+        return torch.zeros(count, data.channels, size, size)
+
+    def trial(self, classifier: Classifier, given: Tensor) -> Callable[[], Tensor]:
+        """A pass of such inputs through the model."""
+        if given.is_floating_point():
+            given = given.to(classifier.mean.dtype).requires_grad_()
+        return lambda: classifier(given)
+
+    def windows(self, item: EvaluationItem, data: ExampleSet, size: int) -> float:
+        """How many inputs an example is for an evaluation, on average."""
+        return 1.0
+
+    def examples_together(self, batch_size: int) -> int:
+        """How many examples make a batch of so many inputs."""
+        return batch_size
 
     def inputs(self, data: ExampleSet, indices: Sequence[int], size: int) -> Tensor | Levels:
         """The model's inputs, (B, ...) on the CPU, in its `size`."""

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
 
+import torch
+from torch import Tensor
+
+from assay.service.contract.stored_specs import EvaluationItem, UserSpec
+from assay.service.submission.limits import BACKWARD_COST
+from assay.workers import catalog
+from assay.workers.data.formats.dataset import ExampleSet
+from assay.workers.data.formats.trajectories import ControlSet, policy_for
 from assay.workers.evaluation.engine.probe import Question, logits_question
 from assay.workers.evaluation.engine.rollout import opening
 from assay.workers.evaluation.engine.shard import Shard
+from assay.workers.evaluation.returns import Returns
+from assay.workers.jobs.loading import Loaded, backbone_of, prepared
 from assay.workers.tasks.classification import Task
+from assay.workers.weights.load import load_weights
 
 __all__ = ["control"]
 
@@ -28,8 +41,28 @@ FACTS = {
 
 
 class _ControlTask(Task):
+    def load(self, spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
+        """A policy for the environment of the trajectories."""
+        acted = cast(ControlSet, data)
+        policy = policy_for(backbone_of(spec, data, discrete=acted.environment.discrete), acted)
+        if weights is None:
+            return prepared(spec, policy, device)
+        file = load_weights(policy, Path(weights), data, None)
+        return prepared(spec, policy, device, metadata=file.metadata)
+
+    def trial_inputs(self, data: ExampleSet, size: int, count: int) -> Tensor:
+        """Steps that exist, of zeros."""
+        contexts = torch.zeros(count, size, data.channels + data.classes + 3)
+        contexts[..., -1] = 1.0
+        return contexts
+
+    def windows(self, item: EvaluationItem, data: ExampleSet, size: int) -> float:
+        """The passes of an episode's most steps, a pass with a gradient by its cost."""
+        made = catalog.build("evaluation", item["name"], item["params"])()
+        forward, backward = made.passes_per_step if isinstance(made, Returns) else (1, 0)
+        return cast(ControlSet, data).environment.max_steps * (forward + BACKWARD_COST * backward)
+
     def question(self, shard: Shard, rows: Sequence[int]) -> Question:
-        """The contexts at the beginning of episodes."""
         return logits_question(shard, opening(shard, rows))
 
 

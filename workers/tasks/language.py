@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
+import torch
+from torch import Tensor
+
+from assay.models.layers.layers import Classifier
+from assay.models.layers.token_model import TokenModel
+from assay.service.contract.stored_specs import EvaluationItem, UserSpec
+from assay.workers import catalog
+from assay.workers.data.formats.dataset import ExampleSet
+from assay.workers.data.formats.text import LanguageSet
 from assay.workers.evaluation.engine.attention_layers import Shown, shown_text
 from assay.workers.evaluation.engine.causality import causality_evidence
 from assay.workers.evaluation.engine.probe import Question, losses_question
 from assay.workers.evaluation.engine.shard import Shard
+from assay.workers.evaluation.forced_continuation import ForcedContinuation
+from assay.workers.evaluation.perplexity import Perplexity
+from assay.workers.jobs.loading import Loaded, load_words
+from assay.workers.published.language import known_text
 from assay.workers.tasks.classification import Task
 
 __all__ = ["language"]
@@ -29,16 +42,38 @@ FACTS = {
 
 
 class _LanguageTask(Task):
+    def known_as(self, data: ExampleSet) -> str | None:
+        return known_text(data.name, data.classes, cast(LanguageSet, data).starts[-1])
+
+    def load(self, spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
+        return load_words(spec, data, device, weights)
+
+    def trial_inputs(self, data: ExampleSet, size: int, count: int) -> Tensor:
+        return torch.ones(count, size, dtype=torch.int64)
+
+    def trial(self, classifier: Classifier, given: Tensor) -> Callable[[], Tensor]:
+        return lambda: cast(TokenModel, classifier).negative_log_likelihood(given, given)
+
+    def windows(self, item: EvaluationItem, data: ExampleSet, size: int) -> float:
+        """The windows of a document; a prompt is one."""
+        made = catalog.build("evaluation", item["name"], item["params"])()
+        if isinstance(made, ForcedContinuation):
+            return 1.0
+        stride = made.windows(size).stride if isinstance(made, Perplexity) else size
+        return max(1.0, cast(LanguageSet, data).mean_tokens / stride)
+
+    def examples_together(self, batch_size: int) -> int:
+        """A batch counts windows, and an example is a document of many windows."""
+        return 1
+
     def question(self, shard: Shard, rows: Sequence[int]) -> Question:
         """Windows of the text, whose words have losses."""
         return losses_question(shard)
 
     def evidence(self, shard: Shard) -> dict[str, Any]:
-        """Whether the model sees later words."""
         return causality_evidence(shard)
 
     def shown(self, shard: Shard, length: int | None) -> Shown:
-        """Windows of the text."""
         assert length is not None
         return shown_text(shard, length)
 

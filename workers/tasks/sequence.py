@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+import torch
 from torch import Tensor
 
+from assay.service.contract.stored_specs import UserSpec
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import SequenceSet
 from assay.workers.evaluation.engine.attention_layers import Shown
 from assay.workers.evaluation.engine.shard import Shard
+from assay.workers.jobs.loading import Loaded, load_words
+from assay.workers.published.language import known_text
 from assay.workers.tasks.classification import Task
 
 __all__ = ["sequence"]
@@ -32,8 +36,16 @@ FACTS = {
 
 
 class _SequenceTask(Task):
+    def known_as(self, data: ExampleSet) -> str | None:
+        return known_text(data.name, data.classes, len(data.ids))
+
+    def load(self, spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
+        return load_words(spec, data, device, weights)
+
+    def trial_inputs(self, data: ExampleSet, size: int, count: int) -> Tensor:
+        return torch.ones(count, size, dtype=torch.int64)
+
     def inputs(self, data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
-        """Tokens, int64 (B, N)."""
         return cast(SequenceSet, data).tokens(indices, size)
 
     def shown(self, shard: Shard, length: int | None) -> Shown:

@@ -32,7 +32,6 @@ FACTS = {
 
 class _SeriesRegressionTask(SeriesTask):
     def compare(self, shard: Shard, before: Images, after: Images, norms: Mapping[str, Tensor]) -> Outcomes:
-        """Errors before and after a perturbation."""
         return compare_errors(shard, before, after)
 
 

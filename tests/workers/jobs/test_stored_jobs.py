@@ -13,7 +13,6 @@ from assay.service.contract.corruption_cells import SEVERITIES
 from assay.service.contract.results import Breakdown
 from assay.workers.data import cifar10_c
 from assay.workers.data.formats.dataset import MissingData
-from assay.workers.jobs import data_facts
 from assay.workers.published import corruptions as published
 from tests.support.stored_arrays import IMAGES, write_arrays
 from tests.support.stored_trees import write_cells
@@ -139,7 +138,8 @@ def test_mce_is_of_images_like_those_of_alexnet_and_generated_images_are_said_to
     for name, severity in ((name, severity) for name in FIFTEEN for severity in SEVERITIES):
         if not (root / name / str(severity)).is_dir():
             write_cells(root, [(name, severity)], [f"{digit}" for digit in range(10)], side=8, images=6)
-    monkeypatch.setattr(data_facts, "known_as", lambda *arguments, **options: known)
+    for name in ("classification.known_as", "stored_corruptions.known_corrupted_as"):
+        monkeypatch.setattr(f"assay.workers.tasks.{name}", lambda *arguments: known)
     monkeypatch.setattr(published, "ALEXNET_SIZE", 8)
     facts = load().find("data", "imagenet_c").facts
     assert facts is not None

@@ -25,7 +25,14 @@ from assay.workers.published.imagenet import (
     Preparation,
     PublishedEvaluation,
 )
-from assay.workers.published.match import ADE20K, IMAGENET, architecture, known_as, references
+from assay.workers.published.match import (
+    ADE20K,
+    IMAGENET,
+    architecture,
+    known_as,
+    known_corrupted_as,
+    references,
+)
 from tests.support.jobs import add, evaluate_spec
 from tests.support.outcomes import rows
 
@@ -326,9 +333,9 @@ def test_the_accuracies_under_each_corruption_come_to_the_published_mean() -> No
 
 def test_a_whole_stored_set_is_known_and_is_not_imagenet() -> None:
     every = class_list("imagenet")
-    assert known_as(every, 50_000, every, task="stored_corruptions") == "imagenet_c"
-    assert known_as(every, 49_999, every, task="stored_corruptions") is None
-    assert known_as(every[:-1], 50_000, every[:-1], task="stored_corruptions") is None
+    assert known_corrupted_as(every, 50_000) == "imagenet_c"
+    assert known_corrupted_as(every, 49_999) is None
+    assert known_corrupted_as(every[:-1], 50_000) is None
 
 
 def test_timms_numbers_are_those_of_its_own_weights() -> None:

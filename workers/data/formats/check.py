@@ -11,16 +11,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from assay.service.catalog.catalog import load as load_catalog
-from assay.service.contract.corruption_cells import SEVERITIES, TASK
+from assay.service.contract.corruption_cells import SEVERITIES
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import Problems
 from assay.service.submission.class_folders import has_images
 from assay.service.submission.data_folders import is_ignored
 from assay.workers import catalog
-from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, MissingData
+from assay.workers.data.formats.dataset import ExampleSet, MissingData
 from assay.workers.data.formats.imagenet_classes import ALL
 from assay.workers.data.formats.known_sets import known_set, of_tiny_imagenet, set_of_imagenet
 from assay.workers.data.formats.labels_files import find_labels
@@ -199,8 +199,7 @@ def _stored_report(root: Path, name: str, places: Sequence[Path], depth: Depth) 
 
 def _load_checked(build: Build, root: Path, split: Split) -> ExampleSet:
     data = build(root, split)
-    if data.task == TASK:
-        cast(CorruptedSet, data).check()
+    catalog.task(data.task).check(data)
     return data
 
 
