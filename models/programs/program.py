@@ -158,7 +158,7 @@ class TextProgram(nn.Module):
         if signature.mask is not None:
             mask = (present(ids).to(signature.mask),)
         logits: Tensor = self.program(ids, *mask)
-        return logits[:, : tokens.shape[1]] if signature.task == "language" else logits
+        return logits[:, : tokens.shape[1]] if signature.per_token else logits
 
 
 def load_program(read: ReadEntry, graph: str, model: str, *, notes: bool = False) -> Program:

@@ -38,6 +38,10 @@ SAME_VALUES = frozenset(
     ]
 )
 
+# The task of a program, by the dimensions of its logits.
+TASKS_OF_IMAGES = {2: "classification", 4: "segmentation"}
+TASKS_OF_TEXTS = {2: "sequence", 3: "language"}
+
 
 @dataclass(frozen=True)
 class Signature:
@@ -48,13 +52,31 @@ class Signature:
     inputs: tuple[str, ...]
     # name of the result, (B, classes), (B, classes, image_size, image_size), or (B, length, classes)
     logits: str
-    task: str  # "classification" or "segmentation" of images, "sequence" or "language" for texts
+    dimensions: int  # of the logits
     channels: int  # of the images; of texts the words V, one more than the largest id
     image_size: int | None  # None for texts
     classes: int  # for a language model the words
     largest_batch: int | None  # of the export; None without a limit
     length: int | None = None  # tokens of a text; None for images
     mask: torch.dtype | None = None  # type of the mask; None for a program without one
+
+    @property
+    def task(self) -> str:
+        """The task of the program: of images, or of texts."""
+        return (TASKS_OF_IMAGES if self.length is None else TASKS_OF_TEXTS)[self.dimensions]
+
+    @property
+    def per_token(self) -> bool:
+        """Whether each token of a text has logits."""
+        return self.length is not None and self.dimensions > 2
+
+    @property
+    def answer(self) -> tuple[int, ...]:
+        """The shape of an input's logits."""
+        places = self.dimensions - 2
+        if self.length is not None:
+            return (*[self.length] * places, self.classes)
+        return (self.classes, *[self.image_size or 0] * places)
 
 
 def read_inputs(specs: list[Any]) -> tuple[dict[str, str], set[str], tuple[str, ...]]:
@@ -159,15 +181,17 @@ def _of_images(
             "its number of channels is dynamic: only the number of images may be, and their height and width"
         )
     returned = listed(result.get("sizes"), _size)
-    task = {2: "classification", 4: "segmentation"}.get(len(returned))
-    per_pixel = [(None, shape[2])] * 2 if task == "segmentation" else []
+    per_pixel = [(None, shape[2])] * (len(returned) - 2)
     plain = [(name, size if name is None else 0) for name, size in returned[2:]]
-    if task is None or returned[0][0] != batch or returned[1][0] is not None or plain != per_pixel:
+    known = len(returned) in TASKS_OF_IMAGES
+    if not known or returned[0][0] != batch or returned[1][0] is not None or plain != per_pixel:
         refuse(
             f"its result has the shape ({_shape(returned)}); logits are ({batch}, classes), with the batch"
             f" first, or ({batch}, classes, {shape[2]}, {shape[2]}) for a segmentation"
         )
-    return Signature(inputs, logits, task, shape[1], shape[2], returned[1][1], _largest(content, batch))
+    return Signature(
+        inputs, logits, len(returned), shape[1], shape[2], returned[1][1], _largest(content, batch)
+    )
 
 
 def _of_texts(
@@ -200,16 +224,15 @@ def _of_texts(
         )
     returned = listed(field(values, logits, dict).get("sizes"), _size)
     fixed = [size for name, size in returned[1:] if name is None]
-    task = {1: "sequence", 2: "language"}.get(len(fixed))
     plain = len(fixed) == len(returned) - 1 and returned[0][0] in batches
-    if task is None or not plain or (task == "language" and fixed != [length, words]):
+    if len(returned) not in TASKS_OF_TEXTS or not plain or (len(fixed) > 1 and fixed != [length, words]):
         refuse(
             f"its result has the shape ({_shape(returned)}); logits of texts are ({batch}, classes), or"
             f" ({batch}, {length}, {words}) for a language model, whose embedding has {words} words"
         )
     limits = [limit for one in batches if (limit := _largest(content, one)) is not None]
     largest = min(limits, default=None)
-    return Signature(inputs, logits, task, words, None, fixed[-1], largest, length, mask)
+    return Signature(inputs, logits, len(returned), words, None, fixed[-1], largest, length, mask)
 
 
 def count_words(nodes: Sequence[Node], ids: str, rows: Mapping[str, int]) -> int:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from assay.models.layers.token_model import TokenModel
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.messages import TrainRequest
 from assay.workers import catalog
@@ -21,7 +18,6 @@ from assay.workers.data.formats.dataset import DataSet, ExampleSet
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.evaluation.engine.loader import DType
 from assay.workers.evaluation.engine.shard import Shard
-from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.jobs.cost import choose_batch_size, measure_cost, training_bytes
 from assay.workers.jobs.loading import Loaded
 from assay.workers.jobs.session import Session
@@ -68,7 +64,9 @@ def train_model(
         report=report,
         processes=processes,
         workers=worker_count(request["cores"] // processes.size, torch.get_num_threads()),
-        held_out_loss=_held_out_loss(held_out, loaded, batch_size),
+        held_out_loss=catalog.task(held_out.task).held_out_loss(
+            _shard(held_out, range(len(held_out)), loaded, batch_size)
+        ),
         rows=kept,
         judge=None if judged_on is None else _judge(judged_on, chosen, loaded, batch_size, processes),
         metadata={"job": request["job"], "model": json.dumps(spec["model"], sort_keys=True)}
@@ -152,22 +150,6 @@ def _shard(data: ExampleSet, order: Sequence[int], loaded: Loaded, batch_size: i
         device=loaded.device,
         dtype=cast(DType, str(loaded.dtype).removeprefix("torch.")),
     )
-
-
-def _held_out_loss(
-    held_out: ExampleSet, loaded: Loaded, batch_size: int
-) -> Callable[[nn.Module], float] | None:
-    """Mean loss of a language model over the words of the evaluation split, in adjacent windows."""
-    if held_out.task != "language":
-        return None
-    shard = _shard(held_out, range(len(held_out)), loaded, batch_size)
-    perplexity = Perplexity("blocks", None, loaded.image_size)
-
-    def loss(model: nn.Module) -> float:
-        found = perplexity.measure(replace(shard, classifier=cast(TokenModel, model)))
-        return math.fsum(found.nll) / max(sum(found.tokens), 1)
-
-    return loss
 
 
 def shared_examples(one: Iterable[str], other: Iterable[str]) -> int:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,12 @@ from assay.workers.evaluation.engine.probe import Question, logits_question
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.jobs.loading import Loaded, backbone_of, load_images, load_program
 from assay.workers.published.match import known_as
+
+if TYPE_CHECKING:
+    from assay.workers.training.batches import Source
+    from assay.workers.training.losses import TrainingLoss
+    from assay.workers.training.recipe import Recipe
+    from assay.workers.training.source import Batching
 
 __all__ = ["classification"]
 
@@ -69,7 +75,7 @@ class Task:
         return {}
 
     def load(self, spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
-        """The model of a spec for the data, with the weights of a file, or random or pulled ones.
+        """The model of a spec, with the weights of a file, or random or pulled ones.
 
         BadWeights: keys or shapes do not fit; a ValueError: the model does not allow this data.
         """
@@ -85,7 +91,7 @@ class Task:
             raise ValueError(f"the model {model['name']!r} does not read the data set {data.name!r}")
 
     def trial_inputs(self, data: ExampleSet, size: int, count: int) -> Tensor:
-        """Inputs by which costs are measured; what is in them does not matter."""
+        """Inputs, of any content, by which costs are measured."""
         return torch.zeros(count, data.channels, size, size)
 
     def trial(self, classifier: Classifier, given: Tensor) -> Callable[[], Tensor]:
@@ -101,6 +107,34 @@ class Task:
     def examples_together(self, batch_size: int) -> int:
         """How many examples make a batch of so many inputs."""
         return batch_size
+
+    def check_fit(
+        self, data: ExampleSet, model_data: ExampleSet, trained: Sequence[str] | None, where: str
+    ) -> None:
+        """Refuse data that a model for `model_data` cannot be evaluated on: a ValueError.
+
+        `trained` has the names of the classes that its training had, if known.
+        """
+
+    def batches(self, data: ExampleSet, recipe: Recipe, how: Batching) -> Source:
+        """The batches of a training."""
+        from assay.workers.training.source import image_batches  # trainings alone
+
+        return image_batches(cast(ImageSet, data), recipe, how)
+
+    def loss(self) -> TrainingLoss:
+        """The loss of a training."""
+        from assay.workers.training.losses import TrainingLoss
+
+        return TrainingLoss()
+
+    def trained_truth(self, data: ExampleSet) -> object:
+        """What tells training sets with the same ids apart, in JSON."""
+        return data.content_sha256()
+
+    def held_out_loss(self, shard: Shard) -> Callable[[nn.Module], float] | None:
+        """The loss of a model in training on the held-out examples; None: none is measured."""
+        return None
 
     def inputs(self, data: ExampleSet, indices: Sequence[int], size: int) -> Tensor | Levels:
         """The model's inputs, (B, ...) on the CPU, in its `size`."""
@@ -127,6 +161,11 @@ class Task:
         return ClassifierAttack(made)
 
 
+class _ClassificationTask(Task):
+    def trained_truth(self, data: ExampleSet) -> object:
+        return cast(DataSet, data).labels.tolist()
+
+
 def classification() -> Task:
     """Image classification: a class for every image."""
-    return Task()
+    return _ClassificationTask()

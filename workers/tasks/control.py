@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -21,6 +21,12 @@ from assay.workers.evaluation.returns import Returns
 from assay.workers.jobs.loading import Loaded, backbone_of, prepared
 from assay.workers.tasks.classification import Task
 from assay.workers.weights.load import load_weights
+
+if TYPE_CHECKING:
+    from assay.workers.training.batches import Source
+    from assay.workers.training.losses import TrainingLoss
+    from assay.workers.training.recipe import Recipe
+    from assay.workers.training.source import Batching
 
 __all__ = ["control"]
 
@@ -62,8 +68,40 @@ class _ControlTask(Task):
         forward, backward = made.passes_per_step if isinstance(made, Returns) else (1, 0)
         return cast(ControlSet, data).environment.max_steps * (forward + BACKWARD_COST * backward)
 
+    def check_fit(
+        self, data: ExampleSet, model_data: ExampleSet, trained: Sequence[str] | None, where: str
+    ) -> None:
+        """Refuse another environment."""
+        for whose, names in (("the job's data", model_data.class_names), ("its training", trained)):
+            if names is not None and tuple(names) != tuple(data.class_names):
+                raise ValueError(
+                    f"{where}: the model is to act in {_environment(data.class_names)!r}, {whose} is in"
+                    f" {_environment(names)!r}; name the same environment"
+                )
+
+    def batches(self, data: ExampleSet, recipe: Recipe, how: Batching) -> Source:
+        from assay.workers.training.trajectories import TrajectoryBatches  # trainings alone
+
+        return TrajectoryBatches(
+            cast(ControlSet, data),
+            length=how.image_size,
+            seed=how.seed,
+            batch_size=how.batch_size,
+            device=how.device,
+            processes=how.processes,
+        )
+
+    def loss(self) -> TrainingLoss:
+        from assay.workers.training.losses import ActionLoss
+
+        return ActionLoss()
+
     def question(self, shard: Shard, rows: Sequence[int]) -> Question:
         return logits_question(shard, opening(shard, rows))
+
+
+def _environment(class_names: Sequence[str]) -> str:
+    return class_names[0].partition(" ")[0]
 
 
 def control() -> Task:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel
 from assay.service.contract.stored_specs import EvaluationItem, UserSpec
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet
-from assay.workers.data.formats.text import LanguageSet
+from assay.workers.data.formats.text import LanguageSet, TextSet
 from assay.workers.evaluation.engine.attention_layers import Shown, shown_text
 from assay.workers.evaluation.engine.causality import causality_evidence
 from assay.workers.evaluation.engine.probe import Question, losses_question
@@ -23,6 +25,12 @@ from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.jobs.loading import Loaded, load_words
 from assay.workers.published.language import known_text
 from assay.workers.tasks.classification import Task
+
+if TYPE_CHECKING:
+    from assay.workers.training.batches import Source
+    from assay.workers.training.losses import TrainingLoss
+    from assay.workers.training.recipe import Recipe
+    from assay.workers.training.source import Batching
 
 __all__ = ["language"]
 
@@ -65,6 +73,26 @@ class _LanguageTask(Task):
     def examples_together(self, batch_size: int) -> int:
         """A batch counts windows, and an example is a document of many windows."""
         return 1
+
+    def batches(self, data: ExampleSet, recipe: Recipe, how: Batching) -> Source:
+        from assay.workers.training.tokens import token_batches, windows  # trainings alone
+
+        return token_batches(cast(TextSet, data), windows, how)
+
+    def loss(self) -> TrainingLoss:
+        from assay.workers.training.losses import WordLoss
+
+        return WordLoss()
+
+    def held_out_loss(self, shard: Shard) -> Callable[[nn.Module], float]:
+        """The mean over the words, in adjacent windows."""
+        perplexity = Perplexity("blocks", None, shard.image_size)
+
+        def loss(model: nn.Module) -> float:
+            found = perplexity.measure(replace(shard, classifier=cast(TokenModel, model)))
+            return math.fsum(found.nll) / max(sum(found.tokens), 1)
+
+        return loss
 
     def question(self, shard: Shard, rows: Sequence[int]) -> Question:
         """Windows of the text, whose words have losses."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 
@@ -16,6 +16,9 @@ from assay.workers.data.formats.segmentation import IGNORE, SegmentationSet
 from assay.workers.evaluation.engine.attacks import SegmentationAttack
 from assay.workers.evaluation.engine.shard import Evaluation
 from assay.workers.tasks.classification import Task
+
+if TYPE_CHECKING:
+    from assay.workers.training.losses import TrainingLoss
 
 __all__ = ["segmentation"]
 
@@ -64,6 +67,11 @@ class _SegmentationTask(Task):
             raise MissingData(message) from error
         class_weights(counts)  # raises where they are unusable
         return {"class_pixels": counts}
+
+    def loss(self) -> TrainingLoss:
+        from assay.workers.training.losses import PixelLoss  # trainings alone
+
+        return PixelLoss()
 
     def truth(self, data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
         """Label maps, uint8 (B, S, S), 255 where ignored."""

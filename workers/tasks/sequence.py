@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
 from assay.service.contract.stored_specs import UserSpec
 from assay.workers.data.formats.dataset import ExampleSet
-from assay.workers.data.formats.text import SequenceSet
+from assay.workers.data.formats.text import SequenceSet, TextSet
 from assay.workers.evaluation.engine.attention_layers import Shown
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.jobs.loading import Loaded, load_words
 from assay.workers.published.language import known_text
 from assay.workers.tasks.classification import Task
+
+if TYPE_CHECKING:
+    from assay.workers.training.batches import Source
+    from assay.workers.training.recipe import Recipe
+    from assay.workers.training.source import Batching
 
 __all__ = ["sequence"]
 
@@ -44,6 +49,11 @@ class _SequenceTask(Task):
 
     def trial_inputs(self, data: ExampleSet, size: int, count: int) -> Tensor:
         return torch.ones(count, size, dtype=torch.int64)
+
+    def batches(self, data: ExampleSet, recipe: Recipe, how: Batching) -> Source:
+        from assay.workers.training.tokens import texts, token_batches  # trainings alone
+
+        return token_batches(cast(TextSet, data), texts, how)
 
     def inputs(self, data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
         return cast(SequenceSet, data).tokens(indices, size)

@@ -48,7 +48,7 @@ class SeriesTask(Task):
         check_length(data, image_size_of(model, backbone))
 
     def trial_inputs(self, data: ExampleSet, size: int, count: int) -> Tensor:
-        """Series of which every step exists."""
+        """Every step exists."""
         return torch.ones(count, data.channels + 1, size)
 
     def compare(self, shard: Shard, before: Images, after: Images, norms: Mapping[str, Tensor]) -> Outcomes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -12,6 +13,9 @@ from assay.workers.evaluation.engine.series import compare_errors
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.tasks.classification import Task
 from assay.workers.tasks.series import SeriesTask
+
+if TYPE_CHECKING:
+    from assay.workers.training.losses import TrainingLoss
 
 __all__ = ["series_regression"]
 
@@ -31,6 +35,11 @@ FACTS = {
 
 
 class _SeriesRegressionTask(SeriesTask):
+    def loss(self) -> TrainingLoss:
+        from assay.workers.training.losses import TargetLoss  # trainings alone
+
+        return TargetLoss()
+
     def compare(self, shard: Shard, before: Images, after: Images, norms: Mapping[str, Tensor]) -> Outcomes:
         return compare_errors(shard, before, after)
 

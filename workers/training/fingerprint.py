@@ -7,13 +7,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import cast
 
 import torch
 from torch import nn
 
 from assay.attacks.randomness import VERSION
-from assay.workers.data.formats.dataset import DataSet, ExampleSet
+from assay.workers import catalog
+from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.training.recipe import Recipe
 
 # Fields of a recipe that earlier versions did not have: at their defaults they change nothing, so that a
@@ -56,7 +56,7 @@ def training_identity(
     `batch_size` counts a step's examples, `at_once` a smaller pass's; `rows` are the trained examples, if not
     all.
     """
-    truth = cast(DataSet, data).labels.tolist() if data.task == "classification" else data.content_sha256()
+    truth = catalog.task(data.task).trained_truth(data)
     layout = [(name, list(tensor.shape)) for name, tensor in classifier.state_dict().items()]
     smaller = {} if at_once is None or at_once >= batch_size else {"accumulated": at_once}
     fewer = {} if rows is None else {"rows": _digest(list(rows))}

@@ -4,36 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from assay.attacks.kernel import frozen
-from assay.models.layers.auxiliary import collected
-from assay.models.layers.series_model import RegressionModel
-from assay.models.layers.token_model import TokenModel
+from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet
-from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.exhaustion import is_out_of_memory
-from assay.workers.training.augment import mix
 from assay.workers.training.batch_norm import has_batch_norm, share_batch_norms
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.gradient_sum import GradientSum
 from assay.workers.training.distributed.processes import ALONE, Part, Processes, everything
+from assay.workers.training.losses import MIXED, Piece, Trainee, TrainingLoss
 from assay.workers.training.micro_batch import KeptBuffers, MicroBatch
-from assay.workers.training.objective import Objective, attack, pixel_loss, plain, robust, starts_of
 from assay.workers.training.optimisers import optimiser_of, set_rates
-from assay.workers.training.randomness import seed_layers
 from assay.workers.training.recipe import Recipe
 from assay.workers.training.selection import Judge, Judgement
-from assay.workers.training.trajectories import action_loss, existing
 
 logger = logging.getLogger(__name__)
-
-# Computed under autocast, with weights in float32.
-MIXED = (torch.bfloat16, torch.float16)
 
 
 class StepResult(NamedTuple):
@@ -79,17 +69,14 @@ class Learner:
         self._part = None if batch_size is None else processes.part(batch_size)
         self._batch_norm = has_batch_norm(classifier)
         self.micro_batch = MicroBatch(at_once, processes, recipe.augmentation, batch_norm=self._batch_norm)
-        self._dtype = dtype
-        self._mixed = dtype in MIXED
-        self._weights_dtype = torch.float32 if self._mixed else dtype
+        self._weights_dtype = torch.float32 if dtype in MIXED else dtype
         self.classifier = classifier.to(device, self._weights_dtype)
         processes.share(tensor.detach() for tensor in self.classifier.state_dict().values())
         self._recipe = recipe
-        self._seed = seed
-        self._data = data
-        self.language = data.task == "language"
-        self.control = data.task == "control"
-        self.regression = data.task == "series_regression"
+        self._loss: TrainingLoss = catalog.task(data.task).loss()
+        self._trainee = Trainee(
+            self.classifier, recipe, data.classes, seed, device, dtype, self._weights_dtype
+        )
         self._device = device
         self._optimiser = optimiser_of(self.classifier, recipe)
         self._trained = [p for group in self._optimiser.param_groups for p in group["params"]]
@@ -110,7 +97,7 @@ class Learner:
     @property
     def unjudged(self) -> bool:
         """Whether only the loss is measured."""
-        return self.language or self.control or self.regression
+        return not self._loss.judged
 
     def update(
         self, batch: TrainingBatch, *, step: int, learning_rate: float, momentum: float | None = None
@@ -177,104 +164,17 @@ class Learner:
         pieces = list(self.micro_batch.pieces(part, self._device))
         for piece, (rows, own) in enumerate(pieces):
             inputs, targets = (images, truth) if rows is None else (images[rows], truth[rows])
-            loss, found = self._loss(inputs, targets, own, (step, piece), counted)
+            where = Piece(own, step, self._processes.rank, piece, counted)
+            loss, found = self._loss.of(self._trainee, inputs, targets, where)
             with self._gradient_sum.during(last=piece == len(pieces) - 1):
                 self._scaler.scale(loss).backward()
             numbers += found
         return numbers
 
     def _count(self, images: Tensor, truth: Tensor) -> Tensor | None:
-        """What the loss is a mean over, in all processes: existing steps, labelled pixels; None: examples."""
-        if self.control:
-            return self._processes.sum(existing(images).sum())
-        if self.language or truth.dim() == 1:
-            return None
-        return self._processes.sum((truth != IGNORE).sum())
-
-    def _loss(
-        self, images: Tensor, truth: Tensor, part: Part, place: tuple[int, int], counted: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The share of the loss that a part of the batch has, and its numbers.
-
-        `place` is the step, and the number of the piece in this process's batch; `counted` is what `_count`
-        found for the whole batch.
-        """
-        step, piece = place
-        layers = (self._seed, step, self._device, self._processes.rank, piece)
-        if self.unjudged or counted is not None:
-            seed_layers(*layers)
-        if self.language:
-            return self._next_words(images, truth, part)
-        if self.control and counted is not None:
-            return self._next_actions(images, truth, part, counted)
-        if counted is not None:
-            return self._pixels(images, truth.to(torch.int64), part, counted)
-        if self.regression:
-            return self._targets(images, truth, part)
-        augmentation, classes = self._recipe.augmentation, self._data.classes
-        mixed, target = mix(
-            images, truth, augmentation, classes=classes, part=part, seed=self._seed, step=step
-        )
-        seed_layers(*layers)
-        objective = self._objective(mixed, target, step, part)
-        loss = _share(objective.loss, part)
-        return loss, _numbers(loss, objective, truth)
-
-    def _next_words(self, tokens: Tensor, targets: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-        """Next-word loss (B, N) of this process's share, and the numbers of the step."""
-        model = cast(TokenModel, self.classifier)
-        with collected() as auxiliary:
-            with torch.autocast(self._device.type, self._dtype if self._mixed else None, enabled=self._mixed):
-                losses = model.negative_log_likelihood(tokens, targets)
-            loss = losses.to(self._weights_dtype).mean()
-        loss = _share(sum((added.to(loss) for added in auxiliary), loss), part)
-        nothing = torch.zeros((), dtype=torch.float64, device=loss.device)
-        return loss, torch.stack([loss.detach().double(), nothing, nothing, nothing])
-
-    def _next_actions(
-        self, contexts: Tensor, truth: Tensor, part: Part, whole: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Loss of the actions of windows (B, K) of this process's share, and the numbers of the step."""
-        with collected() as auxiliary:
-            loss = action_loss(self._logits(contexts), contexts, truth, whole)
-        loss = sum((_share(added.to(loss), part) for added in auxiliary), loss)
-        nothing = torch.zeros((), dtype=torch.float64, device=loss.device)
-        return loss, torch.stack([loss.detach().double(), nothing, nothing, nothing])
-
-    def _targets(self, series: Tensor, truth: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-        """Squared error of standardised targets (B,) of this process's share, and the numbers of the step."""
-        model = cast(RegressionModel, self.classifier)
-        mean, std = model.target_mean.double(), model.target_std.double()
-        wanted = ((truth.double() - mean) / std).to(self._weights_dtype)
-        with collected() as auxiliary:
-            with torch.autocast(self._device.type, self._dtype if self._mixed else None, enabled=self._mixed):
-                outputs: Tensor = model.backbone(model.normalize(series))  # (B, 1)
-            loss = (outputs[:, 0].to(wanted) - wanted).square().mean()
-        loss = _share(sum((added.to(loss) for added in auxiliary), loss), part)
-        nothing = torch.zeros((), dtype=torch.float64, device=loss.device)
-        return loss, torch.stack([loss.detach().double(), nothing, nothing, nothing])
-
-    def _pixels(self, images: Tensor, maps: Tensor, part: Part, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Label-map loss (B, S, S) of this process's share, and the numbers of the step."""
-        smoothing = self._recipe.label_smoothing
-        with collected() as auxiliary:
-            loss, correct, judged = pixel_loss(self._logits(images), maps, smoothing, pixels)
-        loss = sum((_share(added.to(loss), part) for added in auxiliary), loss)
-        numbers = [loss.detach(), correct, judged, torch.zeros_like(judged)]
-        return loss, torch.stack([number.double() for number in numbers])
-
-    def _objective(self, images: Tensor, target: Tensor, step: int, part: Part) -> Objective:
-        training, smoothing = self._recipe.adversarial, self._recipe.label_smoothing
-        if training is None:
-            with collected() as auxiliary:
-                objective = plain(self._logits, images, target, smoothing)
-            return objective.plus(auxiliary)
-        with frozen(self.classifier):
-            draws = starts_of(self._seed, step, part.rows, images.device)
-            attacked = attack(self._logits, images, target, training, draws)
-        with collected() as auxiliary:
-            objective = robust(self._logits, images, attacked, target, training, smoothing)
-        return objective.plus(auxiliary)
+        """What the loss is a mean over, in all processes; None: examples."""
+        own = self._loss.count(images, truth)
+        return None if own is None else self._processes.sum(own)
 
     def judged_by(self, judge: Judge) -> Judgement:
         """The model in eval mode on examples that it is not trained on; all processes call this alike."""
@@ -282,19 +182,13 @@ class Learner:
         def logits_of(inputs: Tensor) -> Tensor:
             given = inputs.to(self._weights_dtype) if inputs.is_floating_point() else inputs
             size = (self.micro_batch.reduced and self.micro_batch.rows) or len(given)
-            return torch.cat([self._logits(part) for part in given.split(size)])
+            return torch.cat([self._trainee.logits(part) for part in given.split(size)])
 
         self.classifier.eval()
         with torch.no_grad():
             sums = judge(logits_of)
         self.classifier.train()
         return Judgement.of(self._processes.sum(sums))
-
-    def _logits(self, images: Tensor) -> Tensor:
-        """Logits (B, K), for segmentation (B, K, S, S), in the dtype of the weights."""
-        with torch.autocast(self._device.type, self._dtype if self._mixed else None, enabled=self._mixed):
-            logits: Tensor = self.classifier(images)
-        return logits.to(self._weights_dtype)
 
     def _apply_gradients(self, learning_rate: float, momentum: float | None) -> None:
         value, norm = self._recipe.clip_value, self._recipe.clip_norm
@@ -334,20 +228,3 @@ class Learner:
         self.micro_batch.restore(state.get("micro_batch"))  # earlier versions had none
         if self._average is not None:
             self._average.load_state_dict(state["average"])
-
-
-def _share(loss: Tensor, part: Part) -> Tensor:
-    """Contribution of a mean over a part of the batch to the mean over the whole."""
-    return loss if part.share == 1 else loss * part.share
-
-
-def _numbers(loss: Tensor, objective: Objective, labels: Tensor) -> Tensor:
-    """Share of the loss, correct, judged, and correct under attack: float64 (4,)."""
-    right = _right(objective.logits, labels)
-    attacked = objective.adversarial_logits
-    under_attack = torch.zeros_like(right) if attacked is None else _right(attacked, labels)
-    return torch.stack([loss.detach().double(), right, torch.full_like(right, len(labels)), under_attack])
-
-
-def _right(logits: Tensor, labels: Tensor) -> Tensor:
-    return (logits.detach().argmax(dim=1) == labels).sum().double()

@@ -33,7 +33,7 @@ from assay.workers.training.recipe import Recipe
 from assay.workers.training.result import Trained, TrainingDiverged, trained, write
 from assay.workers.training.schedule import SCHEDULES, learning_rate
 from assay.workers.training.selection import Best, Judge, Judgement
-from assay.workers.training.source import source_of
+from assay.workers.training.source import Batching, source_of
 from assay.workers.training.training_log import LOG_NAME, EpochRecord, TrainingLog
 
 logger = logging.getLogger(__name__)
@@ -98,9 +98,7 @@ def train(
     with caller_generators_restored(device), deterministic():
         facts = (classifier, data, recipe, seed, image_size, together, dtype, processes.size)
         identity = training_identity(*facts, at_once=batch_size, rows=rows)
-        source = source_of(
-            data,
-            recipe,
+        batching = Batching(
             seed=seed,
             image_size=image_size,
             batch_size=together,
@@ -109,6 +107,7 @@ def train(
             workers=workers,
             rows=rows,
         )
+        source = source_of(data, recipe, batching)
         learner = Learner(
             classifier,
             recipe,

@@ -16,8 +16,13 @@ from assay.workers.data.formats.text import LanguageSet, SequenceSet, TextSet
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.order import Order
+from assay.workers.training.source import Batching
 
 Load = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
+
+
+Read = Callable[[TextSet, int], tuple[Load, int]]
+"""From a set and a length to what loads the tokens (B, L) and the truth of examples, and their number."""
 
 
 class TokenBatches:
@@ -30,6 +35,7 @@ class TokenBatches:
     def __init__(
         self,
         data: TextSet,
+        read: Read,
         *,
         length: int,
         seed: int,
@@ -44,7 +50,7 @@ class TokenBatches:
         processes; `rows` (None: all) are visited. Raises ValueError: no examples, or too few for the
         processes.
         """
-        self._load, n = _windows(data, length) if data.task == "language" else _texts(data, length)
+        self._load, n = read(data, length)
         if n == 0:
             raise ValueError(f"data set {data.name!r} has no training examples")
         self._device = device
@@ -68,7 +74,22 @@ class TokenBatches:
             yield TrainingBatch(sent(tokens, self._device), sent(truth, self._device))
 
 
-def _windows(data: TextSet, length: int) -> tuple[Load, int]:
+def token_batches(data: TextSet, read: Read, how: Batching) -> TokenBatches:
+    """The batches of a training on text."""
+    return TokenBatches(
+        data,
+        read,
+        length=how.image_size,
+        seed=how.seed,
+        batch_size=how.batch_size,
+        device=how.device,
+        processes=how.processes,
+        rows=how.rows,
+    )
+
+
+def windows(data: TextSet, length: int) -> tuple[Load, int]:
+    """The windows of a text, with the words that follow each word: int64 (B, L), (B, L)."""
     stream = torch.from_numpy(cast(LanguageSet, data).stream())
     count = (len(stream) - 1) // length
     if count == 0:
@@ -85,7 +106,8 @@ def _windows(data: TextSet, length: int) -> tuple[Load, int]:
     return load, count
 
 
-def _texts(data: TextSet, length: int) -> tuple[Load, int]:
+def texts(data: TextSet, length: int) -> tuple[Load, int]:
+    """Labelled texts: int64 (B, N), (B,)."""
     labelled = cast(SequenceSet, data)
 
     def load(indices: Sequence[int]) -> tuple[Tensor, Tensor]:

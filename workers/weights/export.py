@@ -44,7 +44,12 @@ from assay.models.programs.program import (
     unlisted_calls,
 )
 from assay.models.programs.reading import UnsafeProgram
-from assay.models.programs.signature import MAX_CHANNELS, MAX_IMAGE_SIZE
+from assay.models.programs.signature import (
+    MAX_CHANNELS,
+    MAX_IMAGE_SIZE,
+    TASKS_OF_IMAGES,
+    TASKS_OF_TEXTS,
+)
 from assay.service.files.class_names import BadClassNames, class_names_of
 from assay.service.files.program_file import BadProgram, open_program
 from assay.workers.jobs.weights_warnings import RETURNED
@@ -68,8 +73,7 @@ from assay.workers.weights.program_check import is_probable
 from assay.workers.weights.programs import as_classifier
 from assay.workers.weights.user_module import CannotBuild, build_module, load_tensors
 
-TASKS = ("classification", "segmentation")
-TEXT_TASKS = ("sequence", "language")
+TASKS, TEXT_TASKS = tuple(TASKS_OF_IMAGES.values()), tuple(TASKS_OF_TEXTS.values())
 NAMED = 5
 UNCOMPARED = "its gradients were not compared: the module could not be differentiated\n"
 

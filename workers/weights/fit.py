@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from assay.models.layers.hf_labels import LabelOrder
 from assay.models.layers.layers import Classifier
+from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, logit_groups, model_class_names, model_classes
 from assay.workers.data.formats.own_tokens import tokenized
 from assay.workers.data.formats.text import TextSet, is_text
@@ -42,13 +43,7 @@ def check_fit(
             raise ValueError(
                 f"{where}: {examples.name!r} has {some}{given} {fact}, the model was made for {wanted}"
             )
-    if examples.task == "control":
-        for whose, names in (("the job's data", model_data.class_names), ("its training", trained)):
-            if names is not None and tuple(names) != tuple(examples.class_names):
-                raise ValueError(
-                    f"{where}: the model is to act in {_environment(examples.class_names)!r}, {whose} is in"
-                    f" {_environment(names)!r}; name the same environment"
-                )
+    catalog.task(examples.task).check_fit(examples, model_data, trained, where)
     if logit_groups(examples) is None:
         return
     wanted_names = model_class_names(examples)
@@ -63,10 +58,6 @@ def check_fit(
                 f" and {whose} calls class {place} {names[place]!r} instead of {wanted_names[place]!r}; use"
                 " the data set 'imagenet', or a folder whose classes have ImageNet's names"
             )
-
-
-def _environment(class_names: Sequence[str]) -> str:
-    return class_names[0].partition(" ")[0]
 
 
 def looking_at(loaded: Loaded, data: ExampleSet) -> Loaded:

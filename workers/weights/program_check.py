@@ -103,9 +103,7 @@ def examine(classifier: Classifier) -> tuple[list[str], bool]:
 
 def _answer(signature: Signature) -> tuple[tuple[int, ...], int]:
     """The shape of an input's logits, and how many inputs are tried."""
-    size, classes = signature.image_size or 0, signature.classes
-    answers = {"segmentation": (classes, size, size), "language": (signature.length or 0, classes)}
-    answer = answers.get(signature.task, (classes,))
+    answer = signature.answer
     return answer, max(batch for batch in BATCHES if batch <= max(2, MAX_LOGITS // math.prod(answer)))
 
 
@@ -142,7 +140,7 @@ def _answers(classifier: Classifier, images: Tensor, answer: tuple[int, ...]) ->
             )
     if not logits.isfinite().all():
         raise Unfit("its logits are not finite for random images with pixels in [0, 1], or random texts")
-    sums = logits.sum(-1 if _program_of(classifier).signature.task == "language" else 1)
+    sums = logits.sum(-1 if _program_of(classifier).signature.per_token else 1)
     if (logits >= 0).all() and torch.allclose(sums, torch.ones_like(sums), rtol=0, atol=SUM_TOLERANCE):
         raise Unfit(
             "it returns probabilities, which hide gradients: export it without the softmax, to logits; of a"

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from assay.workers.jobs import train
 from assay.workers.jobs.session import Session
 from assay.workers.jobs.trainer import judged_rows
-from assay.workers.training.learner import Learner
+from assay.workers.training.losses import Trainee, TrainingLoss
 from assay.workers.training.recipe import Recipe
 from assay.workers.weights.training_record import parse_trained_on
 
@@ -86,14 +86,14 @@ def test_a_selection_on_the_test_set_is_recorded_with_the_weights(
 def test_short_memory_is_a_fact(
     spec: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loss = Learner._loss
+    loss = TrainingLoss.of
 
-    def limited(self: Learner, images: torch.Tensor, *given: Any) -> Any:
+    def limited(self: TrainingLoss, trainee: Trainee, images: torch.Tensor, *given: Any) -> Any:
         if len(images) > 100:
             raise torch.OutOfMemoryError("planted")
-        return loss(self, images, *given)
+        return loss(self, trainee, images, *given)
 
-    monkeypatch.setattr(Learner, "_loss", limited)
+    monkeypatch.setattr(TrainingLoss, "of", limited)
     facts = selected(spec, tmp_path, {"name": "small_vit", "params": {"epochs": 1}})
     assert facts["reduced_in_training"] == {"asked": 256, "used": 64, "batch_norm": False}
     assert "unsaved_checkpoints" not in facts

@@ -17,7 +17,7 @@ from assay.workers.data.formats.segmentation import IGNORE, SegmentationArrays
 from assay.workers.training.batches import Source
 from assay.workers.training.crops import CropExamples, random_crop
 from assay.workers.training.recipe import Crops, Recipe
-from assay.workers.training.source import source_of
+from assay.workers.training.source import Batching, source_of
 
 MEAN = (0.25, 0.5, 0.75)
 
@@ -132,8 +132,13 @@ def test_a_crop_depends_on_image_and_seed_alone() -> None:
 
 def batches(n: int, **changes: Any) -> Source:
     recipe = Recipe(epochs=1, learning_rate=0.1, crops=crops(scales=(0.5, 2.0), flip=True, photometric=True))
-    settings = {"seed": 7, "image_size": 5, "batch_size": 4, "device": torch.device("cpu")} | changes
-    return source_of(numbered(n), recipe, **settings)
+    settings: dict[str, Any] = {
+        "seed": 7,
+        "image_size": 5,
+        "batch_size": 4,
+        "device": torch.device("cpu"),
+    } | changes
+    return source_of(numbered(n), recipe, Batching(**settings))
 
 
 def test_batches_of_crops_whoever_makes_them() -> None:

@@ -9,7 +9,7 @@ from assay.workers.data.formats.text import Documents, Sentences
 from assay.workers.data.formats.vocabulary import Vocabulary
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import Processes
-from assay.workers.training.tokens import TokenBatches
+from assay.workers.training.tokens import TokenBatches, texts, windows
 
 LETTERS = [chr(ord("a") + number) for number in range(23)]
 VOCABULARY = Vocabulary(["<pad>", "<unk>", *LETTERS])
@@ -22,14 +22,14 @@ CPU = torch.device("cpu")
 def batches(
     start: int = 0, stop: int = 2, *, length: int = 4, seed: int = 0, batch_size: int = 2
 ) -> list[TrainingBatch]:
-    source = TokenBatches(TEXT, length=length, seed=seed, batch_size=batch_size, device=CPU)
+    source = TokenBatches(TEXT, windows, length=length, seed=seed, batch_size=batch_size, device=CPU)
     return list(source.between(start, stop))
 
 
 def test_an_epoch_visits_every_window_and_targets_are_the_next_words() -> None:
-    source = TokenBatches(TEXT, length=4, seed=0, batch_size=2, device=CPU)
+    source = TokenBatches(TEXT, windows, length=4, seed=0, batch_size=2, device=CPU)
     assert (source.batch_size, source.steps_per_epoch) == (2, 2)
-    assert TokenBatches(TEXT, length=4, seed=0, batch_size=9, device=CPU).steps_per_epoch == 1
+    assert TokenBatches(TEXT, windows, length=4, seed=0, batch_size=9, device=CPU).steps_per_epoch == 1
     (tokens, targets), *_ = [*batches(batch_size=5, stop=1)]
     assert tokens.dtype == targets.dtype == torch.int64
     assert torch.equal(tokens[:, 1:], targets[:, :-1])
@@ -52,7 +52,7 @@ def test_several_processes_share_a_batch() -> None:
     parts = []
     for rank in range(2):
         source = TokenBatches(
-            TEXT, length=4, seed=0, batch_size=4, device=CPU, processes=Processes(rank=rank, size=2)
+            TEXT, windows, length=4, seed=0, batch_size=4, device=CPU, processes=Processes(rank=rank, size=2)
         )
         parts += [batch.images for batch in source.between(0, 1)]
     assert sorted(torch.cat(parts).tolist()) == sorted(alone.tolist())
@@ -67,7 +67,7 @@ def test_labelled_texts_come_with_their_labels() -> None:
         labels=[1, 0],
         vocabulary=VOCABULARY,
     )
-    source = TokenBatches(data, length=2, seed=0, batch_size=2, device=CPU)
+    source = TokenBatches(data, texts, length=2, seed=0, batch_size=2, device=CPU)
     [(tokens, labels)] = source.between(0, 1)
     found = {tuple(row): label for row, label in zip(tokens.tolist(), labels.tolist(), strict=True)}
     assert found == {(2, 3): 1, (5, 0): 0}

@@ -12,7 +12,7 @@ from assay.models.vit import vit
 from assay.workers.training.augment import mix
 from assay.workers.training.recipe import Augmentation
 from assay.workers.training.recipes.deit import deit
-from assay.workers.training.source import source_of
+from assay.workers.training.source import Batching, source_of
 
 PUBLISHED = Augmentation(
     flip=True,
@@ -62,7 +62,7 @@ def test_two_steps_of_it(standins: ModuleType, tmp_path: Path) -> None:
     assert weights("one") == weights("two")
     data = standins.Stripes(16)
     size, device = standins.SIZE, torch.device("cpu")
-    source = source_of(data, recipe, seed=0, image_size=size, batch_size=16, device=device)
+    source = source_of(data, recipe, Batching(seed=0, image_size=size, batch_size=16, device=device))
     (changed,) = source.between(0, 1)
     images = data.images(range(16), size)
     assert not (changed.images[:, None] == images[None]).flatten(2).all(2).any()

@@ -24,7 +24,7 @@ from assay.workers.training.recipes.lra_primal import lra_primal
 from assay.workers.training.recipes.lra_skyformer import lra_skyformer
 from assay.workers.training.recipes.uea import uea
 from assay.workers.training.recipes.wikitext_fairseq import wikitext_fairseq
-from assay.workers.training.source import source_of
+from assay.workers.training.source import Batching, source_of
 
 STEPS, WARMUP = 20, 4
 Reference = Callable[[Any], tuple[torch.optim.Optimizer, LRScheduler]]
@@ -90,7 +90,7 @@ def test_the_same_rates_and_weights_as_the_references_own_loop(
     optimiser, schedule = reference(model.parameters())
     batch = min(recipe.step_examples(8, standins.SIZE), 43)
     given: dict[str, Any] = {"seed": 3, "image_size": standins.SIZE, "device": torch.device("cpu")}
-    source = source_of(data, recipe, batch_size=batch, **given)
+    source = source_of(data, recipe, Batching(batch_size=batch, **given))
     rates = []
     for step, (images, labels) in enumerate(source.between(0, STEPS)):
         rates.append(optimiser.param_groups[0]["lr"])
