@@ -54,7 +54,7 @@ LATE_IMPORTS = {
 
 
 class Reporter:
-    """Writes reports to the supervisor; progress at most twice a second, but for reports at once."""
+    """Writes reports to the supervisor; progress at most twice a second, if not at once."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

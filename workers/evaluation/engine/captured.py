@@ -62,7 +62,7 @@ class PreparedPasses(ABC):
         self._first = FIRST if first is None else first
         self._seen: Counter[tuple[PassKind, int]] = Counter()
         self._held: dict[tuple[PassKind, int], Run] = {}
-        self.served = 0  # passes that prepared code has made, but for trials of it
+        self.served = 0  # passes that prepared code has made, trials apart
         self._refused: str | None = None
 
     @property
