@@ -12,17 +12,11 @@ from assay.service.metrics.table import OutcomeTable
 
 
 def tables_of(package: ModuleType) -> dict[str, OutcomeTable]:
-    """The tables of a package by name: an object of each class in the `__all__` of each of its modules.
-
-    Raises ValueError: two tables have one name, or a module states no `__all__`.
-    """
+    """An object of each class in the `__all__` of a package's modules; ValueError: two have one name."""
     found: dict[str, OutcomeTable] = {}
     for information in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         module = importlib.import_module(information.name)
-        classes = [getattr(module, name) for name in getattr(module, "__all__", ())]
-        if not classes:
-            raise ValueError(f"{information.name} states no outcome table in __all__")
-        for table in (of_table() for of_table in classes):
+        for table in (getattr(module, name)() for name in getattr(module, "__all__", ())):
             if table.name in found:
                 raise ValueError(
                     f"two outcome tables are called {table.name!r}: {found[table.name]} and {table}"

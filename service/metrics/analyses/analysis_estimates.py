@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from assay.service.contract.results import Metric
+from assay.service.contract.results import Metric, Warning
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.statistics import estimates
 from assay.service.metrics.statistics.paired_estimates import Estimator, PairedEstimates
@@ -52,6 +52,14 @@ def paired_means(
     return PairedEstimates(
         pair, {name: Estimator(of, largest=1.0 if name in bounded else None) for name, of in values.items()}
     )
+
+
+def unmeasured(metrics: Mapping[str, Metric], reason: str) -> list[Warning]:
+    """The warning that names the metrics without a value; empty where all have a value."""
+    missing = [name for name, metric in metrics.items() if metric.value is None]
+    message = f"{', '.join(missing)}: no value, because {reason}"
+    warning = Warning(code="undefined_metric", message=message, evidence={"metrics": missing})
+    return [warning] if missing else []
 
 
 def known_of(values: Sequence[float | None]) -> list[float] | None:

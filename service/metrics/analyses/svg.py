@@ -7,11 +7,13 @@ the reader's light or dark scheme where the viewer knows it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 from xml.sax.saxutils import escape
+
+from assay.service.contract.results import Metric
 
 PANEL_WIDTH, PANEL_HEIGHT = 320, 220
 LEFT, TOP, GAP, RIGHT, BOTTOM = 64, 36, 84, 16, 44
@@ -42,6 +44,12 @@ class Series:
     # steps, where a point is the left end of its step
     style: Literal["line", "points", "bars", "steps"] = "points"
     whiskers: tuple[Whisker, ...] = ()  # The interval at each point, or empty; an unknown one is not drawn
+
+    @property
+    def heights(self) -> list[float]:
+        """The y of all points and all ends of whiskers."""
+        ends = [end for whisker in self.whiskers for end in whisker if end is not None]
+        return [*(y for _, y in self.points), *ends]
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,24 @@ def width(panels: int) -> int:
 
 
 HEIGHT = TOP + PANEL_HEIGHT + BOTTOM
+
+
+def measured(
+    found: Iterable[tuple[float, Metric]],
+    label: str = "mean and 95 % interval",
+    style: Literal["line", "points", "bars"] = "points",
+    scale: float = 1.0,
+) -> Series:
+    """The metrics with a value, each at its x, and their intervals; values times `scale`."""
+    known = [(x, metric.value, metric) for x, metric in found if metric.value is not None]
+    points = tuple((float(x), scale * value) for x, value, _ in known)
+    ends = tuple((times(scale, one.ci_low), times(scale, one.ci_high)) for *_, one in known)
+    return Series(label, points, style, ends)
+
+
+def times(scale: float, value: float | None) -> float | None:
+    """A value in another unit; None where it is not known."""
+    return None if value is None else scale * value
 
 
 def span(values: Sequence[float]) -> Point:

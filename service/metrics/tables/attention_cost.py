@@ -120,11 +120,7 @@ def _plot(found: Mapping[str, Any], times: Mapping[str, Sequence[Sequence[float]
     for title, kinds in shown.items():
         top = 1.1 * max(1.0, *(max(values) for values in kinds.values()))
         series = [
-            Series(
-                {"test": "forward", "train": "training"}[kind],
-                tuple(zip(lengths, values, strict=True)),
-                "line",
-            )
+            Series(LABELS[kind], tuple(zip(lengths, values, strict=True)), "line")
             for kind, values in kinds.items()
         ]
         even = Series("softmax", ((lengths[0], 1.0), (lengths[-1], 1.0)), "line")

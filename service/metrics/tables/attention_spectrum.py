@@ -13,9 +13,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from assay.service.contract.results import LayerBreakdown, Metric, Warning
-from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means
-from assay.service.metrics.analyses.svg import Panel, Series, draw
+from assay.service.contract.results import LayerBreakdown, Metric
+from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means, unmeasured
+from assay.service.metrics.analyses.svg import Panel, Series, draw, measured
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
@@ -64,7 +64,7 @@ class AttentionSpectrum(OutcomeTable):
             )
             for place, number in enumerate(layers)
         ]
-        return Summary(metrics, breakdown, _warnings(metrics), _plot(rows, breakdown))
+        return Summary(metrics, breakdown, unmeasured(metrics, NOT_FINITE), _plot(rows, breakdown))
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """Sign flips of each example's means over layers."""
@@ -91,19 +91,6 @@ def _metric(values: Sequence[float | None], name: str) -> Metric:
     )
 
 
-def _warnings(metrics: dict[str, Metric]) -> list[Warning]:
-    missing = [name for name, metric in metrics.items() if metric.value is None]
-    if not missing:
-        return []
-    return [
-        Warning(
-            code="undefined_metric",
-            message=f"{', '.join(missing)}: no value, because {NOT_FINITE}",
-            evidence={"metrics": missing},
-        )
-    ]
-
-
 def _plot(rows: Rows, breakdown: Sequence[LayerBreakdown]) -> str:
     numbers = [part.layer or 0 for part in breakdown]
     shown = sorted({0, len(numbers) // 2, len(numbers) - 1})
@@ -112,30 +99,13 @@ def _plot(rows: Rows, breakdown: Sequence[LayerBreakdown]) -> str:
         for place in shown
         if (points := _curve([_part(row, place, len(numbers)) for row in rows["curve"]]))
     )
-    known = [
-        (float(number), 100 * metric.value, (metric.ci_low, metric.ci_high))
-        for number, part in zip(numbers, breakdown, strict=True)
-        if (metric := part.metrics["rank_90_share"]).value is not None
-    ]
-    ranks = Series(
-        "mean and 95 % interval",
-        tuple((x, y) for x, y, _ in known),
-        whiskers=tuple((_percent(low), _percent(high)) for *_, (low, high) in known),
-    )
+    metrics = (part.metrics["rank_90_share"] for part in breakdown)
+    ranks = measured(zip(numbers, metrics, strict=True), scale=100)
     x, whole = (-0.5, max(numbers) + 0.5), (0.0, 100.0)
-    return draw(
-        [
-            Panel(
-                "Explained by the largest singular values",
-                "share of all, %",
-                "%",
-                curves,
-                whole,
-                (0.0, 105.0),
-            ),
-            Panel("Values that explain 90 %", "layer", "share of all, %", (ranks,), x, whole, whole=True),
-        ]
-    )
+    title = "Explained by the largest singular values"
+    explained = Panel(title, "share of all, %", "%", curves, whole, (0.0, 105.0))
+    title = "Values that explain 90 %"
+    return draw([explained, Panel(title, "layer", "share of all, %", (ranks,), x, whole, whole=True)])
 
 
 def _part(row: Sequence[float | None], place: int, parts: int) -> Sequence[float | None]:
@@ -152,7 +122,3 @@ def _curve(examples: Sequence[Sequence[float | None]]) -> tuple[tuple[float, flo
             return ()
         found.append((100 * place / last, 100 * math.fsum(known) / len(known)))
     return tuple(found)
-
-
-def _percent(value: float | None) -> float | None:
-    return None if value is None else 100 * value

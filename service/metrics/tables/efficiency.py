@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric, Warning
 from assay.service.metrics.analyses.analysis_estimates import exact, median
-from assay.service.metrics.analyses.svg import Panel, Series, draw
+from assay.service.metrics.analyses.svg import Panel, draw, measured
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.table import Context, OutcomeTable, Summary, Units, columns_of
 
@@ -72,21 +72,13 @@ def _warning(found: Mapping[str, Any], device: Mapping[str, Any]) -> Warning:
 
 def _plot(metrics: Mapping[str, Metric], found: Mapping[str, Any], device: Mapping[str, Any]) -> str:
     names = {0.0: "test", 1.0: "training"}
-    latency = [metrics[f"{kind}_seconds"] for kind in KINDS]
-    memory = [metrics[f"{kind}_memory_per_image"] for kind in KINDS]
     panels = []
-    for title, y_label, shown, factor in (
-        (f"Latency on {device['name']}"[:50], "milliseconds per example", latency, 1e3),
-        (f"Peak memory, {found['batch_size']} examples a pass", "MB per example", memory, 1e-6),
+    for title, y_label, what, factor in (
+        (f"Latency on {device['name']}"[:50], "milliseconds per example", "seconds", 1e3),
+        (f"Peak memory, {found['batch_size']} examples a pass", "MB per example", "memory_per_image", 1e-6),
     ):
-        points = tuple((float(place), factor * (metric.value or 0)) for place, metric in enumerate(shown))
-        whiskers = tuple((_scaled(m.ci_low, factor), _scaled(m.ci_high, factor)) for m in shown)
-        highest = max([y for _, y in points] + [high for _, high in whiskers if high is not None])
-        series = Series(title, points, "bars", whiskers)
-        top = 1.1 * highest or 1.0
+        shown = (metrics[f"{kind}_{what}"] for kind in KINDS)
+        series = measured(enumerate(shown), title, "bars", factor)
+        top = 1.1 * max(series.heights, default=0.0) or 1.0
         panels.append(Panel(title, "pass", y_label, (series,), (-0.6, 1.6), (0.0, top), names=names))
     return draw(panels)
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else factor * value

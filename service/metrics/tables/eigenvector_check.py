@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from assay.service.contract.results import LayerBreakdown, Metric, Warning
-from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means
+from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means, unmeasured
 from assay.service.metrics.analyses.svg import Panel, Series, draw
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
@@ -112,16 +112,7 @@ def _warnings(columns: Mapping[str, Sequence[Any]], metrics: Mapping[str, Metric
                 evidence=sums,
             )
         )
-    missing = [name for name, metric in metrics.items() if metric.value is None]
-    if missing:
-        found.append(
-            Warning(
-                code="undefined_metric",
-                message=f"{', '.join(missing)}: no value, because {NOT_FINITE}",
-                evidence={"metrics": missing},
-            )
-        )
-    return found
+    return [*found, *unmeasured(metrics, NOT_FINITE)]
 
 
 def _plot(columns: Mapping[str, Sequence[Any]]) -> str:

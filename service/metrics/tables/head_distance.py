@@ -13,11 +13,11 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from assay.service.contract.results import LayerBreakdown, Metric, Warning
-from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, undefined
-from assay.service.metrics.analyses.svg import Panel, Series, draw, span
+from assay.service.contract.results import LayerBreakdown, Metric
+from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, undefined, unmeasured
+from assay.service.metrics.analyses.svg import Panel, draw, measured, span
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
-from assay.service.metrics.statistics.estimates import measured
+from assay.service.metrics.statistics import estimates
 from assay.service.metrics.statistics.intervals import mean_bounds
 from assay.service.metrics.statistics.paired_estimates import Estimator, Linear, PairedEstimates
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
@@ -48,15 +48,7 @@ class HeadDistance(OutcomeTable):
             )
             for place, number in enumerate(layers)
         ]
-        missing = [name for name, metric in metrics.items() if metric.value is None]
-        warnings = [
-            Warning(
-                code="undefined_metric",
-                message=f"{', '.join(missing)}: no value, because {NOT_FINITE}",
-                evidence={"metrics": missing},
-            )
-        ]
-        return Summary(metrics, breakdown, warnings if missing else [], _plot(breakdown))
+        return Summary(metrics, breakdown, unmeasured(metrics, NOT_FINITE), _plot(breakdown))
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """Sign flips of each example's mean distance, a linearised test of the standard deviation."""
@@ -89,7 +81,7 @@ def _spread(distances: LayerValues, squares: LayerValues, part: str) -> Metric:
     bounds = mean_bounds(spread.terms, seed=f"metric/head_distance_std/{part}")
     if bounds.low is not None:
         bounds = bounds._replace(low=max(bounds.low, 0.0))
-    return measured(spread.value, bounds, len(known), higher_is_better=False)
+    return estimates.measured(spread.value, bounds, len(known), higher_is_better=False)
 
 
 def _moments(rows: Rows) -> list[tuple[tuple[float, float], ...] | None]:
@@ -121,18 +113,7 @@ def _linear_spread(moments: Sequence[tuple[tuple[float, float], ...]]) -> Linear
 
 
 def _plot(breakdown: Sequence[LayerBreakdown]) -> str:
-    known = [
-        (float(part.layer), metric.value, (metric.ci_low, metric.ci_high))
-        for part in breakdown
-        if part.layer is not None and (metric := part.metrics["head_distance"]).value is not None
-    ]
-    series = Series(
-        "mean and 95 % interval",
-        tuple((x, y) for x, y, _ in known),
-        whiskers=tuple((low, high) for *_, (low, high) in known),
-    )
-    values = [value for _, y, ends in known for value in (y, *ends) if value is not None]
+    distances = measured((part.layer or 0, part.metrics["head_distance"]) for part in breakdown)
     x = (-0.5, max(float(part.layer or 0) for part in breakdown) + 0.5)
-    return draw(
-        [Panel("Distance between heads by layer", "layer", "L2", (series,), x, span(values), whole=True)]
-    )
+    title, y = "Distance between heads by layer", span(distances.heights)
+    return draw([Panel(title, "layer", "L2", (distances,), x, y, whole=True)])

@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 
 from assay.service.contract.results import LayerBreakdown, Metric, Warning
 from assay.service.metrics.analyses.analysis_estimates import mean, undefined
-from assay.service.metrics.analyses.svg import Panel, Series, draw, span
+from assay.service.metrics.analyses.svg import Panel, Series, draw, measured, span
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
-from assay.service.metrics.statistics.estimates import measured
+from assay.service.metrics.statistics import estimates
 from assay.service.metrics.statistics.intervals import mean_bounds
 from assay.service.metrics.statistics.paired_estimates import Estimator, Linear, PairedEstimates
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
@@ -159,7 +159,7 @@ def _average_of_logs(layers: Sequence[_Layer], each: Sequence[Metric]) -> Metric
         return undefined(n)
     logs = _linear_logs(layers)
     bounds = mean_bounds(logs.terms, seed="metric/log_projection_loss")
-    return measured(logs.value, bounds, n, higher_is_better=False)
+    return estimates.measured(logs.value, bounds, n, higher_is_better=False)
 
 
 def _linear_logs(layers: Sequence[_Layer]) -> Linear:
@@ -236,27 +236,17 @@ def _warnings(layers: Sequence[_Layer], each: Sequence[Metric], name: str) -> li
 
 
 def _plot(breakdown: Sequence[LayerBreakdown], name: str) -> str:
-    known = [
-        (float(part.layer), metric.value, (metric.ci_low, metric.ci_high))
-        for part in breakdown
-        if part.layer is not None and (metric := part.metrics[name]).value is not None
-    ]
     shares = [
         (float(part.layer or 0), 100 * (part.metrics["negative_terms"].value or 0)) for part in breakdown
     ]
     log = name == "log_projection_loss"
     title = "log J_proj (natural logarithm)" if log else "J_proj"
-    loss = Series(
-        "mean and 95 % interval",
-        tuple((x, y) for x, y, _ in known),
-        whiskers=tuple((low, high) for *_, (low, high) in known),
-    )
+    loss = measured((part.layer or 0, part.metrics[name]) for part in breakdown)
     negative = Series("terms below 0", tuple(shares))
-    values = [value for _, y, ends in known for value in (y, *ends) if value is not None]
     x = (-0.5, max(x for x, _ in shares) + 0.5)
     return draw(
         [
-            Panel("Projection loss by layer", "layer", title, (loss,), x, span(values), whole=True),
+            Panel("Projection loss by layer", "layer", title, (loss,), x, span(loss.heights), whole=True),
             Panel("Terms below 0 by layer", "layer", "share, %", (negative,), x, (0, 100), whole=True),
         ]
     )

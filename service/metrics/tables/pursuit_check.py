@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from assay.service.contract.results import Metric, PursuitBreakdown, Warning
-from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means
-from assay.service.metrics.analyses.svg import Panel, Series, draw, span
+from assay.service.contract.results import Metric, PursuitBreakdown
+from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means, unmeasured
+from assay.service.metrics.analyses.svg import Panel, Series, draw, measured, span
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
 from assay.service.metrics.statistics.estimates import proportion
 from assay.service.metrics.statistics.paired_estimates import FirstOf
@@ -84,7 +84,8 @@ class PursuitCheck(OutcomeTable):
         metrics |= {name: _over(rows[column], range(len(lasts)), name) for name, column in of_layers.items()}
         metrics |= {name: _share(rows[column]) for name, column in ACCURACIES.items() if column in rows}
         breakdown = [*_parts(rows, places, known, of_layers), *_arms(rows, context.facts[0]["arms"])]
-        return Summary(metrics, breakdown, _warnings(metrics), _plot(rows, places, breakdown, metrics))
+        plot = _plot(rows, places, breakdown, metrics)
+        return Summary(metrics, breakdown, unmeasured(metrics, NOT_FINITE), plot)
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's test of the accuracies, sign flips of each example's means over layers."""
@@ -178,14 +179,6 @@ def _arms(rows: Rows, arms: Sequence[str]) -> Iterator[PursuitBreakdown]:
                 yield PursuitBreakdown(layer=None, iteration=None, arm=arm, planted=kind, metrics=found)
 
 
-def _warnings(metrics: Mapping[str, Metric]) -> list[Warning]:
-    missing = [name for name, metric in metrics.items() if metric.value is None]
-    if not missing:
-        return []
-    message = f"{', '.join(missing)}: no value, because {NOT_FINITE}"
-    return [Warning(code="undefined_metric", message=message, evidence={"metrics": missing})]
-
-
 def _plot(
     rows: Rows, places: Sequence[_Place], breakdown: Sequence[PursuitBreakdown], metrics: Mapping[str, Metric]
 ) -> str:
@@ -219,11 +212,8 @@ def _by_iteration(
         found = [(i, parts[layer, i][name]) for i in range(1, last + 1) if (layer, i) in parts]
         if name == "effective_rank":
             found = [(0, parts[layer, None]["keys_effective_rank"]), *found]
-        known = [(float(i), metric) for i, metric in found if metric.value is not None]
-        points = tuple((i, scale * (metric.value or 0.0)) for i, metric in known)
-        ends = tuple((_times(metric.ci_low, scale), _times(metric.ci_high, scale)) for _, metric in known)
-        series.append(Series(f"layer {layer}", points, "line", ends))
-        heights += [y for _, y in points] + [y for pair in ends for y in pair if y is not None]
+        series.append(measured(found, f"layer {layer}", "line", scale))
+        heights += series[-1].heights
     x = (-0.2 if name == "effective_rank" else 0.8, last + 0.2)
     return Panel(title, "iteration", label, tuple(series), x, span(heights), whole=True, legend="top")
 
@@ -248,13 +238,7 @@ def _aurocs(metrics: Mapping[str, Metric]) -> Panel:
     series = []
     for label, prefix, aside in (("S", "auroc", -0.08), ("keys", "keys_auroc", 0.08)):
         found = [(x + aside, metrics[f"{prefix}_{tag}"]) for x, tag in enumerate(tags)]
-        known = [(x, metric) for x, metric in found if metric.value is not None]
-        points = tuple((x, metric.value or 0.0) for x, metric in known)
-        series.append(Series(label, points, "points", tuple((m.ci_low, m.ci_high) for _, m in known)))
+        series.append(measured(found, label))
     names = {float(x): tag for x, tag in enumerate(tags)}
     title = "AUROC of the corrupted tokens"
     return Panel(title, "", "", tuple(series), (-0.5, len(tags) - 0.5), (0.0, 1.02), names=names)
-
-
-def _times(value: float | None, scale: float) -> float | None:
-    return None if value is None else scale * value

@@ -15,13 +15,7 @@ from assay.service.contract.results import Metric, SmoothedBreakdown
 from assay.service.metrics.analyses.svg import Panel, Series, draw
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
 from assay.service.metrics.statistics.estimates import mean, proportion
-from assay.service.metrics.statistics.paired_estimates import (
-    AnyEstimator,
-    Estimator,
-    FirstOf,
-    PairedEstimates,
-    ratio_of,
-)
+from assay.service.metrics.statistics.paired_estimates import Estimator, FirstOf, PairedEstimates, ratio_of
 from assay.service.metrics.table import Context, OutcomeTable, Summary, Units, columns_of
 
 __all__ = ["Smoothed"]
@@ -63,7 +57,7 @@ class Smoothed(OutcomeTable):
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's test of the accuracies at the first noise level; its other metrics are linearised."""
-        others: dict[str, AnyEstimator] = {
+        others = {
             "smoothed_abstained": Estimator(_abstentions, ratio_of, largest=1.0),
             "smoothed_mean_radius": Estimator(_radii, ratio_of),
         }

@@ -128,19 +128,9 @@ def _plot(metrics: Mapping[str, Metric], features: Sequence[int]) -> str:
         y = (min(heights) - 0.15 * room, max(heights) + 0.6 * room)
         names = {math.log2(count): str(count) for count in features}
         x = (min(names) - 0.2, max(names) + 0.2)
+        title = f"Target: {target} attention" + (f", by {series[0].label}" if len(series) == 1 else "")
         label = "log10 of the relative error"
-        panels.append(
-            Panel(
-                f"Target: {target} attention" + (f", by {series[0].label}" if len(series) == 1 else ""),
-                "features",
-                label,
-                tuple(series),
-                x,
-                y,
-                legend="top",
-                names=names,
-            )
-        )
+        panels.append(Panel(title, "features", label, tuple(series), x, y, legend="top", names=names))
     return draw(panels)
 
 

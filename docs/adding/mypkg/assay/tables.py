@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from assay.service.contract.results import Metric, PartBreakdown
 from assay.service.metrics.analyses.analysis_estimates import mean
-from assay.service.metrics.analyses.svg import Panel, Series, draw
+from assay.service.metrics.analyses.svg import Panel, draw, measured
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
@@ -42,13 +42,7 @@ def _mean_of(rows: Rows, right: bool) -> Metric:
 
 def _plot(parts: Sequence[PartBreakdown]) -> str:
     """A bar for the right answers, and a bar for the wrong ones."""
-    means = [part.metrics["confidence"] for part in parts]
-    bars = Series(
-        "confidence",
-        tuple((place, metric.value or 0.0) for place, metric in enumerate(means)),
-        "bars",
-        tuple((metric.ci_low, metric.ci_high) for metric in means),
-    )
+    bars = measured(((place, part.metrics["confidence"]) for place, part in enumerate(parts)), style="bars")
     names = {float(place): part.label for place, part in enumerate(parts)}
     panel = Panel("Confidence of answers", "", "mean probability", (bars,), (-1, 2), (0, 1), names=names)
     return draw([panel])

@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from assay.service.metrics.analyses.analysis_estimates import mean
+from assay.service.metrics.analyses.analysis_estimates import exact, mean, undefined, unmeasured
 
 
 def test_groups_of_many_examples_give_the_interval_of_single_ones() -> None:
@@ -27,3 +27,12 @@ def test_a_mean_needs_every_example() -> None:
     assert mean([1.0, None], "x").value is None
     assert mean([1.0, float("inf")], "x").value is None
     assert mean([1.0, 3.0], "x").value == 2.0
+
+
+def test_a_warning_names_the_metrics_without_a_value() -> None:
+    metrics = {"rank": exact(3.0), "cosine": undefined(4), "offset": undefined(4)}
+    [warning] = unmeasured(metrics, "a key is not finite")
+    assert warning.code == "undefined_metric"
+    assert warning.message == "cosine, offset: no value, because a key is not finite"
+    assert warning.evidence == {"metrics": ["cosine", "offset"]}
+    assert unmeasured({"rank": exact(3.0)}, "a key is not finite") == []

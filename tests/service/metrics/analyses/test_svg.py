@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from assay.service.contract.results import Metric
 from assay.service.metrics.analyses.svg import (
     BAR,
     GAP,
@@ -18,6 +19,7 @@ from assay.service.metrics.analyses.svg import (
     Panel,
     Series,
     draw,
+    measured,
     span,
     width,
 )
@@ -107,3 +109,11 @@ def test_a_span_shows_its_values() -> None:
     for value in (0.0, -2.0, 1e9):
         low, high = span([value])
         assert low < value < high
+
+
+def test_metrics_with_a_value_are_a_series_in_another_unit() -> None:
+    known = Metric(value=0.5, n=4, ci_low=0.25, ci_high=None, ci_method="none", higher_is_better=True)
+    missing = known.model_copy(update={"value": None})
+    series = measured([(0, known), (1, missing), (2, known)], "share", "line", 100)
+    assert series == Series("share", ((0.0, 50.0), (2.0, 50.0)), "line", ((25.0, None), (25.0, None)))
+    assert sorted(series.heights) == [25.0, 25.0, 50.0, 50.0]
