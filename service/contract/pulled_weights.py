@@ -16,6 +16,8 @@ from typing import Literal, TypedDict, cast, get_args
 
 from assay.service.contract.stored_specs import Params, WeightsReference
 
+PULLED = "pulled"
+SPELLINGS = (PULLED, "timm")
 PulledSource = Literal["timm", "torchvision", "hf"]
 SOURCES: tuple[PulledSource, ...] = get_args(PulledSource)
 FORMS = "timm:NAME[.TAG], torchvision:NAME[.TAG] or hf:ORG/NAME[@REVISION]"
@@ -135,9 +137,14 @@ def not_pulled(reference: PulledReference) -> str:
     return f"the weights {reference} are not pulled: jobs read no network. Run: {reference.command}"
 
 
+def spelling_of(weights: WeightsReference | Mapping[str, object] | None) -> str | None:
+    """The name under which a spec asks for pulled weights: "pulled", or a source as in earlier versions."""
+    return next((name for name in SPELLINGS if weights is not None and name in weights), None)
+
+
 def is_pulled(weights: WeightsReference | Mapping[str, object] | None) -> bool:
-    """Whether a spec's weights are pulled weights; `timm` is the older spelling."""
-    return weights is not None and ("pulled" in weights or "timm" in weights)
+    """Whether a spec's weights are pulled weights."""
+    return spelling_of(weights) is not None
 
 
 def default_weights_root() -> Path:

@@ -15,6 +15,7 @@ from typing import Any
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.catalog.schema_text import Schema
+from assay.service.contract.pulled_weights import PULLED, spelling_of
 from assay.service.contract.specs import EvaluateSpec, ExecutionSpec, TrainSpec
 from assay.service.dashboard.field_texts import same
 from assay.service.dashboard.form_fields import (
@@ -191,15 +192,8 @@ def reduced(catalog: Catalog, spec: Mapping[str, Any], trained: Mapping[str, Any
         weights = model.get("weights")
         if isinstance(weights, Mapping):
             filled_in = WEIGHTS_FILLED_IN if isinstance(weights.get("sha256"), str) else ()
-            weights = (
-                {"pulled": True}
-                if "timm" in weights
-                else {
-                    name: value
-                    for name, value in weights.items()
-                    if value is not None and name not in filled_in
-                }
-            )
+            stated = weights if spelling_of(weights) in (None, PULLED) else {PULLED: True}
+            weights = {k: v for k, v in stated.items() if v is not None and k not in filled_in}
         body["model"] = {name: value for name, value in body["model"].items() if name != "weights"}
         body["model"] |= {"weights": weights} if weights else {}
         params = model.get("params")

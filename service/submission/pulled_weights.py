@@ -9,6 +9,7 @@ from typing import Any, cast
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.contract.problems import Problems
 from assay.service.contract.pulled_weights import (
+    PULLED,
     PulledFacts,
     PulledReference,
     find_record,
@@ -16,6 +17,7 @@ from assay.service.contract.pulled_weights import (
     not_pulled,
     parse_reference,
     reference_to,
+    spelling_of,
 )
 from assay.service.contract.stored_specs import Params
 from assay.service.submission.packages import ListPulled
@@ -40,17 +42,19 @@ def pin(
 ) -> Pinned | None:
     """The pulled weights that a model asks for; None for others, and where something is wrong."""
     # Wrong parameters are reported as such, and name no weights.
-    if model is None or not model.certain or weights is None or not is_pulled(weights):
+    spelling = spelling_of(weights)
+    if model is None or not model.certain or weights is None or spelling is None:
         return None
-    component, spelling = model.component, "pulled" if "pulled" in weights else "timm"
+    component = model.component
     if component.pulled is None:
         able = [name for name in catalog.names("model") if catalog.find("model", name).pulled is not None]
         message = f"the model {component.name!r} has no pulled weights"
         allowed = f'{{"job": id}}, {{"checkpoint": name}}, no weights; or one of the models {", ".join(able)}'
         problems.add((*LOC, spelling), message, given=True, allowed=allowed)
         return None
-    if spelling == "timm" and component.pulled != "timm":
-        problems.add((*LOC, "timm"), "these weights are not timm's", given=True, allowed='{"pulled": true}')
+    if spelling not in (PULLED, component.pulled):
+        message = f"these weights are not {spelling}'s"
+        problems.add((*LOC, spelling), message, given=True, allowed='{"pulled": true}')
         return None
     try:
         reference = reference_to(component.pulled, model.params)

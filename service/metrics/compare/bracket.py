@@ -24,8 +24,8 @@ from assay.service.metrics.compare.sanity_checks import HARDER
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.statistics.estimates import proportion
 from assay.service.metrics.statistics.security_curve import distances
+from assay.service.metrics.tables import verification
 
-VERIFIED = "verified_top1"
 COUNTED = ("top1", "median_distance")  # Metrics of an attack: its accuracy, or how far it had to go.
 # An attack of a model that draws random numbers breaks an example in one draw: another claim.
 EXPECTED = "expected"
@@ -82,7 +82,7 @@ def brackets(
     verified = {
         ball[:2]
         for place, ball in balls.items()
-        if ball is not None and VERIFIED in evaluations[place].metrics
+        if ball is not None and verification.METRIC in evaluations[place].metrics
     }
     radii: dict[tuple[str, str], set[float]] = {}
     for ball in balls.values():
@@ -98,7 +98,7 @@ def brackets(
         minimised = norm if own is None else None
         told = keep(("told", place, asked), partial(_sized, outcomes_of, place, minimised, asked))
         sides += [
-            _Side(place, one.name, (label, norm, radius), said, VERIFIED in one.metrics)
+            _Side(place, one.name, (label, norm, radius), said, verification.METRIC in one.metrics)
             for radius, said in zip(asked, told, strict=True)
             if said is not None
         ]
@@ -145,7 +145,7 @@ def _ball(one: EvaluationResult, threat_of: ThreatOf) -> tuple[str, str, float |
     if one.protocol != "pixel" or random:
         return None
     label, radius = data_label(one.data), None if epsilon is None else fraction_value(epsilon)
-    if VERIFIED in one.metrics:
+    if verification.METRIC in one.metrics:
         return label, str(one.params["norm"]), radius
     threat = threat_of(one.name)
     harder = any(one.params.get(parameter) for parameter in HARDER)
@@ -178,8 +178,8 @@ def _within(shards: Sequence[Rows], norm: str, radius: float) -> list[Rows]:
 
 def _told(shards: Sequence[Rows]) -> _Told | None:
     """What the outcomes of an evaluation say; None where they cannot have a part."""
-    verifies = any("verified" in shard for shard in shards)
-    column = "verified" if verifies else "correct"
+    verifies = any(verification.COLUMN in shard for shard in shards)
+    column = verification.COLUMN if verifies else "correct"
     if not shards or any(column not in shard or EXPECTED in shard for shard in shards):
         return None
     pairs = sorted(

@@ -10,16 +10,12 @@ from typing import ClassVar
 from assay.service.metrics.answers import Answers, classified
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
 from assay.service.metrics.statistics.estimates import mean, proportion
-from assay.service.metrics.statistics.paired_estimates import (
-    AnyEstimator,
-    Estimator,
-    FirstOf,
-    PairedEstimates,
-    ratio_of,
-)
+from assay.service.metrics.statistics.paired_estimates import Estimator, FirstOf, PairedEstimates, ratio_of
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 __all__ = ["Verified"]
+
+METRIC, COLUMN = "verified_top1", "verified"  # by which a bracket knows verified examples
 
 
 class Verified(OutcomeTable):
@@ -55,8 +51,7 @@ class Verified(OutcomeTable):
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's tests of the verified and of the clean accuracies; the margins are linearised."""
         shares = PairedShares(pair, {"verified_top1": "verified", "clean_top1": "clean_correct"})
-        margins: dict[str, AnyEstimator] = {"lower_margin": Estimator(_margins, ratio_of)}
-        return FirstOf(shares, PairedEstimates(pair, margins))
+        return FirstOf(shares, PairedEstimates(pair, {"lower_margin": Estimator(_margins, ratio_of)}))
 
     def unattacked(self, rows: Rows, context: Context) -> Answers:
         """Whether each example is right; the predictions are not in the rows."""
