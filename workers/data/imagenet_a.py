@@ -11,14 +11,9 @@ __all__ = ["imagenet_a"]
 TASKS = ("classification",)
 PAPER = "Hendrycks et al. 2021, Natural Adversarial Examples"
 FACTS = {
-    "classes": 200,
-    "model_classes": 1000,
-    "channels": 3,
-    "test_only": True,
-    "title": "ImageNet-A",
-    "published": 7_500,
-    "chosen_against_models": True,
-}
+    "classes": 200, "model_classes": 1000, "channels": 3, "test_only": True, "title": "ImageNet-A",
+    "published": 7_500, "chosen_against_models": True,
+}  # fmt: skip
 
 
 def imagenet_a(

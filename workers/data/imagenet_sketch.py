@@ -10,9 +10,7 @@ __all__ = ["imagenet_sketch"]
 
 TASKS = ("classification",)
 PAPER = "Wang et al. 2019, Learning Robust Global Representations by Penalizing Local Predictive Power"
-FACTS = {
-    "classes": 1000, "channels": 3, "test": 50_889, "test_only": True, "title": "ImageNet-Sketch",
-}  # fmt: skip
+FACTS = {"classes": 1000, "channels": 3, "test": 50_889, "test_only": True, "title": "ImageNet-Sketch"}
 
 
 def imagenet_sketch(

@@ -24,9 +24,9 @@ __all__ = ["svhn"]
 
 TASKS = ("classification",)
 PAPER = "Netzer et al. 2011, Reading Digits in Natural Images with Unsupervised Feature Learning"
+IMAGES = {"train": 73_257, "test": 26_032}
 FACTS = {
-    "classes": 10, "channels": 3, "size": 32, "train": 73_257, "test": 26_032,
-    "marks": ["train_32x32.mat", "test_32x32.mat"],
+    "classes": 10, "channels": 3, "size": 32, **IMAGES, "marks": [f"{part}_32x32.mat" for part in IMAGES],
 }  # fmt: skip
 
 CLASS_NAMES = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
@@ -34,7 +34,6 @@ CLASS_NAMES = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 MEAN = (0.4377, 0.4438, 0.4728)
 STD = (0.1980, 0.2010, 0.1970)
 
-IMAGES = {"train": 73_257, "test": 26_032}
 AUTHORS = "http://ufldl.stanford.edu/housenumbers/"
 
 

@@ -31,8 +31,7 @@ def title_of(name: str) -> str:
 
 def published_of(name: str) -> int:
     """Images of a set for models of ImageNet as it was published."""
-    facts = _facts(name)
-    return int(facts["test"] if "test" in facts else facts["published"])
+    return int(_facts(name).get("published") or _facts(name)["test"])
 
 
 def recognise(folders: Collection[str]) -> str | None:
