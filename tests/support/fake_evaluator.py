@@ -16,8 +16,9 @@ The job's `name`, or the environment variable FAKE_EVALUATOR, scripts its behavi
     child           starts a process that outlives it      holder         ... and holds its report pipe open
     short           answers with an example too few        gpu            tells of a GPU's memory
     reject          finds the checked weights wrong        lie            measures other numbers
+    until=FILE      halfway it waits until there is such a file
     fill=N          writes N bytes into two files of the job's folder
-    refill=N        ... half a second after its answer
+    refill=N,FILE   ... once there is such a file, also after its answer
     last=N          ... just before it (of an evaluation)
     fault=once      a shard ends with a fault of the device, the first time the shard is got (fault=always)
 
@@ -129,7 +130,8 @@ def serve(request: Json, how: dict[str, str]) -> None:
     if "fill" in how:
         fill(request, int(how["fill"]))
     if "refill" in how:
-        threading.Timer(0.5, fill, (request, int(how["refill"]))).start()
+        size, _, file = how["refill"].partition(",")
+        threading.Thread(target=lambda: (await_file(file), fill(request, int(size))), daemon=True).start()
     if "hang" in how:
         time.sleep(600)
     if "garbage" in how:
@@ -137,6 +139,11 @@ def serve(request: Json, how: dict[str, str]) -> None:
         time.sleep(600)
     handlers = {"plan": plan, "train": train, "evaluate": evaluate, "check": check}
     handlers[request["kind"]](request, how)
+
+
+def await_file(file: str) -> None:
+    while not Path(file).exists():
+        time.sleep(0.01)
 
 
 def fill(request: Json, size: int) -> None:
@@ -189,6 +196,8 @@ def work(request: Json, how: dict[str, str], total: int) -> None:
         report({"type": "progress", "done": done, "total": total, "message": f"{done} of {total}", **gpu})
         if done == (total + 1) // 2:
             checkpoint(request, done)
+            if "until" in how:
+                await_file(how["until"])
             accidents(request, how)
         time.sleep(float(how.get("seconds", 0)) / (total + 1))
 

@@ -50,7 +50,7 @@ def supervising(store: Store, chosen: WorkerSettings, count: int = 1) -> Iterato
         for supervisor in supervisors:
             supervisor.stop()
         for supervisor in supervisors:
-            supervisor.join(30)
+            supervisor.join(120)
             assert not supervisor.is_alive()
 
 
@@ -65,12 +65,12 @@ def submit_training(store: Store, name: str, **changes: Any) -> str:
     return store.jobs.add(train_spec(name=name, **changes), body_sha256="sha")[0].id
 
 
-def ended(store: Store, job_id: str, seconds: float = 60) -> JobRow:
+def ended(store: Store, job_id: str, seconds: float = 120) -> JobRow:
     """The job, once it has ended."""
     return wait_for(lambda: (row := store.jobs.get(job_id)).state in ENDED and row, seconds)
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 120) -> Any:
     """Poll until the condition holds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

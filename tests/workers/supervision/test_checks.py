@@ -129,7 +129,7 @@ def both(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         supervisor.stop()
     for supervisor in found:
         if supervisor.is_alive():
-            supervisor.join(30)
+            supervisor.join(120)
 
 
 def test_a_check_does_not_wait_for_work(store: Store, both: list[Supervisor], tmp_path: Path) -> None:

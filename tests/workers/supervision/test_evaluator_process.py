@@ -50,8 +50,8 @@ def request(folder: Path, name: str, kind: str = "plan") -> dict[str, Any]:
 
 def answer(evaluator: EvaluatorProcess) -> EvaluatorReport:
     """The report that ends the request."""
-    while (message := evaluator.receive(30)) is None or message["type"] == "progress":
-        assert message is not None, "no report within 30 s"
+    while (message := evaluator.receive(120)) is None or message["type"] == "progress":
+        assert message is not None, "no report within 120 s"
     return message
 
 
@@ -143,7 +143,7 @@ def test_death_by_a_signal_says_which(start: Started, tmp_path: Path) -> None:
     other = start(settings(tmp_path))
     os.kill(other.pid, signal.SIGTERM)
     with pytest.raises(EvaluatorDied, match="killed by SIGTERM"):
-        other.receive(30)
+        other.receive(120)
 
 
 def test_death_is_seen_while_a_grandchild_holds_the_report_pipe(start: Started, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_no_evaluator_is_left_when_its_parent_is_killed(
         assert running(evaluator)
         parent.kill()
     try:
-        wait_for(lambda: not running(evaluator), 20)
+        wait_for(lambda: not running(evaluator))
     finally:
         for left in group(evaluator):  # what the fake started is not an evaluator
             os.kill(left, signal.SIGKILL)
@@ -284,5 +284,5 @@ def test_the_real_evaluator_ends_with_its_request_pipe(tmp_path: Path) -> None:
         assert '"type":"error"' in reports.readline(), "an unknown request is answered"
         assert process.poll() is None
         os.close(request_write)
-        assert process.wait(20) == -signal.SIGKILL
+        assert process.wait(120) == -signal.SIGKILL
         assert reports.read() == ""

@@ -258,7 +258,8 @@ def test_progress_reaches_redis_and_not_the_database(
         real(claimed, done, *others)
 
     monkeypatch.setattr(store.shards, "progress", progress)
-    job_id = submit(store, "shards=1 examples=10 evaluate:seconds=1")
+    halfway = tmp_path / "halfway"
+    job_id = submit(store, f"shards=1 examples=10 evaluate:until={halfway}")
 
     def seen() -> bool:
         snapshot = store.shards.progress_snapshot(job_id)
@@ -267,6 +268,7 @@ def test_progress_reaches_redis_and_not_the_database(
 
     with supervising(store, distributed(tmp_path, redis.url)):
         wait_for(seen)
+        halfway.touch()
         assert ended(store, job_id).progress_done == 10
     assert [done for kind, done in written if kind == "evaluate"] == [0, 10], "the first and the last"
 

@@ -112,8 +112,8 @@ def test_files_are_limited_in_sum(store: Store, tmp_path: Path, end: str) -> Non
     store.artifacts.add(job_id, "listed", str(listed), 4, "0" * 64, "text/plain")
     with supervising(store, settings(tmp_path, max_job_files_bytes=2_000_000)) as (supervisor,):
         job = ended(store, job_id)
-        wait_for(lambda: [path.name for path in listed.parent.iterdir()] == ["listed"], 20)
-        assert supervisor.evaluator_pid is None
+        wait_for(lambda: [path.name for path in listed.parent.iterdir()] == ["listed"])
+        wait_for(lambda: supervisor.evaluator_pid is None)
         assert ended(store, submit(store, "")).state == "succeeded", "the supervisor goes on"
     assert (job.state, job.error and job.error["type"]) == ("failed", "over_limit")
     assert "allowed: 2,000,000 (ASSAY_MAX_JOB_FILES_BYTES)" in str(job.error)
@@ -136,11 +136,13 @@ def test_files_within_the_limit_stay(store: Store, tmp_path: Path, most: int) ->
 
 
 def test_an_idle_evaluator_that_goes_on_writing_is_ended(store: Store, tmp_path: Path) -> None:
-    job_id = submit(store, "shards=1 evaluate:refill=3000000")
+    go_on = tmp_path / "go_on"
+    job_id = submit(store, f"shards=1 evaluate:refill=3000000,{go_on}")
     with supervising(store, settings(tmp_path, max_job_files_bytes=2_000_000)) as (supervisor,):
         assert ended(store, job_id).state == "succeeded"
         assert supervisor.evaluator_pid is not None
-        wait_for(lambda: supervisor.evaluator_pid is None, 20)
+        go_on.touch()
+        wait_for(lambda: supervisor.evaluator_pid is None)
 
 
 def test_files_that_cannot_be_counted_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

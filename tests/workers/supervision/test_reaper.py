@@ -91,7 +91,7 @@ def test_no_error_ends_the_reaper(store: Store, tmp_path: Path, monkeypatch: pyt
     reaper.start()
     wait_for(lambda: states(store, job_id) == ["queued"])
     reaper.stop()
-    reaper.join(30)
+    reaper.join(120)
     assert not reaper.is_alive()
 
 

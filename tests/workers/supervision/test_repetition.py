@@ -39,7 +39,7 @@ def two(store: Store, state: Path, words: str = "") -> Iterator[None]:
         for one in both:
             one.stop()
         for one in both:
-            one.join(30)
+            one.join(120)
 
 
 def starts(store: Store) -> float:

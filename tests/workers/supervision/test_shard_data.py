@@ -66,7 +66,7 @@ def running(store: Store, *workers: WorkerSettings) -> Iterator[list[Supervisor]
         for supervisor in supervisors:
             supervisor.stop()
         for supervisor in supervisors:
-            supervisor.join(30)
+            supervisor.join(120)
 
 
 def submitted(store: Store, evaluations: int = 1) -> str:
@@ -131,7 +131,7 @@ def test_a_worker_whose_labels_are_shifted_measures_nothing_until_they_are_mende
         shutil.rmtree(wrong / "pictures")
         shutil.copytree(right / "pictures", wrong / "pictures")
         assert ended(store, job_id).state == "succeeded"
-        wait_for(lambda: not store.workers.other_data(), 20)
+        wait_for(lambda: not store.workers.other_data())
 
 
 def test_planned_again_a_job_is_measured_by_the_worker_that_gave_it_back(
@@ -150,7 +150,7 @@ def test_planned_again_a_job_is_measured_by_the_worker_that_gave_it_back(
         store.jobs.retry(job_id, replan=True)
         assert ended(store, job_id).state == "succeeded"
         assert store.jobs.get(job_id).provenance["data_sha256"] != planned
-        wait_for(lambda: not store.workers.other_data(), 20)
+        wait_for(lambda: not store.workers.other_data())
 
 
 @pytest.mark.slow

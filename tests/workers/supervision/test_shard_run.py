@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,10 @@ def test_progress_is_recorded_while_a_shard_runs(store: Store, tmp_path: Path) -
 
 @pytest.mark.parametrize("how", ["evaluate:hang", "evaluate:seconds=600", "evaluate:hang deaf child", "hang"])
 def test_cancel_ends_a_busy_evaluator(store: Store, tmp_path: Path, how: str) -> None:
-    """The contract promises 20 s; SIGTERM is answered at once, and SIGKILL follows after the grace."""
+    """SIGTERM is answered at once, and SIGKILL follows after the grace.
+
+    `tests/e2e/test_storm.py` holds the contract's 20 s.
+    """
     state = "starting" if how == "hang" else "running"
     job_id = submit(store, how)
     chosen = settings(tmp_path, cancel_grace_seconds=0.3)
@@ -52,12 +54,10 @@ def test_cancel_ends_a_busy_evaluator(store: Store, tmp_path: Path, how: str) ->
         wait_for(lambda: store.jobs.get(job_id).state == state and supervisor.evaluator_pid)
         pid = supervisor.evaluator_pid
         assert pid is not None
-        begun = time.monotonic()
         store.jobs.cancel(job_id)
-        wait_for(lambda: store.jobs.get(job_id).state == "canceled", 20)
-        wait_for(lambda: not group(pid), 20)
-        assert time.monotonic() - begun < 20
-        assert supervisor.evaluator_pid is None
+        wait_for(lambda: store.jobs.get(job_id).state == "canceled")
+        wait_for(lambda: not group(pid))
+        wait_for(lambda: supervisor.evaluator_pid is None)
         other = submit(store, "")
         assert ended(store, other).state == "succeeded", "the supervisor goes on"
     assert losses_and_failures(store, job_id) == (0, 0)
@@ -139,7 +139,7 @@ def test_a_lost_lease_writes_nothing(
         theirs = claim("other:k:1:2:0", ["cpu"], lease_seconds=60)
         assert theirs is not None
         assert theirs.fence == row.fence + 1
-        wait_for(lambda: not group(pid), 20)
+        wait_for(lambda: not group(pid))
         wait_for(lambda: supervisor.evaluator_pid is None)
     (shard,) = store.shards.running()
     assert (shard.owner, shard.fence, shard.failures) == ("other:k:1:2:0", theirs.fence, 0)
@@ -193,11 +193,13 @@ def test_a_progress_report_that_is_not_recorded_never_mixes_up_two_shards(
 
 
 def test_a_deleted_job_does_not_stop_the_supervisor(store: Store, tmp_path: Path) -> None:
-    job_id = submit(store, "shards=1 evaluate:seconds=0.5 evaluate:error=final")
+    go_on = tmp_path / "go_on"
+    job_id = submit(store, f"shards=1 evaluate:until={go_on} evaluate:error=final")
     with supervising(store, settings(tmp_path, control_seconds=5)) as (supervisor,):
         wait_for(lambda: store.jobs.get(job_id).state == "running" and store.shards.running())
         store.jobs.fail(job_id, "by_hand", "for the test")
         store.jobs.delete(job_id)
+        go_on.touch()
         other = submit(store, "")
         assert ended(store, other).state == "succeeded"
         assert supervisor.is_alive()
@@ -210,7 +212,7 @@ def test_an_outcome_whose_answer_was_lost_is_recorded_once_and_merged(
     job_id = submit(store, "shards=1")
     monkeypatch.setattr(store.shards, "finish", unanswered(1, store.shards.finish))
     with supervising(store, settings(tmp_path)):
-        assert ended(store, job_id, 20).state == "succeeded"
+        assert ended(store, job_id).state == "succeeded"
     assert len(measured(store, job_id)) == 5
     assert losses_and_failures(store, job_id) == (0, 0)
     assert list((tmp_path / "spool").iterdir()) == []
@@ -238,6 +240,6 @@ def test_a_stopped_evaluator_is_ended_and_its_shard_done_again(store: Store, tmp
         pid = supervisor.evaluator_pid
         assert pid is not None
         os.killpg(pid, signal.SIGSTOP)
-        wait_for(lambda: supervisor.evaluator_pid not in (None, pid), 20)
+        wait_for(lambda: supervisor.evaluator_pid not in (None, pid))
         assert ended(store, job_id).state == "succeeded"
     assert losses_and_failures(store, job_id)[0] == 0
