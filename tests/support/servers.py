@@ -6,8 +6,10 @@ Both listen on a free port of 127.0.0.1, keep what they write in a folder of the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import socket
@@ -126,7 +128,7 @@ class PrivateRedis:
             options += ["--requirepass", self.password]
         self._process = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
         with redis.Redis.from_url(self.url, socket_timeout=1) as client:
-            for _ in range(200):
+            for _ in range(1200):
                 try:
                     client.ping()
                 except redis.RedisError:
@@ -170,11 +172,18 @@ class PrivateRedis:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """A port of 127.0.0.1 that nothing listens on, and that no connection is given until it is used."""
+    while True:
+        port = 10_000 + secrets.randbelow(_first_of_connections() - 10_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def _first_of_connections() -> int:
+    """The first port that the kernel gives to connections and to listeners that ask for any."""
+    file = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    return max(20_000, int(file.read_text().split()[0])) if file.exists() else 32_768
 
 
 def _programs() -> Path:

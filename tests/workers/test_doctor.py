@@ -18,16 +18,11 @@ from assay.workers import doctor
 from assay.workers.diagnosis import devices
 from assay.workers.diagnosis.finding import Finding
 from tests.support.databases import *  # noqa: F403 (fixtures)
+from tests.support.servers import free_port
 from tests.support.workers import FAKE
 
 Examine = Callable[..., tuple[int, dict[str, Any]]]
 FAKE_COMMAND = f"{sys.executable} -S {FAKE}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from assay.service import serving
 from assay.service.contract.release import own_release
 from assay.service.store.store import open_store
 from assay.workers import embedded
+from tests.support.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 Refused = Callable[..., tuple[int, list[str]]]
@@ -39,17 +40,12 @@ def refused(
             monkeypatch.setenv(f"ASSAY_{name}", value)
         monkeypatch.setenv("ASSAY_PORT", environment.get("PORT", str(free_port())))
         code = embedded.main()
-        assert threading.active_count() == threads, "nothing is left running"
+        # Threads of earlier tests may end meanwhile.
+        assert threading.active_count() <= threads, "nothing is left running"
         return code, capfd.readouterr().err.splitlines()
 
     yield call
     signal.signal(signal.SIGTERM, before)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_every_wrong_setting_is_a_line(refused: Refused) -> None:
@@ -149,7 +145,7 @@ def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> No
         try:
             wait_until_listed(f"http://127.0.0.1:{port}/readyz", process)
             process.send_signal(number)
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=120)
         finally:
             process.kill()
     assert (process.returncode, errors) == (0, "")
@@ -160,7 +156,7 @@ def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> No
 
 
 def wait_until_listed(url: str, process: subprocess.Popen[str]) -> None:
-    for _ in range(600):
+    for _ in range(2400):
         assert process.poll() is None
         try:
             if httpx.get(url).json()["workers_online"]["auto"] == 1:
@@ -168,4 +164,4 @@ def wait_until_listed(url: str, process: subprocess.Popen[str]) -> None:
         except httpx.TransportError:
             pass
         time.sleep(0.05)
-    raise AssertionError("no worker came within 30 s")
+    raise AssertionError("no worker came within 120 s")

@@ -21,6 +21,7 @@ from assay.service.cli import commands, main
 from assay.service.client import AssayClient
 from assay.service.client.trackers import TrackerError
 from assay.service.contract.errors import NotFound
+from tests.support.servers import free_port
 
 # MLflow's libraries warn of each other.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -196,12 +197,7 @@ def test_a_job_is_one_run_of_an_mlflow_server(
 
 @pytest.fixture
 def unused_port() -> int:
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    return free_port()
 
 
 def test_the_jobs_of_a_study_are_runs_below_its_run(
