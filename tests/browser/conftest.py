@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Response,
+    expect,
+    sync_playwright,
+)
 
 from assay.service.client import AssayClient
 from assay.service.store.store import open_store
@@ -30,6 +38,8 @@ HOSTILE = (
 )
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 Open = Callable[..., Page]
+# Beside other tests a page may come late.
+expect.set_options(timeout=60_000)
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def test_a_page_opened_early_shows_each_result_as_it_comes(open_page: Open, site
     client = site.clients["a"]
     # The one worker is busy until the page has been looked at.
     before = client.submit(training("before", epochs=2000)).id
-    wait_for(lambda: client.job(before).state.value == "running", 60)
+    wait_for(lambda: client.job(before).state.value == "running", 120)
     job = client.submit({**spec, "evaluations": [{"name": "clean"}, attack]}).id
     page = open_page(f"/jobs/{job}")
     expect(page.get_by_text("No results yet")).to_be_visible()

@@ -100,9 +100,9 @@ def test_a_job_to_transfer_from_is_not_deleted_while_it_is_needed(
     job_id = client.submit(attacking(trained, [long])).id
     with pytest.raises(InvalidState, match=f"{job_id} is not finished and needs the weights of job {other}"):
         client.delete(other)
-    wait_for(lambda: client.job(job_id).state == "running", 60)
+    wait_for(lambda: client.job(job_id).state == "running", 120)
     client.cancel(job_id)
-    wait_for(lambda: client.job(job_id).state == "canceled", 20)
+    wait_for(lambda: client.job(job_id).state == "canceled", 120)
     client.delete(other)
     with pytest.raises(
         InvalidState, match=f"job {other}, whose weights job {job_id} needs, has been deleted"
@@ -120,7 +120,7 @@ def test_who_waits_for_a_model_that_does_not_come_fails_and_can_be_retried(
     other = client.submit(training(epochs=500, seed=3)).id
     job_id = client.submit(attacking(trained, [transfer(other, steps=2)], limit=16)).id
     client.cancel(other)
-    wait_for(lambda: client.job(job_id).state == "failed", 30)
+    wait_for(lambda: client.job(job_id).state == "failed", 120)
     error = client.job(job_id).error
     assert error is not None
     assert (error.type, other in error.message) == ("dependency_failed", True)
@@ -138,7 +138,7 @@ def test_a_model_that_cannot_be_transferred_from_is_named(
     evaluation = client.submit(attacking(trained, [{"name": "clean"}], limit=8)).id
     canceled = client.submit(training(epochs=500)).id
     client.cancel(canceled)
-    wait_for(lambda: client.job(canceled).state == "canceled", 20)
+    wait_for(lambda: client.job(canceled).state == "canceled", 120)
     small = client.submit(
         training(epochs=500) | {"model": {"name": "symvit", "params": SHAPE | {"image_size": 16}}}
     ).id

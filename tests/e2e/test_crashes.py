@@ -39,7 +39,7 @@ def crash_and_restart(running: RunningService, job_id: str) -> None:
     assert evaluators
     assert running.client.job(job_id).state == "running", "too late: it would prove nothing"
     running.kill()
-    wait_for(lambda: not evaluators & set(processes()), 20)
+    wait_for(lambda: not evaluators & set(processes()), 120)
     running.start()
 
 
@@ -78,6 +78,6 @@ def test_killed_training_resumes_with_the_same_weights(calm: RunningService, rou
     crash_and_restart(rough, job_id)
     finished(rough.client, job_id)
     assert list((rough.state / "artifacts" / job_id).glob("weights.safetensors"))
-    wait_for(lambda: not list((rough.state / "artifacts" / job_id).glob("step-*")), 10)
+    wait_for(lambda: not list((rough.state / "artifacts" / job_id).glob("step-*")), 120)
     finished(calm.client, expected)
     assert weights(rough.client, job_id) == weights(calm.client, expected)

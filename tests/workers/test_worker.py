@@ -80,4 +80,4 @@ def test_it_does_the_work_of_a_service_without_workers(service: RunningService, 
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, (tmp_path / "log").read_text()
-    wait_for(lambda: not service.client.workers(), 20)
+    wait_for(lambda: not service.client.workers(), 120)

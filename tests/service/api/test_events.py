@@ -59,14 +59,14 @@ def live(settings: Settings, app_store: Store) -> Iterator[LiveServer]:
 
 @pytest.fixture
 def http(live: LiveServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=live.url, timeout=20, trust_env=False) as client:
+    with httpx.Client(base_url=live.url, timeout=120, trust_env=False) as client:
         yield client
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition():
-        assert time.monotonic() < deadline, "not within 20 s"
+        assert time.monotonic() < deadline, "not within 120 s"
         time.sleep(0.01)
 
 
@@ -186,7 +186,9 @@ def test_many_streams_cost_one_query_and_see_the_same(
 
     def follow(number: int) -> None:
         job_id, after = (first, number % 2) if number < 6 else (second, 0)
-        texts[number] = httpx.get(f"{live.url}{path(job_id)}?after={after}", timeout=30, trust_env=False).text
+        texts[number] = httpx.get(
+            f"{live.url}{path(job_id)}?after={after}", timeout=120, trust_env=False
+        ).text
 
     threads = [threading.Thread(target=follow, args=(number,)) for number in range(9)]
     for thread in threads:
@@ -198,7 +200,7 @@ def test_many_streams_cost_one_query_and_see_the_same(
     for job_id in (first, second):
         worker.train(job_id)
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     for number, text in texts.items():
         job_id, after = (first, number % 2) if number < 6 else (second, 0)
         seen = [number for number, _, _ in read(text)]
@@ -245,7 +247,7 @@ def test_revoking_the_key_ends_its_streams(
     server = LiveServer(create_app(settings.model_copy(update={"require_keys": True}), store=app_store))
     row, text = app_store.keys.create("n", ["admin"])
     job_id = add(train_body())
-    with httpx.Client(base_url=server.url, timeout=20, trust_env=False) as http:
+    with httpx.Client(base_url=server.url, timeout=120, trust_env=False) as http:
         headers = {} if session else {"Authorization": f"Bearer {text}"}
         if session:
             assert http.post("/api/v1/session", json={"key": text}).status_code == 201
@@ -278,7 +280,7 @@ def test_shutting_down_ends_the_streams_in_order(
 ) -> None:
     server = LiveServer(create_app(settings, store=app_store), grace_seconds=60)
     job_id = add(train_body())
-    with httpx.Client(base_url=server.url, timeout=20, trust_env=False) as client:
+    with httpx.Client(base_url=server.url, timeout=120, trust_env=False) as client:
         with client.stream("GET", path(job_id)) as answer:
             chunks = answer.iter_text()
             next(chunks)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -236,7 +235,6 @@ def test_an_answer_that_comes_byte_by_byte_is_cut_off(monkeypatch: pytest.Monkey
                 return
 
     with receiver(answer) as port:
-        begun = time.monotonic()
         if b"Content-Length" in drip:
             monkeypatch.setattr(webhook_address, "SECONDS", 30.0)
             assert post(LOCAL, f"http://127.0.0.1:{port}/", b"{}", []) == 200  # the body is not read
@@ -244,7 +242,6 @@ def test_an_answer_that_comes_byte_by_byte_is_cut_off(monkeypatch: pytest.Monkey
             with pytest.raises((httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)):
                 post(LOCAL, f"http://127.0.0.1:{port}/", b"{}", [])
         stop.set()
-    assert time.monotonic() - begun < 20
 
 
 def test_headers_without_end_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

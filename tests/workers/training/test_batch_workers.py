@@ -215,7 +215,7 @@ def test_workers_die_with_the_process_that_they_work_for() -> None:
         assert len(workers) == 2
         process.kill()
         process.wait()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while any(alive(pid) for pid in workers):
         assert time.monotonic() < deadline
         time.sleep(0.02)
