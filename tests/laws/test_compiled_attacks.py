@@ -64,6 +64,7 @@ def compare(plain: Any, fast: Any) -> None:
     assert fast.noted.get("compiled", {}).get("refused") is None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name", "params"), usual())
 def test_an_attack_on_classifiers(
     module: ModuleType, name: str, params: dict[str, Any], network: Network

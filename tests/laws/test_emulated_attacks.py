@@ -101,6 +101,7 @@ def test_an_attack_on_classifiers(
 PAPER = [case for case in usual() if len(evaluations(*case.values)) == 2]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name", "params"), PAPER)
 def test_an_attack_as_in_the_papers_code(
     module: ModuleType,

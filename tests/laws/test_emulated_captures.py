@@ -104,6 +104,7 @@ def test_an_attack_on_classifiers(
     compare(attack_pixel, make(module, name, params), device)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name", "params"), PAPER)
 def test_an_attack_as_in_the_papers_code(
     module: ModuleType, name: str, params: dict[str, Any], device: EmulatedDevice

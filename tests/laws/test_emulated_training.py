@@ -89,6 +89,7 @@ def losses(wanted: dict[str, Any], folder: Path) -> list[float]:
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "task"), RECIPES)
 def test_a_recipe(name: str, task: str, tmp_path: Path) -> None:
     here = losses(spec(name, task, "cpu"), tmp_path / "here")

@@ -94,6 +94,7 @@ def cases() -> list[Any]:
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "how", [{"screening": "bfloat16_gradients"}, {"screening": None, "dtype": "bfloat16"}], ids=["", "dtype"]
 )
