@@ -198,7 +198,7 @@ def test_eight_threads_claim_each_shard_once(store: Store) -> None:
 
 def drain_alone(url: str, worker: str, start: Barrier, claimed: Queue[list[str]]) -> None:
     """Worker process: opens its own store, and drains it together with the others."""
-    with open_store(url) as store:
+    with open_store(url, migrate=False) as store:
         start.wait(60)
         claimed.put(drain(store, worker))
 
@@ -206,7 +206,7 @@ def drain_alone(url: str, worker: str, start: Barrier, claimed: Queue[list[str]]
 # Forked while pytest has no threads of its own; Python warns of threads that libraries left.
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_three_processes_claim_each_shard_once(database_url: str) -> None:
-    with open_store(database_url) as store:
+    with open_store(database_url, migrate=False) as store:
         jobs = [add(store, evaluate_spec()) for _ in range(3)]
     # The store is closed: processes must not share connections.
     processes = multiprocessing.get_context("fork")
@@ -219,7 +219,7 @@ def test_three_processes_claim_each_shard_once(database_url: str) -> None:
     for worker in workers:
         worker.join(60)
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
-    with open_store(database_url) as store:
+    with open_store(database_url, migrate=False) as store:
         wanted = Counter(row.id for job in jobs for row in store.shards.of(job))
         assert Counter(shard for mine in by_worker for shard in mine) == wanted
         assert len(wanted) == 3 * 13
