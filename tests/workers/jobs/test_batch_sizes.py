@@ -18,8 +18,8 @@ from assay.workers.jobs.loading import Loaded
 from tests.support import networks
 
 SIZE = 32
-EXAMPLES = 500
-BATCH_SIZES = (7, 64, 500)
+EXAMPLES = {"float64": 200, "float32": 500}
+BATCH_SIZES = (7, 64, 500)  # the last has them all
 STEPS = 12
 # Breaks neither few nor nearly all, so that examples leave their batches at many different steps.
 EPSILON = {"symvit": 0.015, "rpc_symvit": 0.015}
@@ -43,10 +43,10 @@ def trained() -> dict[str, nn.Module]:
 def attacked(trained: dict[str, nn.Module]):
     """Runs PGD with a random start and caches the results."""
     data = digits(None, "train")
-    order = evaluation_order(data.name, data.ids, EXAMPLES)
 
     @cache
     def run(name: str, dtype: str, batch_size: int) -> Run:
+        order = evaluation_order(data.name, data.ids, EXAMPLES[dtype])
         starts: dict[str, torch.Tensor] = {}
         uniform = Randomness.uniform
 
@@ -88,7 +88,7 @@ def test_batch_sizes_change_nothing_but_rounding(
     assert 0.2 <= broken <= 0.8, f"{broken:.0%} broken: the test would prove nothing"
     assert right > 0.7, "trained"
     assert len(first.starts) == first.outcomes.clean_correct.sum()
-    allowed = 0 if dtype == "float64" else EXAMPLES // 500
+    allowed = 0 if dtype == "float64" else 1
     for size, other in zip(BATCH_SIZES[1:], others, strict=True):
         assert other.starts.keys() == first.starts.keys()
         assert all(torch.equal(other.starts[i], start) for i, start in first.starts.items())
@@ -97,8 +97,8 @@ def test_batch_sizes_change_nothing_but_rounding(
         record_property(f"differing_{name}_{dtype}_{BATCH_SIZES[0]}_{size}", differing)
         with capsys.disabled():
             print(
-                f"\n{name}, {dtype}, batch size {size} against {BATCH_SIZES[0]}: {differing} of {EXAMPLES}"
-                f" outcomes differ ({broken:.1%} broken, {right:.1%} right before)",
+                f"\n{name}, {dtype}, batch size {size} against {BATCH_SIZES[0]}: {differing} of"
+                f" {EXAMPLES[dtype]} outcomes differ ({broken:.1%} broken, {right:.1%} right before)",
                 end="",
             )
         assert differing <= allowed
