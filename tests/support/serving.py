@@ -74,7 +74,15 @@ class ServedProcess:
         command = [sys.executable, "-m", "assay.workers.embedded"]
         self._process = subprocess.Popen(command, env=environment)
         self.pid = self._process.pid
-        deadline = time.monotonic() + 120
+        try:
+            self._await_start()
+        except BaseException:
+            self._process.kill()
+            self._process.wait()
+            raise
+
+    def _await_start(self) -> None:
+        deadline = time.monotonic() + 240
         while not self._answers():
             assert self._process.poll() is None, "the service ended"
             assert time.monotonic() < deadline, "the service does not start"
