@@ -28,13 +28,16 @@ COMPONENTS = {
     ("attack", "mifgsm"),
     ("attention", "cosine"),
     ("corruption", "posterize"),
+    ("data", "dots"),
     ("data", "stripes"),
     ("evaluation", "confidence"),
+    ("evaluation", "count_error"),
     ("evaluation", "mirrored"),
     ("model", "mlp"),
     ("model", "mlp_wide"),
     ("recipe", "steady"),
     ("suite", "mixed"),
+    ("task", "counting"),
     ("words", "backwards"),
 }
 DATA = {"name": "stripes"}
@@ -125,6 +128,28 @@ def check_table(running: RunningService, job: str, confidence: EvaluationResult)
     assert f"base64,{base64.b64encode(drawn.encode()).decode()}" in report
     assert "confidence (evaluation 2)" in report
     assert "right" in {row["part"] for row in csv.DictReader(client.report([job], format="csv").splitlines())}
+
+
+def test_a_task_of_a_package_is_trained_and_measured(
+    site: Path, tmp_path: Path, running: list[RunningService]
+) -> None:
+    running.append(RunningService(tmp_path / "state", PYTHONPATH=str(site)))
+    client = running[0].start().client
+    mlp = {"name": "mlp", "params": {"image_size": 8}}
+    training = {"kind": "train", "data": {"name": "dots"}, "model": mlp, "execution": CPU}
+    recipe = {"name": "steady", "params": {"epochs": 60, "learning_rate": 1e-2}}
+    with pytest.raises(InvalidSpec, match="is for classification, the data 'dots' is for counting"):
+        client.submit({**training, "recipe": {"name": "small_vit"}})
+    trained = finished(client, client.submit({**training, "recipe": recipe}).id).id
+    (counted,) = client.results(trained).evaluations
+    error = counted.metrics["rmse"]
+    assert (counted.name, error.n, counted.protocol) == ("count_error", 100, "pixel")
+    assert error.value is not None
+    assert error.value < 1.5  # the mean alone has 2.87
+    body = {"kind": "evaluate", "model": {"name": "mlp", "weights": {"job": trained}}, "execution": CPU}
+    again = client.submit({**body, "data": {"name": "dots"}, "evaluations": [{"name": "count_error"}]}).id
+    (measured,) = client.results(finished(client, again).id).evaluations
+    assert measured.metrics == counted.metrics
 
 
 @pytest.mark.slow

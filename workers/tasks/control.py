@@ -48,7 +48,6 @@ FACTS = {
 
 class _ControlTask(Task):
     def load(self, spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
-        """A policy for the environment of the trajectories."""
         acted = cast(ControlSet, data)
         policy = policy_for(backbone_of(spec, data, discrete=acted.environment.discrete), acted)
         if weights is None:
@@ -57,8 +56,7 @@ class _ControlTask(Task):
         return prepared(spec, policy, device, metadata=file.metadata)
 
     def trial_inputs(self, data: ExampleSet, size: int, count: int) -> Tensor:
-        """Steps that exist, of zeros."""
-        contexts = torch.zeros(count, size, data.channels + data.classes + 3)
+        contexts = torch.zeros(count, size, data.channels + data.classes + 3)  # steps that exist, of zeros
         contexts[..., -1] = 1.0
         return contexts
 
@@ -71,7 +69,6 @@ class _ControlTask(Task):
     def check_fit(
         self, data: ExampleSet, model_data: ExampleSet, trained: Sequence[str] | None, where: str
     ) -> None:
-        """Refuse another environment."""
         for whose, names in (("the job's data", model_data.class_names), ("its training", trained)):
             if names is not None and tuple(names) != tuple(data.class_names):
                 raise ValueError(

@@ -85,7 +85,6 @@ class _LanguageTask(Task):
         return WordLoss()
 
     def held_out_loss(self, shard: Shard) -> Callable[[nn.Module], float]:
-        """The mean over the words, in adjacent windows."""
         perplexity = Perplexity("blocks", None, shard.image_size)
 
         def loss(model: nn.Module) -> float:

@@ -78,7 +78,6 @@ class _SegmentationTask(Task):
         return cast(SegmentationSet, data).label_maps(indices, size)
 
     def attack(self, made: Any) -> Evaluation:
-        """There is one protocol; an attack component returns a `PixelEnsemble`."""
         return SegmentationAttack(made)
 
 

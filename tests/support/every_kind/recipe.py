@@ -10,7 +10,7 @@ from assay.workers.training.recipe import Recipe
 
 __all__ = ["steady"]
 
-TASKS = ("classification",)
+TASKS = ("classification", "counting")
 
 
 def steady(
