@@ -1,10 +1,9 @@
 """Attention-BN: softmax attention of queries and keys that are centred by the mean of the keys.
 
-Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, definition 1 and
-equations 22, 23 and 26; see `layers/key_normalization.py`. In the form "beta" every term that does not depend
-on the key cancels in the softmax: centring the keys changes nothing, and the mechanism is
-softmax((q - beta mu) k^T / sqrt(D)) v. The residual form of appendix F (equation 36) is the residual
-connection that every block has around its attention. No code was released.
+Nguyen et al., ICLR 2023 (`layers/key_normalization.py`), definition 1 and equations 22, 23 and 26. In the
+form "beta" every term that does not depend on the key cancels in the softmax: the mechanism is softmax((q -
+beta mu) k^T / sqrt(D)) v. The residual form of appendix F (equation 36) is every block's residual connection.
+No code was released.
 
     mu = mean_j k_j,    s = sqrt(mean_j (k_j - mu)^2 + 1e-5)    feature by feature
     form "beta"    q' = q - beta mu,          k' = k - beta mu
@@ -12,8 +11,6 @@ connection that every block has around its attention. No code was released.
     output = proj(softmax(q' k'^T / sqrt(D)) v)
 
 Causal: the mean, and the variance, of query i are of the keys up to i.
-
-B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 
 from __future__ import annotations
@@ -37,9 +34,6 @@ PAPER = "Nguyen et al., A primal-dual framework for transformers and neural netw
 
 class AttentionBN(DotProductAttention):
     """Softmax attention with queries and keys normalised by the statistics of the keys.
-
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
-    learned beta is `normalization.beta`.
 
     Args:
         beta: weight of the mean; the authors use 1 on ImageNet and 0.1 to 1.2 elsewhere.

@@ -1,8 +1,8 @@
 """Attention-BN+SH: Attention-BN with heads that see the keys and values at several resolutions.
 
-Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, appendix I,
-definition 5: equations 49 and 50 (form "full") and 51 (form "beta"). A head's statistics are over its own
-pooled keys. See `layers/key_normalization.py` and `layers/scaled_heads.py`. No code was released.
+Nguyen et al., ICLR 2023, appendix I, definition 5: equations 49 and 50 (form "full") and 51 (form "beta"). A
+head's statistics are over its own pooled keys. See `layers/key_normalization.py` and
+`layers/scaled_heads.py`. No code was released.
 
     x_f = average of x over windows of f_h tokens
     q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
@@ -10,8 +10,6 @@ pooled keys. See `layers/key_normalization.py` and `layers/scaled_heads.py`. No 
     form "beta"    q' = q - beta mu,          k' = k - beta mu
     form "full"    q' = (q - beta mu) / s,    k' = (k - beta mu) / s
     output = proj(concat_h softmax(q' k'^T / sqrt(D)) v)
-
-B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 
 from __future__ import annotations
@@ -36,9 +34,6 @@ RULES = FACTOR_RULES
 
 class AttentionBNSH(ScaledHeads):
     """Softmax attention of normalised queries and keys, with keys and values of average-pooled tokens.
-
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
-    learned beta is `normalization.beta`.
 
     Args:
         beta: weight of the mean; the authors use 1 on ImageNet and 0.1 to 1 elsewhere.

@@ -5,17 +5,16 @@ internal form (ITC): tokens form blocks of b; a query of block i attends to the 
 
     {0, last} and {i - 1, i, i + 1} and r random others (none twice),    and blocks 0 and last to all
 
-by softmax(q k^T / sqrt(D)). Up to (5 + 2r) b tokens all attend to all, as in Hugging Face's `BigBirdModel`.
-So an image of 197 tokens has full attention unless blocks are small.
+by softmax(q k^T / sqrt(D)). Up to (5 + 2r) b tokens, as 197 of an image, all attend to all, as in Hugging
+Face's `BigBirdModel`.
 
-Deviations from Hugging Face's code (5.23). The random blocks are uniform among those that are not seen
-anyway; there, two rows can draw a block of their window, which then counts twice, and some lengths draw by a
-plan. Outside training it draws no blocks but reads block 0 again for each, which so counts 1 + r times; that
-is random_at = "training" here. Blocks are drawn by a hash of the layer's key, head, and both blocks, so they
-depend neither on the batch nor on padding, and "last" is the last block of each example's own tokens.
+Deviations from Hugging Face's code (5.23). Random blocks are uniform among those not seen anyway; there, two
+rows can draw a block of their window, which then counts twice, and some lengths draw by a plan. Outside
+training it reads block 0 in place of each random block, which so counts 1 + r times (random_at = "training"
+here). Draws are a hash of the layer's key, head, and both blocks: neither batch nor padding matters; "last"
+is the last block of each example's own tokens.
 
-B = batch, N = tokens, C = width, H = heads, D = C / H, b = tokens of a block, T = blocks, r = random blocks,
-S = 5 + r blocks that a block sees.
+b = tokens of a block, T = blocks, r = random blocks, S = 5 + r blocks that a block sees.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ class BigBirdAttention(HeadProjections):
     """Softmax attention of blocks to their neighbours, to random blocks, and to the first and the last.
 
     The weights are `qkv` (3C, C) with the row blocks q, k, v, and `proj`; the buffer `key` of the draws is
-    stored with them. The order of the tokens matters. Padding after the tokens changes nothing; padding
-    before them moves them to other blocks.
+    stored. Padding after the tokens changes nothing; padding before them moves them to other blocks.
 
     Args:
         block_size: tokens b of a block.
@@ -87,7 +85,7 @@ class BigBirdAttention(HeadProjections):
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        """As `AttentionFactory` says."""
         queries, keys, values = self.project(x)
         rate = self.training_rate()
         if x.shape[1] <= self.longest_full:

@@ -1,18 +1,16 @@
 """Attention-Conv1D: softmax attention of queries and keys that are convolved along the tokens.
 
-Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, appendix H,
-definition 4 (equation 45): q' = Conv1D(q, s), k' = Conv1D(k, s), a depth-wise convolution with identical
-kernel channels; the values stay. s = 5 on LRA. Not stated there, and chosen here: one kernel in a layer, for
-queries, keys and all heads; zeros beyond the ends and at padding, so that the length stays; no bias; the
-kernel starts as the identity, i.e. as softmax attention; the class token is left out of the convolution. No
-code was released.
+Nguyen et al., ICLR 2023 (`layers/key_normalization.py`), appendix H, definition 4 (equation 45): a depth-wise
+convolution with identical kernel channels; the values stay. s = 5 on LRA. Not stated there: one kernel in a
+layer, for queries, keys and all heads; zeros beyond the ends and at padding; no bias; the kernel starts as
+the identity; the class token is not convolved. No code was released.
 
     q' = Conv1D(q, s),    k' = Conv1D(k, s)    along the tokens
     output = proj(softmax(q' k'^T / sqrt(D)) v)
 
 Causal: the kernel covers the token and the s - 1 tokens before it.
 
-B = batch, N = tokens, P = prefix tokens, C = width, H = heads, D = C / H.
+P = prefix tokens.
 """
 
 from __future__ import annotations
@@ -39,8 +37,7 @@ PAPER = attention_bn.PAPER
 class Conv1DAttention(DotProductAttention):
     """Softmax attention; each query and each key is a weighted sum over neighbouring tokens.
 
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`; and
-    `kernel` (s,), from the earliest token to the latest.
+    `kernel` is (s,), from the earliest token to the latest.
 
     Args:
         size: tokens s of the kernel; an even kernel has one more after the token than before it.

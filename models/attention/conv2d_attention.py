@@ -1,18 +1,16 @@
 """Attention-Conv2D: softmax attention of queries and keys that are convolved on the image plane.
 
-Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, appendix G,
-definition 3 (equation 43): q' = Conv2D(q, s), k' = Conv2D(k, s), a depth-wise convolution on the grid of
-patches with an s x s kernel and identical kernel channels; the values stay. s = 2 in DeiT. Not stated there,
-and chosen here: one kernel in a layer, for queries, keys and all heads; zeros beyond the edges and at masked
-patches, so that the grid stays; no bias; the kernel starts as the identity, i.e. as softmax attention; the
-class token is left out of the convolution. No code was released.
+Nguyen et al., ICLR 2023 (`layers/key_normalization.py`), appendix G, definition 3 (equation 43): a depth-wise
+convolution with an s x s kernel and identical kernel channels; the values stay. s = 2 in DeiT. Not stated
+there: one kernel in a layer, for queries, keys and all heads; zeros beyond the edges and at masked patches;
+no bias; the kernel starts as the identity; the class token is not convolved. No code was released.
 
     q' = Conv2D(q, s),    k' = Conv2D(k, s)    on the grid of patches
     output = proj(softmax(q' k'^T / sqrt(D)) v)
 
-There is no causal form: patches have no order that a plane keeps.
+No causal form: patches have no order that a plane keeps.
 
-B = batch, N = P + h w tokens, P = prefix tokens, C = width, H = heads, D = C / H.
+N = P + h w tokens, P = prefix tokens.
 """
 
 from __future__ import annotations
@@ -37,8 +35,7 @@ PAPER = attention_bn.PAPER
 class Conv2DAttention(HeadProjections):
     """Softmax attention; each query and each key is a weighted sum over neighbouring patches.
 
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`; and
-    `kernel` (s, s), from the patch above and to the left.
+    `kernel` is (s, s), from the patch above and to the left.
 
     Args:
         size: patches s along each side of the kernel; an even kernel has one more below, and to the right of,
@@ -70,11 +67,7 @@ class Conv2DAttention(HeadProjections):
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Map tokens (B, N, C), the patches row by row in a grid (h, w), to (B, N, C).
-
-        `mask` is boolean (B, N), true for tokens that take part. A ValueError without a grid, or with another
-        one than of N - P patches.
-        """
+        """As `AttentionFactory` says. ValueError: no grid, or another than of N - P patches."""
         patches = x.shape[1] - self.prefix_tokens
         if grid is None:
             raise ValueError("conv2d_attention needs the grid of an image's patches: got a sequence")

@@ -11,19 +11,18 @@ section 3.1, equations 3 and 4, algorithm 1 (ProbSparse self-attention). With U 
 The paper has c = 5 and Skyformer's tables c = ceil(128 / ln N), the default here (factor = None), so that u
 is at least 128 and up to about 150 tokens all have full attention.
 
-padding = "respected", the default: N counts the tokens that take part, keys are drawn among them, and only
-they have queries, keys and values. padding = "released" ignores the mask, as Skyformer's code does: the
-outputs then depend on how long the batch is padded.
+`padding` = "respected": N counts the tokens that take part, and only they have queries, keys and values.
+"released" ignores the mask, as Skyformer's code does: outputs then depend on the batch's padding.
 
 In the causal form the released choice lets later tokens decide: keys are drawn from all, and u queries are
-taken from all (choice = "sequence"). The default there, choice = "past", draws the keys of query i from 1..i,
-and takes query i if its M is among the u largest of all tokens before its block of u; N in the formula of u
-is then the longest sequence of the model. It takes about u (1 + ln(N / u)) queries, u at a time.
+taken from all (choice = "sequence"). The default there, "past", draws the keys of query i from 1..i, and
+takes query i if its M is among the u largest of all tokens before its block of u, about u (1 + ln(N / u))
+queries; N in u is then the longest sequence of the model.
 
-Keys are drawn by a hash of the layer's key, the query's place and the draw, with replacement as released; the
-released code draws again in each pass. The heads share them.
+Draws are a hash of the layer's key, the query's place and the draw, shared by the heads, with replacement as
+released; the released code draws again in each pass.
 
-B = batch, N = tokens, C = width, H = heads, D = C / H, K = queries taken.
+K = queries taken.
 """
 
 from __future__ import annotations
@@ -67,8 +66,7 @@ class InformerAttention(HeadProjections):
     """ProbSparse attention: softmax for the queries with the least uniform weights, else the mean of v.
 
     The weights are `qkv` (3C, C) with the row blocks q, k, v, and `proj`; the buffer `key` of the draws is
-    stored with them. The order of the tokens matters, since draws belong to places. Padding changes nothing
-    unless the mask is ignored.
+    stored. Padding changes nothing unless the mask is ignored.
 
     Args:
         factor: c; None is ceil(128 / ln N).
@@ -115,7 +113,7 @@ class InformerAttention(HeadProjections):
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        """As `AttentionFactory` says."""
         queries, keys, values = self.project(x)
         if mask is None or not self.respects_padding:
             present = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)

@@ -1,17 +1,13 @@
 """Kernelized attention: a Gaussian kernel in place of the softmax, without normalisation of rows.
 
-Chen et al., "Skyformer: Remodel self-attention with Gaussian kernel and Nystrom method", NeurIPS 2021,
-equation 3; and their released code:
+Chen et al., NeurIPS 2021 (`skyformer.py`), equation 3; and their released code:
 
     output = proj(G(q D^-1/4, k D^-1/4) v),    G(x, y) = exp(-|x - y|^2 / 2)
 
-Of masked tokens q, k and the columns of G are zero, and dropout acts on G, as released. A causal form was not
-published: here it is the lower triangle of G.
+Of masked tokens q, k and the columns of G are zero, and dropout acts on G, as released. The causal form, the
+lower triangle of G, was not published.
 
-Where no gradients are wanted, G is made for a few queries at a time, so that no N x N matrix is held; these
-are the same products.
-
-B = batch, N = tokens, C = width, H = heads, D = C / H.
+Without gradients G is made for a few queries at a time: the same products, no N x N matrix.
 """
 
 from __future__ import annotations
@@ -36,8 +32,6 @@ QUERIES_AT_A_TIME = 256
 
 class KernelizedAttention(ProjectedAttention):
     """Attention with a Gaussian kernel of query and key as weights.
-
-    The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
         dropout: share of the kernel matrix that is dropped in training, in [0, 1).

@@ -1,16 +1,15 @@
 """Linear attention: a product of features in place of the exponential, and no N x N matrix.
 
 Katharopoulos et al., "Transformers are RNNs", ICML 2020, equations 5 and 7, the baseline of Nguyen et al.,
-"A primal-dual framework for transformers and neural networks", ICLR 2023, section 2.2.1:
+ICLR 2023 (`layers/key_normalization.py`), section 2.2.1:
 
     h_i = phi(q_i)^T S / phi(q_i)^T z,  S = sum_j phi(k_j) v_j^T,  z = sum_j phi(k_j),  phi(x) = elu(x) + 1
 
-without 1 / sqrt(D), as in both papers. Causal: the sums are those over j <= i (equations 9 to 12); they are
-made for chunks of 64 tokens, with the products inside a chunk written out, so that memory grows linearly.
+without 1 / sqrt(D), as in both papers. Causal: sums over j <= i (equations 9 to 12), in chunks of 64 tokens,
+so that memory grows linearly.
 
-phi is computed as exp(min(x, 0)) + max(x, 0), the same function without its cancellation below -16 in
-float32; a factor of phi(q_i), which cancels, keeps it from vanishing. Attention weights do not exist, so
-there is no dropout of them.
+phi is computed as exp(min(x, 0)) + max(x, 0), without the cancellation below -16 in float32; a factor of
+phi(q_i), which cancels, keeps it from vanishing. There is no dropout of weights.
 
 B = batch, N = queries, M = keys, H = heads, D = width of a head.
 """
@@ -38,10 +37,7 @@ MIN_SUM = 1e-18
 
 
 class LinearAttention(ScaledHeads):
-    """Attention with the features elu + 1, in time and memory that grow linearly with the tokens.
-
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
-    """
+    """Attention with the features elu + 1, in time and memory that grow linearly with the tokens."""
 
     name: ClassVar[str] = "linear"
     permutation_equivariant: ClassVar[bool] = True
@@ -70,7 +66,6 @@ def linear_attend(
     queries = _features(queries, queries.detach().amax(dim=-1, keepdim=True).clamp(max=0.0))
     if mask is not None:
         keys = keys * mask[:, None, :, None]
-    # A column of ones gives the denominator together with the numerator.
     extended = torch.cat([values.to(wide), torch.ones_like(values[..., :1], dtype=wide)], dim=-1)
     sums = _causal_sums(queries, keys, extended) if causal else queries @ (keys.mT @ extended)
     weighted = sums[..., :-1] / sums[..., -1:].clamp(min=MIN_SUM)  # (B, H, N, D)

@@ -1,8 +1,8 @@
 """Linear Attention-BN: linear attention of queries and keys normalised by the statistics of the keys.
 
-Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, end of section 2.3:
-the linear kernel in place of the softmax kernel of equation 22; in the experiments equation 26, with the beta
-of table 12. Here centring the keys does change the result, unlike in softmax attention. No code was released.
+Nguyen et al., ICLR 2023 (`layers/key_normalization.py`), end of section 2.3: the linear kernel in equation
+22; in the experiments equation 26, with the beta of table 12. Centring the keys does change the result,
+unlike in softmax attention. No code was released.
 
     mu = mean_j k_j,    s = sqrt(mean_j (k_j - mu)^2 + 1e-5)    feature by feature
     form "beta"    q' = q - beta mu,          k' = k - beta mu
@@ -10,11 +10,8 @@ of table 12. Here centring the keys does change the result, unlike in softmax at
     h_i = phi(q'_i)^T S / phi(q'_i)^T z,    phi(x) = elu(x) + 1
     S = sum_j phi(k'_j) v_j^T,    z = sum_j phi(k'_j)
 
-Causal (not in the paper): the features of a key are shared by all later queries, so each token, as query and
-as key, is normalised once, by the statistics of the keys up to itself. The last token's output therefore is
-not the output of the form without the mask.
-
-B = batch, N = tokens, C = width, H = heads, D = C / H.
+Causal (not in the paper): each token, as query and as key, is normalised once, by the statistics of the keys
+up to itself. The last token's output therefore differs from the form without the mask.
 """
 
 from __future__ import annotations
@@ -40,9 +37,6 @@ PAPER = attention_bn.PAPER
 
 class LinearAttentionBN(ScaledHeads):
     """Linear attention with queries and keys normalised by the statistics of the keys.
-
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
-    learned beta is `normalization.beta`.
 
     Args:
         beta: weight of the mean; the authors use 0.15 to 0.75.

@@ -1,8 +1,7 @@
 """Linear Attention-BN+SH: Linear Attention-BN with heads that see keys and values at several resolutions.
 
-Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 5: the linear
-kernel in place of the softmax kernel of equations 49 (form "full") and 51 (form "beta"). A head's statistics
-are over its own pooled keys. No code was released.
+Nguyen et al., ICLR 2023 (`layers/key_normalization.py`), table 5: the linear kernel in equations 49 (form
+"full") and 51 (form "beta"). A head's statistics are over its own pooled keys. No code was released.
 
     x_f = average of x over windows of f_h tokens
     q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
@@ -11,8 +10,6 @@ are over its own pooled keys. No code was released.
     form "full"    q' = (q - beta mu) / s,    k' = (k - beta mu) / s
     h_i = phi(q'_i)^T S / phi(q'_i)^T z,    phi(x) = elu(x) + 1
     S = sum_j phi(k'_j) v_j^T,    z = sum_j phi(k'_j)
-
-B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 
 from __future__ import annotations
@@ -38,9 +35,6 @@ RULES = FACTOR_RULES
 
 class LinearAttentionBNSH(ScaledHeads):
     """Linear attention of normalised queries and keys, with keys and values of average-pooled tokens.
-
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
-    learned beta is `normalization.beta`.
 
     Args:
         beta: weight of the mean; the authors use 0.15 to 0.95.

@@ -1,14 +1,11 @@
 """Linear Attention-SH: linear attention with heads that see the keys and values at several resolutions.
 
-Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, end of section 2.3:
-the linear kernel in place of the softmax kernel of equation 25; pooling and what the paper leaves open:
-`layers/scaled_heads.py`. No code was released.
+Nguyen et al., ICLR 2023, end of section 2.3: the linear kernel in equation 25; see `layers/scaled_heads.py`.
+No code was released.
 
     x_f = average of x over windows of f_h tokens
     q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
     h_i = phi(q_i)^T S / phi(q_i)^T z,  S = sum_j phi(k_j) v_j^T,  z = sum_j phi(k_j),  phi(x) = elu(x) + 1
-
-B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 
 from __future__ import annotations
@@ -32,8 +29,6 @@ RULES = FACTOR_RULES
 
 class LinearAttentionSH(ScaledHeads):
     """Linear attention with keys and values of average-pooled tokens, each head with its own factor.
-
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
         prefix_tokens: tokens before the patches; they are not pooled.

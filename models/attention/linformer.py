@@ -1,21 +1,19 @@
 """Linformer: softmax attention to learned combinations of the tokens.
 
-Wang et al., "Linformer: Self-attention with linear complexity", 2020, equation 7, as in the released code of
-Chen et al. (Skyformer, NeurIPS 2021): one E (H, L, N) of a layer for keys and values alike, drawn normal with
-standard deviation 0.02.
+Wang et al., "Linformer: Self-attention with linear complexity", 2020, equation 7, as in the code of Chen et
+al. (Skyformer, NeurIPS 2021): one E (H, L, N) of a layer for keys and values, drawn normal with standard
+deviation 0.02.
 
     output = proj(softmax(q (E k)^T D^-1/2) (E v))
 
 k and v of padding are zeros; the softmax is over the L combinations.
 
-Deviation: that code moves E to the GPU in a way that leaves it out of the model's parameters, so that it is
-never trained; `projection` = "released" is that, with E stored among the weights, since a model that is
-loaded would have another one. Here it is trained. Dropout acts on the softmax.
+Deviation: in that code E is not among the model's parameters and is never trained (`projection` = "released",
+with E stored). Here it is trained. Dropout acts on the softmax.
 
-There is no causal form: a combination has later tokens, too. No N x N matrix is made. E belongs to places in
-the sequence: a shorter one uses its first columns.
+No causal form: a combination has later tokens, too. A shorter sequence uses E's first columns.
 
-B = batch, N = tokens, C = width, H = heads, D = C / H, L = combinations.
+L = combinations.
 """
 
 from __future__ import annotations
@@ -41,8 +39,7 @@ INITIAL_STD = 0.02
 class LinformerAttention(ProjectedAttention):
     """Softmax attention to a fixed number of combinations of keys, and of values.
 
-    The weights have the layout of softmax attention, `qkv` (3C, C) with the row blocks q, k, v, and `proj`;
-    and `e` (H, L, N).
+    `e` is (H, L, N).
 
     Args:
         features: L, the number of combinations; 128 in Skyformer's tables, 256 in Primal-Attention's tables.

@@ -1,21 +1,19 @@
 """Modified Nystrom method on the raw scores of softmax attention, for analyses.
 
-Chen et al., "Skyformer: Remodel self-attention with Gaussian kernel and Nystrom method", NeurIPS 2021,
-equations 4 to 6 with the softmax kernel, section 4.5 and figure 1 (where it is labelled "Skyformer"). X_S has
-L rows, the landmarks, of [q; k] D^-1/4:
+Chen et al., NeurIPS 2021 (`skyformer.py`), equations 4 to 6 with the softmax kernel, section 4.5 and figure 1
+(where it is labelled "Skyformer"). X_S has L rows, the landmarks, of [q; k] D^-1/4:
 
     S(x, y) = exp(x . y),    M = S(X_S, X_S) + gamma I,    d_i = sum_j M_ij
     A~ = S(q, X_S) d^-1/2 W d^-1/2 S(X_S, k),    W ~ (d^-1/2 M d^-1/2)^-1 by products
     output = proj(diag(A~ 1)^-1 A~ v)
 
-The authors advise against training with it: gradients explode, since M has the condition of the scores. A
-training with it gets the warning `analysis_only`.
+The authors advise against training with it: gradients explode, since M has the condition of the scores.
 
-Deviations: exponentials are taken of differences of logarithms, so that none overflows; row sums of A~ below
-1e-12 of the largest weight of their row, which a poor approximation can have, are replaced by this bound;
-landmarks are drawn as in `skyformer`. Dropout acts on the output before its projection.
+Deviations: exponentials are of differences of logarithms, so that none overflows; row sums of A~ below 1e-12
+of the largest weight of their row are replaced by this bound; landmarks as in `skyformer`. Dropout acts on
+the output before its projection.
 
-B = batch, N = tokens, C = width, H = heads, D = C / H, L = landmarks.
+L = landmarks.
 """
 
 from __future__ import annotations
@@ -44,8 +42,6 @@ MIN_ROW_SUM = 1e-12
 
 class NystromScoresAttention(LandmarkAttention):
     """Softmax attention with its scores approximated from landmarks; for analyses, not for training.
-
-    The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
         landmarks: L; half of them are queries, half keys. From twice the number of tokens, all are.

@@ -1,8 +1,8 @@
 """Nystromformer: softmax attention from means over segments of the tokens.
 
 Xiong et al., "Nystromformer: A Nystrom-based algorithm for approximating self-attention", AAAI 2021, equation
-13, as in the released code of Chen et al. (Skyformer, NeurIPS 2021). q~ and k~ (L rows) are means of q and k
-over contiguous segments:
+13, as in the code of Chen et al. (Skyformer, NeurIPS 2021). q~ and k~ (L rows) are means of q and k over
+contiguous segments:
 
     F1 = softmax(q k~^T D^-1/2),    F2 = softmax(q~ k~^T D^-1/2),    F3 = softmax(q~ k^T D^-1/2)
     output = proj(F1 F2^-1 F3 v + conv(v)),    the inverse by 6 steps of products
@@ -17,9 +17,9 @@ Deviations from that code; the parameters in parentheses restore its form:
   head, is from Xiong et al.; the code of Chen et al., "Primal-Attention" (NeurIPS 2023), has 35 taps.
   Dropout acts here on the output before its projection.
 
-There is no causal form. No N x N matrix is made.
+There is no causal form.
 
-B = batch, N = tokens, C = width, H = heads, D = C / H, L = landmarks.
+L = landmarks.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ Kernel = Annotated[int, Interval(ge=0, le=255)]
 class NystromformerAttention(ProjectedAttention):
     """Softmax attention in time and memory linear in the number of tokens.
 
-    The weights have the layout of softmax attention, `qkv` (3C, C) with the row blocks q, k, v, and `proj`;
-    with a convolution also `conv` (H, 1, kernel, 1).
+    With a convolution, `conv` is (H, 1, kernel, 1).
 
     Args:
         landmarks: L, the number of segments; a sequence of fewer tokens has one segment for each.
@@ -130,8 +129,7 @@ def nystrom(
     """F1 F2^-1 F3 v: (B, H, N, D), as queries, keys and values, before any scale.
 
     `mask` is boolean (B, N), true for tokens that take part; None = all. There are at most `landmarks`
-    segments; with `counts_padding` they are made of all tokens, zeros of padding among them. The iterations
-    are steps of the inverse.
+    segments; with `counts_padding` of all tokens, zeros of padding among them.
     """
     length, scale = queries.shape[2], queries.shape[3] ** -0.5
     everything = torch.ones(1, length, dtype=torch.bool, device=queries.device)

@@ -8,21 +8,20 @@ vectors w_f with orthogonal directions (in blocks of D) and the lengths of norma
     output_i = proj(sum_j (phi(q_i) . phi(k_j)) v_j / sum_j phi(q_i) . phi(k_j))
 
 As released, phi is stabilised: the largest w_f . x' is subtracted, of each query for itself and of the keys
-for all of them together, and then EPSILON is added to each feature. The first cancels in the quotient, the
-second does not: it is relative to the largest, so the result depends on what "the keys together" means:
+together, then EPSILON is added to each feature. EPSILON does not cancel in the quotient, so the result
+depends on what "the keys together" means:
 
     stabilizer = "example"   the keys of an example and head that take part; causal: the keys up to token i
     stabilizer = "batch"     all heads of all examples and padding too, as in the code of Skyformer's authors
     scaling = "once"         x' = x / D^1/4
     scaling = "twice"        x' = x / D^1/2, as there: queries and keys reach a kernel that scales them again
 
-"batch" lets an example's output depend on its batch, and the causal form on later tokens: the other is the
-default. Deviation: LAPACK's QR fixes a sign of each direction, so that the first is never uniform on the
-sphere and the estimate is biased; here R's diagonal is positive. Features are drawn at construction, by
-torch's generator as the weights are, and stored with them; the released code may draw again in training.
-Gradients go through the whole formula, the largest exponents included.
+"batch" lets an output depend on its batch, and the causal form on later tokens. Deviation: LAPACK's QR fixes
+a sign of each direction, so that the first is never uniform on the sphere and the estimate is biased; here
+R's diagonal is positive. Features are drawn at construction by torch's generator and stored; the released
+code may draw again in training. Gradients go through the largest exponents, too.
 
-B = batch, N = tokens, C = width, H = heads, D = C / H, M = features, L = tokens of a chunk.
+M = features, L = tokens of a chunk.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ CHUNK = 64  # tokens with products that are written out in the causal form
 def orthogonal_features(count: int, size: int, generator: torch.Generator | None = None) -> Tensor:
     """Random vectors for `positive_features`: (count, size), float32, on the CPU.
 
-    Each has the distribution of a standard normal vector; within blocks of `size` they are orthogonal. The
-    generator is one of the CPU; None is torch's.
+    Each is distributed as a standard normal vector; within blocks of `size` they are orthogonal. The
+    generator is of the CPU; None is torch's.
     """
     blocks = []
     for first in range(0, count, size):
@@ -73,8 +72,8 @@ def orthogonal_features(count: int, size: int, generator: torch.Generator | None
 def positive_features(points: Tensor, vectors: Tensor) -> Tensor:
     """phi(x) without stabiliser and epsilon, (..., N, M): E[phi(q) . phi(k)] = exp(q . k / sqrt(D)).
 
-    Points are queries or keys, (..., N, D), divided by D^1/4 here; vectors come from
-    `orthogonal_features`. It overflows where exp(q . k / sqrt(D)) is far beyond the type's range.
+    Queries or keys (..., N, D) are divided by D^1/4 here; vectors come from `orthogonal_features`. Overflows
+    where exp(q . k / sqrt(D)) is far beyond the type's range.
     """
     scaled = points * points.shape[-1] ** -0.25
     halves = scaled.square().sum(dim=-1, keepdim=True) / 2
@@ -86,8 +85,7 @@ class PerformerAttention(HeadProjections):
     """Softmax attention estimated with random features, at a cost that grows linearly with the tokens.
 
     The weights are `qkv` (3C, C) with the row blocks q, k, v, and `proj`; the buffer `features` (M, D),
-    shared by the heads, is stored with them. The order of the tokens does not matter, and padding changes
-    nothing.
+    shared by the heads, is stored. Padding changes nothing.
 
     Args:
         features: number M of random features; 128 in Skyformer's tables, 256 in Primal-Attention's tables.
@@ -133,7 +131,7 @@ class PerformerAttention(HeadProjections):
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        """As `AttentionFactory` says."""
         queries, keys, values = self.project(x)
         wide = torch.promote_types(values.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
@@ -178,7 +176,6 @@ class PerformerAttention(HeadProjections):
             running = torch.ones_like(own) * products.amax()
         phi = (products - own - halves).exp() * present  # (B, H, N, M)
         phi_q = _query_features(*query)
-        # One more column: the weights, as the mix of ones.
         values = torch.cat([values, torch.ones_like(own)], dim=-1) * present  # (B, H, N, D + 1)
         state = values.new_zeros(*values.shape[:2], phi.shape[-1], values.shape[-1])  # (B, H, M, D + 1)
         total = values.new_zeros(*values.shape[:2], 1, values.shape[-1])

@@ -9,10 +9,9 @@ Representation", NeurIPS 2023, equations 6, 8, 10 and 11, supplement B. Of one h
     W_e|X = W_e,   W_r|X = W_r                     data-independent
     q_i <- mean_{j<=i} q_j,   k_i likewise         causal form, before phi; data-independent only
 
-There are no values, and no N x N matrix. Row m of X' is token m (N - 1) // (n - 1), from 0; the released code
-rounds linspace down, which depends on the type of floats. n = min(s rank_multi, tokens of the longest
-sequence); the released code for Long Range Arena has s rank_multi, more rows than tokens included. In a
-sequence with fewer than n tokens some rows are repeated, as there.
+There are no values. Row m of X' is token m (N - 1) // (n - 1), from 0; the released code rounds linspace
+down, which depends on the type of floats. n = min(s rank_multi, tokens of the longest sequence); released for
+Long Range Arena: s rank_multi. Shorter sequences repeat rows, as there.
 
 The KSVD loss of a layer is eta J^2:
 
@@ -21,13 +20,13 @@ The KSVD loss of a layer is eta J^2:
     code    J = 1/2 mean_hi ||Lambda e_i||^2 + 1/2 mean_hj ||Lambda r_j||^2 - mean_h Tr(W_e^T W_r); layers
             are averaged
 
-The released code for images and Long Range Arena squares the mean of J over the batch, that for time series,
-control and language takes the mean of each example's J^2. The supplement says that the language model has
+The code for images and Long Range Arena squares the mean of J over the batch, the code for time series,
+control and language takes the mean of each example's J^2. The supplement gives the language model
 data-dependent weights; its code has independent ones, as rows of later tokens would not be causal.
 
 Deviation: padding takes no part in rows, means and losses; padding = "included" is the released behaviour.
 
-B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H, s = rank, n = sampled rows.
+s = rank, n = sampled rows.
 """
 
 from __future__ import annotations
@@ -96,9 +95,9 @@ OPTIONS = {
 class PrimalAttention(nn.Module):
     """Primal-Attention: projection scores of queries and keys, at a cost linear in the number of tokens.
 
-    The weights have the names and layout of the authors' image models: `qk` (2C, C) with the row blocks q, k,
-    `we` and `wr` (H, n or D, s), `Lambda` (H, s), `concate_weight` (D, 2s), and `proj`. Data-independent
-    weights without the causal form mix no tokens.
+    The weights have the authors' names and layout: `qk` (2C, C) with the row blocks q, k, `we` and `wr` (H, n
+    or D, s), `Lambda` (H, s), `concate_weight` (D, 2s), and `proj`. Data-independent weights without the
+    causal form mix no tokens.
 
     Args:
         rank: projection directions s of each head; the authors use 20 to 40, and 32 to 96 for images.
@@ -181,10 +180,7 @@ class PrimalAttention(nn.Module):
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part.
-
-        In training the KSVD loss is added to the objective (`models.layers.auxiliary`).
-        """
+        """As `AttentionFactory` says; in training the KSVD loss joins the objective (`auxiliary.py`)."""
         seen = mask if self.excludes_padding else None
         queries, keys = self._features(x, seen)  # (B, H, N, D) each
         rows = self._rows(x, seen)
@@ -258,8 +254,8 @@ class PrimalAttention(nn.Module):
 def sampled_places(x: Tensor, rows: int, seen: Tensor | None) -> Tensor:
     """Evenly spaced tokens of (B, N, C), with the first and the last that take part: int64 (B, n).
 
-    The m-th has the number m (N - 1) // (n - 1) of the N that take part, so that more rows n than tokens
-    repeat some. `seen` is boolean (B, N), true for the tokens that take part; None = all.
+    The m-th has the number m (N - 1) // (n - 1) of the N that take part: more rows n than tokens repeat some.
+    `seen` is boolean (B, N), true for the tokens that take part; None = all.
     """
     steps = torch.arange(rows, device=x.device)
     if seen is None:

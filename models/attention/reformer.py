@@ -9,19 +9,17 @@ R rounds, with a random matrix W (D, b / 2) for each head,
 
 A token sees itself only if it sees no other. The rounds are weighted by their sums of exponentials. As
 released (Trax, Hugging Face's `LSHSelfAttention`): a token seen in two rounds counts twice, where the paper
-divides by the count; the chunk before the first is the last one of the round before (of the last, for the
-first); tokens of a chunk see each other even across buckets; and up to m tokens see all others without
-hashing. Padding has a bucket of its own, the last.
+divides by the count; the chunk before the first is the last of the round before (of the last, for the first);
+tokens of a chunk see each other across buckets; up to m tokens see all others without hashing. Padding has a
+bucket of its own, the last.
 
-Deviations. b is 2^floor(log2(2 N / m)) as released, with N the longest sequence of the model and not the
-first that comes along. W is drawn at construction and stored (rotations = "stored"), since the outputs of the
-released code (rotations = "each_pass") are random. In the causal form the chunks' borders move with later
-tokens, so they decide which earlier ones are seen. There chunks = "past", the default, has token i see the m
-tokens before it in its bucket, those with the same bucket and 0 < s_i - s_j <= m, which later tokens don't
-change; chunks = "released" is the released rule.
+Deviations. b is 2^floor(log2(2 N / m)) as released, with N the longest sequence of the model, not the first
+that comes along. W is drawn at construction and stored (rotations = "stored"); released outputs are random
+(rotations = "each_pass"). In the causal form later tokens move the chunks' borders, which decide what is seen
+(chunks = "released"). The default there, chunks = "past", has token i see the m tokens before it in its
+bucket, 0 < s_i - s_j <= m, which later tokens don't change.
 
-B = batch, N = tokens, C = width, H = heads, D = C / H, R = rounds, m = tokens of a chunk, G = chunks of all
-rounds, P = N rounded up to whole chunks.
+R = rounds, m = tokens of a chunk, G = chunks of all rounds, P = N rounded up to whole chunks.
 """
 
 from __future__ import annotations
@@ -55,8 +53,7 @@ class ReformerAttention(HeadProjections):
     """Attention of hashed neighbours with shared queries and keys; N log N in the tokens, by the sort.
 
     The weights are `qkv` (2C, C) with the row blocks q = k and v, and `proj`; the buffer `rotations` is
-    stored with them. The order of the tokens matters, since chunks are cut by position where a bucket is
-    larger. Padding changes nothing.
+    stored. Padding changes nothing.
 
     Args:
         hashes: number R of rounds; Skyformer's tables have 2.
@@ -113,7 +110,7 @@ class ReformerAttention(HeadProjections):
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        """As `AttentionFactory` says."""
         queries, values = self.project(x)
         wide = torch.promote_types(values.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
@@ -198,8 +195,8 @@ class ReformerAttention(HeadProjections):
 def bucket_factors(tokens: int, length: int) -> list[int]:
     """The number of buckets as a list of even factors: one, or two.
 
-    Two where there would be more than 2 max(sqrt(tokens / length), length), as released: each is a hash of
-    its own, so that hashing costs the square root.
+    Two beyond 2 max(sqrt(tokens / length), length), as released: each is a hash of its own, at the cost of
+    the square root.
     """
     power = max((2 * (tokens // length)).bit_length() - 1, 1)
     if 2**power <= 2 * max(int((tokens // length) ** 0.5), length) or power < 2:

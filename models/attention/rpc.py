@@ -11,13 +11,10 @@ NeurIPS 2024, section 3 and Algorithm 1. With L = Y = 0 at the start, each of n 
     mu = N C / (4 ||K_h||_1)                     mu_width = "head" has D in place of C
     tau = lambda mu                              threshold = "paper" has lambda / mu
 
-The defaults are the released code. It differs from the paper's text, which has tau = lambda / mu and may be
-read as N D in mu; and the argument of the L step that minimises the stated Lagrangian has + Y/mu, where both
-the paper and the code have - Y/mu. Here the iteration keeps U = Y / mu instead of Y, which is the same in
-exact arithmetic and stays finite when mu is large. The gradient flows through mu. The paper's further forms
-are in rpc_asymmetric.py and rpc_causal.py.
-
-B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
+The defaults are the released code. The paper's text has tau = lambda / mu and may be read as N D in mu; the L
+step that minimises the stated Lagrangian has + Y/mu, where paper and code have - Y/mu. Here the iteration
+keeps U = Y / mu, the same in exact arithmetic and finite when mu is large. The gradient flows through mu.
+Further forms: rpc_asymmetric.py, rpc_causal.py.
 """
 
 from __future__ import annotations
@@ -63,8 +60,8 @@ MIN_NORM = 1e-12  # mu and its derivative stay finite in float32, also for keys 
 def penalty(keys: Tensor, width: int, mask: Tensor | None = None) -> Tensor:
     """The penalty mu = N width / (4 ||K_h||_1) of each image and head.
 
-    It is (B, H, 1, 1), positive and finite, in float32 at least; `width` is C as in the released code, or D.
-    Tokens that are false in `mask`, (B, N), count neither in N nor in the norm: padding changes no result.
+    (B, H, 1, 1), positive and finite, in float32 at least; `width` is C as released, or D. Tokens that are
+    false in `mask`, (B, N), count neither in N nor in the norm.
     """
     norm = magnitudes(keys, mask).sum(dim=(-2, -1), keepdim=True)  # (B, H, 1, 1)
     tokens = keys.shape[-2] if mask is None else mask.sum(dim=-1)[:, None, None, None]  # (B, 1, 1, 1)
@@ -89,9 +86,9 @@ class Operands(NamedTuple):
 class RPCAttention(HeadProjections):
     """Attention with robust principal components: symmetric attention that splits off sparse corruption.
 
-    The weights have the layout of the authors: `qkv` (2C, C) with the row blocks k, v, and `proj`. The
-    published models have 4 to 6 iterations in the first layer, or 2 in all layers. With one iteration and a
-    large `regularization` this is symmetric attention.
+    The weights have the authors' layout: `qkv` (2C, C) with the row blocks k, v, and `proj`. The published
+    models have 4 to 6 iterations in the first layer, or 2 in all layers. With one iteration and a large
+    `regularization` this is symmetric attention.
 
     Args:
         iterations: number n of PAP iterations.
@@ -135,7 +132,7 @@ class RPCAttention(HeadProjections):
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        """As `AttentionFactory` says."""
         keys, _, mu, low_rank_step = self.operands(x, mask)
         # As released: dropping weights earlier would feed the noise back through the iteration.
         last_point = self._last_point(keys, mu, low_rank_step)

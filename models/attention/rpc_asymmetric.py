@@ -1,17 +1,14 @@
 """Asymmetric RPC-Attention: Principal Attention Pursuit with separate queries.
 
-Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
-NeurIPS 2024, appendix E.10, version "4iter/layer1". The iteration is as in rpc.py, with another L step:
+Teo and Nguyen, NeurIPS 2024 (`rpc.py`), appendix E.10, version "4iter/layer1". The iteration of rpc.py with
+another L step:
 
     L <- softmax(Q Z^T / sqrt(D)) V
 
-where Q is the unchanged query projection; the symmetric form has Z in its place. No code was
-released: mu, tau and the signs are from the released symmetric code, with the same switches. The
-causal form, for language models, has a causal mask in the softmax of every iteration and one mu for each
-token, over its past, like the default of rpc_causal.py. The paper's other version, "Sym/Asym", is symmetric
-RPC in the first layer and softmax attention in the others, and needs no mechanism of its own.
-
-B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
+where Q is the unchanged query projection. No code was released: mu, tau and the signs are from the symmetric
+code, with the same switches. The causal form has a causal mask in the softmax of every iteration and one mu
+for each token, over its past, as in rpc_causal.py. The paper's "Sym/Asym" is symmetric RPC in the first layer
+and softmax attention in the others.
 """
 
 from __future__ import annotations
@@ -45,8 +42,7 @@ PAPER = rpc.PAPER
 class AsymmetricRPCAttention(RPCAttention):
     """Attention with robust principal components of the keys, and queries that take no part in the pursuit.
 
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. With
-    one iteration and a large `regularization` this is softmax attention.
+    With one iteration and a large `regularization` this is softmax attention.
 
     Args:
         iterations: number n of PAP iterations.

@@ -1,17 +1,13 @@
 """Causal RPC-Attention, for language models: each token attends to itself and the tokens before it.
 
-Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
-NeurIPS 2024, uses RPC in language models (section 4) without a formula or code. Here the iteration is as in
-rpc.py, with a causal mask in the softmax of every iteration. There are two readings of mu:
+Teo and Nguyen, NeurIPS 2024 (`rpc.py`), use RPC in language models (section 4) without a formula or code.
+Here every softmax of rpc.py's iteration has a causal mask. There are two readings of mu:
 
     mu   = N C / (4 ||K_h||_1)              mu_tokens = "sequence": as printed, over the whole sequence
     mu_i = i C / (4 sum_{j<=i} ||k_j||_1)   mu_tokens = "prefix": one for each token i = 1..N, over its past
 
-The first leaks the norm of future keys into every token: its outputs are not causal, and the perplexity of
-such a model is not a predictor's perplexity. The second is therefore the default here. They agree at the
-last token.
-
-B = batch, N = tokens, C = width, H = heads, D = C / H.
+The first leaks the norm of future keys into every token: outputs are not causal, and the perplexity is not a
+predictor's. The second is therefore the default. They agree at the last token.
 """
 
 from __future__ import annotations
@@ -67,7 +63,7 @@ def prefix_penalty(keys: Tensor, width: int, mask: Tensor | None = None) -> Tens
 class CausalRPCAttention(RPCAttention):
     """Symmetric RPC-Attention in which a token attends to itself and to the tokens before it.
 
-    The weights have the layout of `rpc`: `qkv` (2C, C) with the row blocks k, v, and `proj`.
+    Weights as of `rpc`.
 
     Args:
         iterations: number n of PAP iterations; the authors' language model has 4, in its first four layers.

@@ -1,15 +1,11 @@
 """Scaled Attention with S = alpha A_sym: output = proj(A (V - alpha A_sym V)).
 
-Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
-NeurIPS 2024, section 4.3, "Scaled Attention alpha x Asym":
+Teo and Nguyen, NeurIPS 2024 (`rpc.py`), section 4.3, "Scaled Attention alpha x Asym":
 
     A = softmax(Q K^T / sqrt(D)),    A_sym = softmax(K K^T / sqrt(D))
 
-alpha is a scalar per layer, initialised to 0, i.e. softmax attention. It replaces the factor 1/N and the
-reciprocal of the transpose in appendix E.1, S = (1/N) A_sym / A_sym^T, but learns neither: this mechanism
-differs from the exact S.
-
-B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
+alpha is a scalar per layer, from 0, i.e. softmax attention. It replaces 1/N and the reciprocal of the
+transpose in appendix E.1, S = (1/N) A_sym / A_sym^T, but learns neither: this differs from the exact S.
 """
 
 from __future__ import annotations
@@ -34,8 +30,7 @@ PAPER = rpc.PAPER
 class AlphaScaledAttention(DotProductAttention):
     """Softmax attention with values that lose a learned share of their symmetric attention.
 
-    The weights have the layout of timm and DeiT, `qkv` (3C, C) with the row blocks q, k, v, and `proj`, and
-    `alpha` (1,), which as a vector gets no weight decay.
+    `alpha` is (1,), which as a vector gets no weight decay.
 
     Args:
         dropout: share of A's weights that is dropped in training, in [0, 1); A_sym keeps all of its own.

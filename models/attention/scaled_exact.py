@@ -1,22 +1,19 @@
 """Scaled Attention with the exact scaling matrix S of the keys: output = proj(A (I - S) V).
 
-Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
-NeurIPS 2024, Remark 3, equation 12 and appendix E.1:
+Teo and Nguyen, NeurIPS 2024 (`rpc.py`), Remark 3, equation 12 and appendix E.1:
 
     A = softmax(Q K^T / sqrt(D))
     S(j, j') = g(k_j') / (N g(k_j)),    g(k) = sum_j exp(k . k_j / sqrt(D))
 
-S is (1/N) A_sym / A_sym^T elementwise, with A_sym = softmax(K K^T / sqrt(D)), because the numerators of A_sym
-cancel. It has rank one and S^2 = S, so (I - S) V costs as much as a mean over the tokens:
+S is (1/N) A_sym / A_sym^T elementwise, A_sym = softmax(K K^T / sqrt(D)): the numerators of A_sym cancel. It
+has rank one and S^2 = S, so (I - S) V costs as much as a mean over the tokens:
 
     ((I - S) V)_j = v_j - exp(l_max - l_j) mean_j'(exp(l_j' - l_max) v_j'),    l = log g
 
-The authors released no code for it ("numerical errors that are difficult to handle"): the ratio of two g is
-the exponential of a difference of scores, which overflows for large keys. Deviation: l is clamped to at least
-l_max - log_range. With Theorem 1 and equation 8 as printed, which divide the subtracted a_dj' by its own
-g(k_j'), S would be the plain mean; their derivation and Remark 3 give the S above.
-
-B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
+No code was released ("numerical errors that are difficult to handle"): the ratio of two g overflows for large
+keys. Deviation: l is clamped to at least l_max - log_range. With Theorem 1 and equation 8 as printed, which
+divide the subtracted a_dj' by its own g(k_j'), S would be the plain mean; their derivation and Remark 3 give
+the S above.
 """
 
 from __future__ import annotations
@@ -58,7 +55,7 @@ def scaled_mean(values: Tensor, log_g: Tensor, log_range: float, mask: Tensor | 
     """S V, with S(j, j') = g(k_j') / (N g(k_j)), of V (B, H, N, D) and log g(k_j), (B, H, N, 1).
 
     log g is clamped to at least the sequence's max minus `log_range`. `mask` is boolean (B, N), true for the
-    tokens that take part; None = all. The result, (B, H, N, D), has the wider type of both.
+    tokens that take part; None = all. (B, H, N, D), in the wider type of both.
     """
     if mask is None:
         largest = log_g.amax(dim=-2, keepdim=True)  # (B, H, 1, 1)
@@ -76,8 +73,7 @@ def scaled_mean(values: Tensor, log_g: Tensor, log_range: float, mask: Tensor | 
 class ExactScaledAttention(DotProductAttention):
     """Softmax attention with values that lose their scaled mean, as kernel principal components have it.
 
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. It
-    stores N x N matrices.
+    It stores N x N matrices.
 
     Args:
         log_range: the largest log g(k_j') - log g(k_j) that counts; a ratio beyond it counts as e^log_range.

@@ -1,12 +1,8 @@
 """Scaled Attention with a learned scaling matrix S: output = proj(A (I - S) V).
 
-Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
-NeurIPS 2024, section 4.3, "Scaled Attention S": S is a parameter of each layer, one N x N matrix per head,
-initialised to 0, i.e. softmax attention. A = softmax(Q K^T / sqrt(D)).
+Teo and Nguyen, NeurIPS 2024 (`rpc.py`), section 4.3, "Scaled Attention S": one S per layer and head.
 
     A = softmax(Q K^T / sqrt(D)),    output = proj(A (V - S V))    with S learned, (N, N), from 0
-
-B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
 """
 
 from __future__ import annotations
@@ -38,9 +34,8 @@ RULES = (
 class LearnedScaledAttention(DotProductAttention):
     """Softmax attention with values that lose a learned combination of all values.
 
-    The weights have the layout of the authors: `qkv` (3C, C) with the row blocks q, k, v, `s` (H, N, N), and
-    `proj`. `s` grows with the square of the number of tokens: 24 % more parameters in ViT-tiny at 224 pixels.
-    It belongs to places in the sequence, so weights for an image size do not fit another.
+    `s` is (H, N, N): 24 % more parameters in ViT-tiny at 224 pixels. It belongs to places in the sequence, so
+    weights for an image size do not fit another.
 
     Args:
         patches: number of patch tokens; a shorter sequence uses the first rows and columns of `s`.

@@ -15,9 +15,9 @@ Deviations from the released code; the parameters in parentheses restore its for
 - It scales by 32^-1/4 at any D (`scale` = "released").
 - It has no dropout; here it acts on the output before its projection.
 
-There is no causal form: landmarks are later tokens, too. No N x N matrix is made.
+There is no causal form: landmarks are later tokens, too.
 
-B = batch, N = tokens, C = width, H = heads, D = C / H, L = landmarks.
+L = landmarks.
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ RELEASED_WIDTH = 32  # of a head, in the released scale
 
 class SkyformerAttention(LandmarkAttention):
     """Kernelized attention in time and memory linear in the number of tokens.
-
-    The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
         landmarks: L; half of them are queries, half keys. From twice the number of tokens, all are.
@@ -136,7 +134,7 @@ def sketched(
 ) -> Tensor:
     """Nystrom approximation of G(q, k) v with given landmarks, (B, H, N, D) as q, k and v.
 
-    Queries and keys are scaled, values zero where a token takes no part.
+    Queries and keys are scaled already; values are zero where a token takes no part.
     """
     landmarks = torch.cat([of_queries.of(queries), of_keys.of(keys)], dim=2)  # (B, H, L, D)
     used = torch.cat([of_queries.used, of_keys.used], dim=1)[:, None]  # (B, 1, L)

@@ -21,8 +21,6 @@ PAPER = "Vaswani et al., Attention is all you need, NeurIPS 2017"
 class SoftmaxAttention(DotProductAttention):
     """Softmax attention with queries, keys and values of their own.
 
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
-
     Args:
         causal: each token attends to itself and to those before it.
         dropout: share of the attention weights that is dropped in training, in [0, 1).

@@ -1,14 +1,11 @@
 """Softmax attention of standardised queries and keys: A = softmax(q' k'^T / sqrt(D)), output = proj(A v).
 
-Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
-NeurIPS 2024, section 2.2.1: the ViT-tiny of the projection loss. The text says only ViT-tiny; the
-released code subtracts from each q and k the mean over its D features and divides by their standard deviation
-(unbiased, nothing learned), as done here.
+Teo and Nguyen, NeurIPS 2024 (`rpc.py`), section 2.2.1: the ViT-tiny of the projection loss. The text says
+only ViT-tiny; the released code standardises each q and k over its D features (unbiased, nothing learned), as
+here.
 
     x' = (x - mean(x)) / std(x)  over the D features of each q and k
     A  = softmax(q' k'^T / sqrt(D)),    output = proj(A v)
-
-B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ MIN_VARIANCE = 1e-24  # results and gradients stay finite where all features of 
 def standardize(features: Tensor) -> Tensor:
     """Subtract the mean over the last axis and divide by the unbiased standard deviation.
 
-    It is computed in float32 at least; shape and type stay.
+    In float32 at least; shape and type stay.
     """
     wide = features.to(torch.promote_types(features.dtype, torch.float32))
     variance, mean = torch.var_mean(wide, dim=-1, keepdim=True)
@@ -44,8 +41,6 @@ def standardize(features: Tensor) -> Tensor:
 
 class StandardizedSoftmaxAttention(DotProductAttention):
     """Softmax attention with queries and keys of mean 0 and standard deviation 1, token by token.
-
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
         heads: number of heads H; must divide `dim` and be less than it.

@@ -1,9 +1,8 @@
 """Sparse attention: softmax attention over the strided or the fixed pattern of the Sparse Transformer.
 
-Child et al., "Generating long sequences with sparse transformers", 2019, as the baseline of Nguyen et al., "A
-primal-dual framework for transformers and neural networks", ICLR 2023, equation 16. The patterns, their
-two-way form, the class token, and memory: `layers/sparse_patterns.py`. The time and memory of a sequence grow
-with N sqrt(N), not linearly; no N x N matrix is made unless the stride asks for it.
+Child et al., "Generating long sequences with sparse transformers", 2019, as the baseline of Nguyen et al.,
+ICLR 2023, equation 16. The patterns, their two-way form, the class token, and cost, N sqrt(N):
+`layers/sparse_patterns.py`.
 
     Query i sees key j, with a stride l:
     strided    |i - j| < l, or (i - j) mod l = 0
@@ -11,8 +10,6 @@ with N sqrt(N), not linearly; no N x N matrix is made unless the stride asks for
     causal     only j <= i of these
     i, j count from the first place after a class token, which sees all and is seen by all
     output = proj(softmax over the seen j (q_i . k_j / sqrt(D)) v)
-
-B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 
 from __future__ import annotations
@@ -39,8 +36,6 @@ RULES = PATTERN_RULES
 
 class SparseAttention(SparseHeads):
     """Softmax attention; a token sees the tokens around it and every l-th, or some of every block.
-
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
         stride: l, in places; the square root of their number in the longest sequence if absent.

@@ -1,9 +1,8 @@
 """Sparse Attention-BN: sparse attention of queries centred by the mean of the keys.
 
-Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 10, with the
-beta of table 12. The statistics are of all keys, not of the keys that a query sees (not stated). As in
-softmax attention, centring the keys changes nothing. Patterns: `layers/sparse_patterns.py`. No code was
-released. Causal: the statistics of query i are of the keys up to i.
+Nguyen et al., ICLR 2023 (`layers/key_normalization.py`), table 10, with the beta of table 12. The statistics
+are of all keys, not of the keys that a query sees (not stated); causal: of the keys up to i. Centring the
+keys changes nothing. Patterns: `layers/sparse_patterns.py`. No code was released.
 
     mu = mean_j k_j,    s = sqrt(mean_j (k_j - mu)^2 + 1e-5)    of all keys
     form "beta"    q' = q - beta mu,          k' = k - beta mu
@@ -14,8 +13,6 @@ released. Causal: the statistics of query i are of the keys up to i.
     causal     only j <= i of these
     i, j count from the first place after a class token, which sees all and is seen by all
     output = proj(softmax over the seen j (q'_i . k'_j / sqrt(D)) v)
-
-B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 
 from __future__ import annotations
@@ -46,9 +43,6 @@ RULES = PATTERN_RULES
 
 class SparseAttentionBN(SparseHeads):
     """Sparse attention with queries and keys normalised by the statistics of the keys.
-
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
-    learned beta is `normalization.beta`.
 
     Args:
         beta: weight of the mean; the authors use 0.1 to 0.9.

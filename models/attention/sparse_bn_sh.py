@@ -1,8 +1,7 @@
 """Sparse Attention-BN+SH: Sparse Attention-BN with heads that see the keys at several resolutions.
 
-Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 10, with the
-beta of table 12. The statistics of a head are of all its own pooled keys. See `sparse_bn.py` and
-`sparse_sh.py` for what is not stated. No code was released.
+Nguyen et al., ICLR 2023, table 10, with the beta of table 12. The statistics of a head are of all its own
+pooled keys. Not stated: see `sparse_bn.py` and `sparse_sh.py`. No code was released.
 
     x_f = average of x over windows of f_h tokens
     q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
@@ -14,8 +13,6 @@ beta of table 12. The statistics of a head are of all its own pooled keys. See `
     fixed      floor(p / l) = floor(j / l), or j mod l >= l - c
     i, j count from the first place after a class token, which sees all and is seen by all
     output = proj(softmax over the seen j (q'_i . k'_j / sqrt(D)) v)
-
-B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 
 from __future__ import annotations
@@ -46,9 +43,6 @@ RULES = (*FACTOR_RULES, *PATTERN_RULES)
 
 class SparseAttentionBNSH(SparseHeads):
     """Sparse attention of normalised queries and keys, with keys and values of average-pooled tokens.
-
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
-    learned beta is `normalization.beta`.
 
     Args:
         beta: weight of the mean; the authors use 0.1 to 0.9.

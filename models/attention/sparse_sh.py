@@ -1,8 +1,7 @@
 """Sparse Attention-SH: sparse attention with heads that see the keys and values at several resolutions.
 
-Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 10. How a
-pattern meets pooled keys is not stated: here it is the shorter sequence's, in which f queries share the
-place of their window. `layers/sparse_patterns.py`, `layers/scaled_heads.py`. No code was released.
+Nguyen et al., ICLR 2023 (`layers/scaled_heads.py`), table 10. Not stated, and here: the pattern is the
+shorter sequence's, in which f queries share the place of their window. No code was released.
 
     x_f = average of x over windows of f_h tokens
     q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
@@ -11,8 +10,6 @@ place of their window. `layers/sparse_patterns.py`, `layers/scaled_heads.py`. No
     fixed      floor(p / l) = floor(j / l), or j mod l >= l - c
     i, j count from the first place after a class token, which sees all and is seen by all
     output = proj(softmax over the seen j (q_i . k_j / sqrt(D)) v)
-
-B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 
 from __future__ import annotations
@@ -41,8 +38,6 @@ RULES = (*FACTOR_RULES, *PATTERN_RULES)
 
 class SparseAttentionSH(SparseHeads):
     """Sparse attention with keys and values of average-pooled tokens, each head with its own factor.
-
-    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
         stride: l, in pooled keys; the square root of their number in the longest sequence if absent.

@@ -1,7 +1,6 @@
 """Symmetric softmax attention: the keys are the queries, A = softmax(k k^T / sqrt(D)), output = proj(A v).
 
-Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
-NeurIPS 2024, sections 1 and 4.
+Teo and Nguyen, NeurIPS 2024 (`rpc.py`), sections 1 and 4.
 
     A = softmax(k k^T / sqrt(D)),    output = proj(A v)
 """
@@ -27,7 +26,7 @@ PAPER = (
 class SymmetricAttention(DotProductAttention):
     """Softmax attention with the keys as queries.
 
-    The weights have the layout of the authors: `qkv` (2C, C) with the row blocks k, v, and `proj`.
+    The weights have the authors' layout: `qkv` (2C, C) with the row blocks k, v, and `proj`.
 
     Args:
         causal: each token attends to itself and to those before it.
