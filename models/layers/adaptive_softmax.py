@@ -2,16 +2,16 @@
 
 Grave et al., "Efficient softmax approximation for GPUs", ICML 2017; Baevski and Auli, "Adaptive input
 representations for neural language modeling", ICLR 2019, section 3. Words are sorted by frequency and cut
-into clusters. The head is a softmax over the words of the first cluster and one place for each of the others;
+into clusters. The head is a softmax over the words of the first cluster and one place for each other cluster;
 a word of cluster k has
 
     log p(w | h) = log softmax(head)_k + log softmax(h W_k^T + b_k)_w
 
-so frequent words are cheap. As in the code of the published small models (lmtool-fwp, `div_val` 1), all
-clusters have the full width and no projection. Narrower clusters are not supported.
+As in the code of the published small models (lmtool-fwp, `div_val` 1), all clusters have the full width and
+no projection. Narrower clusters are not supported.
 
-The logits of the head are computed in chunks of positions, and recomputed for the gradient in training, so
-that memory does not grow with batch times length times vocabulary.
+Logits of the head are computed in chunks of positions, and recomputed for the gradient: memory does not grow
+with batch times length times vocabulary.
 
 V = words, C = width, K = clusters after the first, n = positions.
 """
@@ -33,8 +33,8 @@ LOGITS = 2**25
 class AdaptiveSoftmax(nn.Module):
     """The output layer of a language model; the word weights (V, C) are an argument of each call.
 
-    Cut-offs are the starts of the clusters after the first, in any order; those not below V are dropped, so a
-    small vocabulary has a plain softmax. A cut-off or a vocabulary below 1 is a ValueError.
+    Cut-offs, in any order, start the clusters after the first; those not below V are dropped. A cut-off or a
+    vocabulary below 1 is a ValueError.
     """
 
     def __init__(self, width: int, vocabulary: int, cutoffs: Sequence[int]) -> None:
@@ -58,7 +58,7 @@ class AdaptiveSoftmax(nn.Module):
     def negative_log_likelihood(self, hidden: Tensor, words: Tensor, targets: Tensor) -> Tensor:
         """-log p of each target, in nats, (n,), in float32 at least.
 
-        The hidden states are (n, C), the word weights (V, C), targets int64 (n,), in [0, V).
+        Hidden states are (n, C), the word weights (V, C), targets int64 (n,), in [0, V).
         """
         in_head = targets
         for number, (first, end) in enumerate(self._tails()):
@@ -80,7 +80,6 @@ class AdaptiveSoftmax(nn.Module):
         return weight, torch.cat([self.bias[:first], self.clusters.bias])
 
     def _tails(self) -> list[tuple[int, int]]:
-        """First word and end of each cluster after the first."""
         return list(itertools.pairwise(self.bounds[1:]))
 
 

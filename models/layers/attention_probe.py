@@ -1,18 +1,17 @@
 """Probe of attention, layer by layer, during a forward pass: queries, keys and values, or matrices.
 
-A mechanism with the output proj(softmax(q k^T / sqrt(D)) v), over all tokens, can report q, k and v: it has
-`queries_keys_values` and states `OFFERS = ("softmax",)` in its module. That covers more than softmax:
-RPC ends with q = k = Z, the points of its last iteration, and Scaled Attention with v = (I - S) V. A model
-states the same if `softmax_layers` finds its layers, so that the service knows without building it.
+A mechanism with the output proj(softmax(q k^T / sqrt(D)) v), over all tokens, has `queries_keys_values` and
+states `OFFERS = ("softmax",)`: also RPC, with q = k = Z, the points of its last iteration, and Scaled
+Attention, with v = (I - S) V. A model states the same if `softmax_layers` finds its layers.
 
-Others can report their matrices, for analyses that need no more (`matrix_layers`): `attention_matrix`, the
-weights of all tokens for each (`OFFERS = ("attention_matrix",)`), or `kernel_factors`, L and R of a kernel
-matrix L R^T (`OFFERS = ("kernel_matrix",)`). RPC-Attention reports every iteration of its pursuit (`pursuit`,
-`OFFERS = ("pursuit",)`); other layers of such a model need not have one (`pursuit_layers`).
+Others report matrices (`matrix_layers`): `attention_matrix`, the weights of all tokens for each (`OFFERS =
+("attention_matrix",)`), or `kernel_factors`, L and R of a kernel matrix L R^T (`OFFERS =
+("kernel_matrix",)`). RPC-Attention reports every iteration (`pursuit`, `OFFERS = ("pursuit",)`,
+`pursuit_layers`).
 
-Layers are observed by hooks: an unobserved model has no overhead.
+Hooks observe the layers: an unobserved model has no overhead.
 
-B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H, L = layers.
+L = layers.
 """
 
 from __future__ import annotations
@@ -85,10 +84,9 @@ class PursuitLayer(Protocol):
 def softmax_layers(model: nn.Module, *, causal: bool = False) -> list[nn.Module]:
     """Self-attention layers of a model's encoder, in order: of its `blocks` those that have `attn`.
 
-    In a model with an `encoder` (Segmenter), only the encoder is searched. Other kinds of attention are
-    skipped: class attention, with the class token as its only query. If `causal`, layers may hide later
-    tokens; their q, k, v are taken before the mask. Raises ValueError: no such layers, or the mechanism of
-    some cannot report its q, k and v.
+    Of a Segmenter only the `encoder` is searched; class attention is skipped. If `causal`, layers may hide
+    later tokens; their q, k, v are taken before the mask. Raises ValueError: no such layers, or the mechanism
+    of some cannot report its q, k and v.
     """
     return _layers(model, (SoftmaxLayer,), "does not end in a softmax over all tokens", causal)
 
@@ -144,8 +142,7 @@ See = Callable[[int, nn.Module, Tensor, Tensor | None], None]
 def observed(layers: Sequence[tuple[int, nn.Module]], see: See, *, padding: bool = False) -> Iterator[None]:
     """Reports what enters the numbered layers in every forward pass inside the block.
 
-    `see` is called before its layer runs; under autocast what it computes of the tokens is what the layer
-    itself would. Without `padding`, a mask is an error.
+    `see` is called before its layer runs, under the layer's autocast. Without `padding`, a mask is an error.
     """
     with ExitStack() as hooks:
         for number, layer in layers:

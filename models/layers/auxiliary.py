@@ -1,13 +1,12 @@
 """Auxiliary losses that a module adds to the training objective.
 
-A module calls `add_loss` in its forward pass. The trainer opens `collected` around the passes that are
-minimised; everywhere else (evaluation, attacks) the call is a no-op, so no state is left in the module. If a
-loss is expensive to compute, ask `wanted` first:
+The trainer opens `collected` around the passes that are minimised; everywhere else `add_loss` is a no-op, and
+no state stays in the module. If a loss is expensive, ask `wanted` first:
 
     if wanted():
         add_loss(self.eta * self.variance_loss(scores))
 
-Losses of several layers are summed, or averaged over the layers where a method says so:
+Losses of several layers are summed, or averaged over the layers if named:
 
         add_loss(loss, averaged=("ksvd", self))
 """
@@ -24,8 +23,6 @@ from torch import Tensor, nn
 
 @dataclass
 class _Added:
-    """Losses in call order, and those that are averaged over layers: by name, of each layer."""
-
     summed: list[Tensor] = field(default_factory=list)
     averaged: dict[str, list[tuple[nn.Module, Tensor]]] = field(default_factory=dict)
 
@@ -37,7 +34,7 @@ _open: ContextVar[_Added | None] = ContextVar("auxiliary_losses", default=None)
 def collected() -> Iterator[list[Tensor]]:
     """Collect the losses added inside the block, scalars in call order.
 
-    The list is complete when the block ends: averages over layers come last, one for each name.
+    Averages over layers come last, one for each name, when the block ends.
     """
     added = _Added()
     token = _open.set(added)
@@ -59,8 +56,8 @@ def add_loss(loss: Tensor, *, averaged: tuple[str, nn.Module] | None = None) -> 
     """Add a loss, already weighted, to the objective; a no-op outside `collected`.
 
     The loss is a scalar, the mean over the batch; another shape is a ValueError. `averaged` has a name and
-    the layer that adds the loss: the sum of the losses with this name is divided by the number of different
-    layers that add one. None: the loss counts as it is.
+    the layer that adds the loss: the sum of the losses of this name is divided by the number of different
+    layers.
     """
     if loss.dim() != 0:
         raise ValueError(f"an auxiliary loss must be a scalar: got shape {tuple(loss.shape)}")

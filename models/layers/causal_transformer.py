@@ -1,18 +1,17 @@
 """The transformer language model: word vectors, sinusoid positions, post-LayerNorm layers, adaptive softmax.
 
 Vaswani et al., "Attention is all you need", NeurIPS 2017, as in the code that Teo and Nguyen (NeurIPS 2024,
-appendix A) name for their language models (lmtool-fwp, "standard transformer", which goes back to
-Transformer-XL): word vectors times sqrt(C), tied to the output; positions as sines, then cosines; projections
-of the attention without biases; ReLU between the layers of the MLP; weights are initialised normal with
-standard deviation 0.02, biases 0. Deviations: positions are counted from the start of a sequence (that code
-counts from its end, so a word's vector depends on the length of the sequence), and LayerNorm weights are 1 at
+appendix A) name (lmtool-fwp, "standard transformer", from Transformer-XL): word vectors times sqrt(C), tied
+to the output; positions as sines, then cosines; attention projections without biases; ReLU in the MLP;
+weights normal with standard deviation 0.02, biases 0. Deviations: positions count from the start of a
+sequence (that code: from its end, so a word's vector depends on the length), and LayerNorm weights are 1 at
 first.
 
-Such small weights suit long trainings with a long warm-up; a small model trained for minutes only learns word
-frequencies. `initialization` "scaled" is for those: word vectors with standard deviation C^-1/2, which makes
-them as large as the positions, and layers as in Glorot and Bengio (AISTATS 2010), equation 16.
+Such small weights suit long trainings with a long warm-up. `initialization` "scaled" is for short ones, in
+which small models else learn word frequencies only: word vectors with standard deviation C^-1/2, as large as
+the positions, and layers as in Glorot and Bengio (AISTATS 2010), equation 16.
 
-B = batch, N = tokens, C = width, V = words of the vocabulary.
+V = words of the vocabulary.
 """
 
 from __future__ import annotations
@@ -43,12 +42,10 @@ MAX_WAVELENGTH = 10_000.0
 class CausalTransformer(nn.Module):
     """Language model with one attention factory, with a causal form, per layer; a `LanguageModel`.
 
-    As an encoder (`as_encoder`) it has no output layer and returns `features`. No weight depends on `length`,
-    the max tokens of a sequence. The cut-offs are starts of the clusters of the adaptive softmax; those not
-    below V, the vocabulary, are dropped. Dropout is of embedding, attention output, MLP, and softmax input.
-    The initialization is "released", as in the authors' code, or "scaled", for short trainings. With
-    `encoder` only `features` are wanted, so that attention may see later tokens. Raises ValueError: `heads`
-    does not divide `width`, a size is below 1, or attention sees later tokens.
+    No weight depends on `length`, the max tokens of a sequence. Cut-offs are of `AdaptiveSoftmax`. Dropout is
+    of embedding, attention output, MLP, and softmax input. With `encoder` only `features` are wanted, so that
+    attention may see later tokens. Raises ValueError: `heads` does not divide `width`, a size is below 1, or
+    attention sees later tokens.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.",)
@@ -100,9 +97,8 @@ class CausalTransformer(nn.Module):
     def features(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
         """Features (B, N, C) of the last layer, of right-padded tokens int64 (B, N) in [0, V).
 
-        Padding does not affect earlier tokens. `present`, boolean (B, N), false for padding, is needed only
-        by attention that sees later tokens, as an encoder's may: `rpc_causal` with `mu_tokens` = "sequence".
-        Sequences longer than `length` are a ValueError.
+        Padding does not affect earlier tokens. Only attention that sees later tokens needs `present`, boolean
+        (B, N), false for padding. Sequences longer than `length` are a ValueError.
         """
         if tokens.dim() != 2 or tokens.shape[1] > self.sequence_length:
             raise ValueError(
@@ -151,8 +147,7 @@ class CausalTransformer(nn.Module):
 class PostNormBlock(nn.Module):
     """Post-LayerNorm layer: norm1(x + attn(x)), then norm2(x + mlp(x)).
 
-    The attention maps (B, N, C) to (B, N, C), called with `mask`; dropout acts after it, inside the MLP and
-    after it.
+    Dropout acts after the attention, inside the MLP and after it.
     """
 
     def __init__(self, attention: nn.Module, width: int, hidden: int, dropout: float) -> None:
@@ -166,7 +161,7 @@ class PostNormBlock(nn.Module):
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """Apply the layer to (B, N, C)."""
-        # For all others right padding is in the future anyway; attention is faster without a mask.
+        # For all others right padding is in the future, and no mask is faster.
         seen = mask if getattr(self.attn, "sees_later_tokens", False) else None
         x = self.norm1(x + self.dropout(self.attn(x, mask=seen)))
         hidden = self.dropout(self.fc1(x).relu())
@@ -182,7 +177,6 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 
 def _without_biases(attention: nn.Module) -> nn.Module:
-    """Removes the biases of the attention's linear layers, as in the authors' language models."""
     for layer in attention.modules():
         if isinstance(layer, nn.Linear):
             layer.register_parameter("bias", None)

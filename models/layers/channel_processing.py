@@ -9,7 +9,7 @@ for tokens x, channel d of head h of the output is
     k = softmax over tokens of x, then the mean over the channels of the head
     v = LayerNorm(MLP(x))
 
-B = batch, N = tokens, C = width, H = heads, D = C / H, R and S = rows and columns of tokens.
+R and S = rows and columns of tokens.
 """
 
 from __future__ import annotations
@@ -49,10 +49,7 @@ class DepthwiseConvolutions(nn.Module):
 
 
 class ConvolutionalMlp(nn.Module):
-    """Linear to the hidden width, u + gamma DepthwiseConvolutions(u), Linear back: (B, N, C) to (B, N, C).
-
-    The only non-linearity is between the convolutions.
-    """
+    """Linear to the hidden width, u + gamma DepthwiseConvolutions(u), Linear back: (B, N, C) to (B, N, C)."""
 
     def __init__(self, width: int, hidden: int, dropout: float = 0.0) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 Touvron et al., "Going deeper with image transformers" (CaiT), ICCV 2021, section 3; in the form that XCiT
 (El-Nouby et al., NeurIPS 2021) and FAN (Zhou et al., ICML 2022) release, which also normalises the patches.
 
-B = batch, N = tokens (the class token first), C = width, H = heads, D = C / H.
+In the tokens N the class token is the first.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class ClassAttention(nn.Module):
 class ClassAttentionBlock(nn.Module):
     """Class attention and an MLP on the class token, each scaled by a learned vector: (B, N, C) to (B, N, C).
 
-    As released, the patch tokens change too: with z = LayerNorm(x) they go from x to 2 LayerNorm(x + gamma1
-    z). The MLP has `mlp_ratio` times C hidden units; dropout acts inside and after the MLP and after the
-    attention. `heads` that do not divide the width are a ValueError.
+    As released, with z = LayerNorm(x), patch tokens go from x to 2 LayerNorm(x + gamma1 z). The MLP has
+    `mlp_ratio` times C hidden units; dropout acts inside and after the MLP and after the attention. `heads`
+    that do not divide the width are a ValueError.
     """
 
     def __init__(self, width: int, heads: int, *, mlp_ratio: float, dropout: float) -> None:

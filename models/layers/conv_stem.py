@@ -1,8 +1,8 @@
 """The convolutional stem: a few 3 x 3 convolutions of stride 2 in place of a wide patch embedding.
 
 El-Nouby et al., "XCiT: Cross-covariance image transformers", NeurIPS 2021, for patches of 16 and 8 pixels;
-the released code of Zhou et al., "Understanding the robustness in vision transformers", ICML 2022, for 4
-pixels. Names and layouts of the weights are the same in both.
+the code of Zhou et al., "Understanding the robustness in vision transformers", ICML 2022, for 4 pixels. Names
+and layouts of the weights are the same.
 
 B = batch, C = width, H and W = height and width in pixels, N = tokens.
 """
@@ -26,10 +26,9 @@ STEM_RULES = ((f"model.width >= {MIN_WIDTH}", f"width must be at least {MIN_WIDT
 class ConvStem(nn.Module):
     """Embeds an image as one token per patch: (B, channels, H, W) to (B, N, C), row by row.
 
-    Each convolution halves height and width and is followed by batch normalisation, and all but the last by a
-    GELU. Neighbouring tokens see overlapping pixels. In training mode the batch normalisation makes the
-    tokens of an example depend on the other examples of the batch. A patch size, in pixels, other than 4, 8
-    and 16, or a width C below 8, is a ValueError.
+    Each convolution halves height and width, then batch normalisation and, but after the last, a GELU. In
+    training mode the tokens of an example depend on the batch. A patch size, in pixels, other than 4, 8 and
+    16, or a width C below 8, is a ValueError.
     """
 
     def __init__(self, channels: int, patch_size: int, width: int) -> None:
@@ -58,6 +57,5 @@ class ConvStem(nn.Module):
 
 
 def _halving(before: int, after: int) -> nn.Sequential:
-    """A 3 x 3 convolution of stride 2 with batch normalisation in place of a bias."""
     convolution = nn.Conv2d(before, after, kernel_size=3, stride=2, padding=1, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(after))

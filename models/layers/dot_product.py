@@ -1,8 +1,6 @@
 """Scaled dot-product attention with what a mechanism makes of the tokens: output = proj(A v).
 
 Vaswani et al., "Attention is all you need", NeurIPS 2017, equation 1: A = softmax(q k^T / sqrt(D)).
-
-B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 
 from __future__ import annotations
@@ -15,9 +13,10 @@ from assay.models.layers.heads import Causal, Dropout, HeadProjections, PrefixTo
 class DotProductAttention(HeadProjections):
     """What the mechanisms share that change queries, keys or values and not the softmax.
 
-    The weights are `qkv` (`projections` * C, C) and `proj` (C, C). If `causal`, each token attends to itself
-    and to those before it. Dropout is the share of the attention weights that is dropped in training, in
-    [0, 1). `heads` that do not divide `dim` are a ValueError.
+    The weights are `proj` (C, C) and `qkv` (`projections` * C, C), with the row blocks q, k, v (timm's and
+    DeiT's layout) or k, v (the RPC authors'). If `causal`, each token attends to itself and to those before
+    it. Dropout is the share of the attention weights that is dropped in training, in [0, 1). `heads` that do
+    not divide `dim` are a ValueError.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class DotProductAttention(HeadProjections):
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        """As `AttentionFactory` says."""
         queries, keys, values = self.queries_keys_values(x, mask)
         return self.merge(attend(queries, keys, values, mask, self.training_rate(), causal=self.causal))
 

@@ -11,7 +11,7 @@ class Backbone(Protocol):
     """Makes the model that another is built on: one of the catalog, or one with parameters bound."""
 
     def __call__(self, classes: int, channels: int) -> nn.Module:
-        """Make a model; of images, without a head for 0 classes; of language, both numbers are its words."""
+        """Of images, 0 classes mean no head; of language, both numbers are its words."""
         ...
 
 

@@ -1,12 +1,12 @@
 """The fully attentional network (FAN): attention mixes the tokens, and attention gates the channels.
 
-Zhou et al., "Understanding the robustness in vision transformers", ICML 2022; here FAN-ViT: its tokens keep
-one width. A convolutional stem, a Fourier position encoding, FAN blocks on the patches, two class-attention
-blocks where the class token joins them, LayerNorm, and a head on the class token. Initialised as released:
-linear layers and the class token truncated normal with standard deviation 0.02, the biases of linear layers
-zero, depthwise convolutions as in `channel_processing`, other convolutions PyTorch's default.
+Zhou et al., "Understanding the robustness in vision transformers", ICML 2022, the FAN-ViT: a convolutional
+stem, a Fourier position encoding, FAN blocks on the patches, two class-attention blocks where the class token
+joins them, LayerNorm, and a head on the class token. Initialised as released: linear layers and the class
+token truncated normal with standard deviation 0.02, their biases zero, depthwise convolutions as in
+`channel_processing`, other convolutions PyTorch's default.
 
-B = batch, C = width, P = patches, N = 1 + P tokens, R and S = rows and columns of tokens.
+P = patches, N = 1 + P tokens, R and S = rows and columns of tokens.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ EPSILON = 1e-6  # as released: the last position is short of a full turn by this
 class FourierPositions(nn.Module):
     """Sines and cosines of the row and the column in a grid of any size, projected to the token width.
 
-    Positions are fractions of the grid's sides. Frequencies as in Vaswani et al., "Attention is all you
-    need", NeurIPS 2017, section 3.5; in two dimensions, with a learned projection, as in El-Nouby et al.,
-    "XCiT: Cross-covariance image transformers", NeurIPS 2021. Names and layouts of the weights are XCiT's.
+    Positions are fractions of the grid's sides. Frequencies: Vaswani et al., "Attention is all you need",
+    NeurIPS 2017, section 3.5; in two dimensions, with a learned projection: El-Nouby et al., "XCiT:
+    Cross-covariance image transformers", NeurIPS 2021. Names and layouts of the weights are XCiT's.
     """
 
     def __init__(self, width: int) -> None:
@@ -57,8 +57,8 @@ class FourierPositions(nn.Module):
 def waves(places: int, device: torch.device | None = None) -> Tensor:
     """Interleaved sines and cosines of positions 1 to `places` of an axis: (places, 32), float32 as released.
 
-    The angle of position i is 2 pi i / places, divided by a power of the temperature that grows from 1 with
-    each pair of features.
+    The angle of position i is 2 pi i / places over a power of the temperature that grows from 1 with each
+    pair of features.
     """
     turns = torch.arange(1, places + 1, dtype=torch.float32, device=device) / (places + EPSILON)
     powers = torch.arange(0, FEATURES, 2, dtype=torch.float32, device=device) / FEATURES
@@ -69,9 +69,8 @@ def waves(places: int, device: torch.device | None = None) -> Tensor:
 class FanBlock(nn.Module):
     """x + gamma1 attn(norm1(x)), then x + gamma2 mlp(norm2(x)) with channel processing for the MLP.
 
-    The attention maps (B, P, C) to (B, P, C), called with `grid`; `heads` counts the heads of the channel
-    processing. The MLP has `mlp_ratio` times C hidden units; dropout acts inside and after the MLP and after
-    the attention, stochastic depth on both branches.
+    `heads` counts the heads of the channel processing. The MLP has `mlp_ratio` times C hidden units; dropout
+    acts inside and after the MLP and after the attention, stochastic depth on both branches.
     """
 
     def __init__(
@@ -105,11 +104,10 @@ class FullyAttentionalNetwork(nn.Module):
     """FAN-ViT with one attention factory per FAN block.
 
     No weight depends on the image size: any height and width divisible by `patch_size` (4, 8 or 16 pixels)
-    works; `image_size` is the expected one, in pixels. With 0 classes there is no head: the class token's
-    features are the output. The width C is at least 8; the `heads` are of tokens and of channels; MLPs have
-    `mlp_ratio` times C hidden units. Dropout is of embedding, attention output and MLP; the rate of
-    stochastic depth is the same in every FAN block, as released. Raises ValueError: `patch_size` does not
-    divide `image_size` or `heads` not `width`, or a size is refused.
+    works. With 0 classes the class token's features are the output. The width C is at least 8; MLPs have
+    `mlp_ratio` times C hidden units. Dropout is of embedding, attention output and MLP; stochastic depth has
+    one rate, as released. Raises ValueError: `patch_size` does not divide `image_size` or `heads` not
+    `width`, or a size is refused.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.", "cls_token", "cls_attn_blocks.")
@@ -189,10 +187,7 @@ class FullyAttentionalNetwork(nn.Module):
         del self.cls_token
 
     def patch_tokens(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        """Normalised patch tokens (B, P, C), without class attention, and their grid.
-
-        Of images (B, channels, H, W); `patch_size` divides both sides.
-        """
+        """Normalised patch tokens (B, P, C), without class attention, and their grid."""
         patches, grid = self._encode(images)
         return self.norm(patches), grid
 
@@ -223,7 +218,6 @@ class FullyAttentionalNetwork(nn.Module):
 
 
 def _initialize(module: nn.Module) -> None:
-    """Initialise a linear layer, as released."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:

@@ -1,6 +1,6 @@
 """Shared parts of the attention mechanisms: their type, head splitting and exact softmax attention.
 
-B = batch, N = tokens, C = width (`dim`), H = heads, D = C / H.
+In all modules of attention: B = batch, N = tokens (CLS included), C = width (`dim`), H = heads, D = C / H.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Dropout = Annotated[
 class AttentionFactory(Protocol):
     """Makes one layer's attention: an attention class, or one with the user's parameters bound.
 
-    The module's `forward(x, *, grid=None, mask=None)` maps (B, N, C) to (B, N, C). `grid` is the (height,
-    width) of the patch tokens, for mechanisms that use the image plane. `mask` is boolean (B, N), true for
-    the tokens that take part; each sequence needs at least one.
+    `forward(x, *, grid=None, mask=None)` maps (B, N, C) to (B, N, C). `grid` is the (height, width) of the
+    patch tokens, row by row. `mask` is boolean (B, N), true for the tokens that take part; each sequence
+    needs at least one.
     """
 
     def __call__(self, dim: int, heads: int, *, prefix_tokens: int = 1) -> nn.Module:
@@ -54,10 +54,9 @@ def make_attention(
 ) -> nn.Module:
     """Make one layer's attention of width C and H heads, and tell it what its constructor asks for.
 
-    `tokens` is N of the longest sequence that the model is made for, the prefix (CLS) included; for
-    mechanisms with weights or landmarks for places in the sequence; their constructors take it. `causal` is
-    true where a layer must not see later tokens; None for mechanisms that need no such form. A value that the
-    mechanism refuses is a ValueError.
+    `tokens` is N of the longest sequence, prefix included, for mechanisms with weights or landmarks for
+    places. `causal` is true where a layer must not see later tokens; None for mechanisms without such a form.
+    A value that the mechanism refuses is a ValueError.
     """
     wanted: dict[str, int] = {"prefix_tokens": prefix_tokens}
     if "tokens" in inspect.signature(factory).parameters:
@@ -70,8 +69,8 @@ def make_attention(
 def check_past_only(attention: nn.Module) -> None:
     """Rejects an attention that sees later tokens, for models that predict them.
 
-    It says so by `sees_later_tokens`; `causal_with` is the parameter to change, with its only causal value.
-    Raises ValueError: names the mechanism, and the parameter where it is known.
+    `sees_later_tokens` says so; `causal_with` is the parameter to change, with its only causal value. Raises
+    ValueError: names the mechanism, and the parameter where it is known.
     """
     if not getattr(attention, "sees_later_tokens", False):
         return
@@ -86,8 +85,7 @@ def check_past_only(attention: nn.Module) -> None:
 def has_causal_form(attention: Callable[..., nn.Module]) -> bool:
     """Whether a mechanism can be made causal: its constructor takes `causal`.
 
-    The catalog states it as the fact `causal_form`. The module's attribute `causal` tells whether it has a
-    causal mask.
+    The fact `causal_form` of the catalog. The module's `causal` tells whether it has a causal mask.
     """
     return "causal" in inspect.signature(attention).parameters
 
@@ -113,8 +111,8 @@ def merge_heads(by_head: Tensor) -> Tensor:
 class HeadProjections(nn.Module):
     """The projections around a mechanism.
 
-    `qkv` is (`projections` * C, C), head-major inside a row block; `proj` is (C, C). Dropout is the rate of
-    what the mechanism drops in training, in [0, 1). `heads` that do not divide `dim` are a ValueError.
+    `qkv` is (`projections` * C, C), head-major inside a row block; `proj` is (C, C). Dropout is the rate that
+    the mechanism drops in training, in [0, 1). `heads` that do not divide `dim` are a ValueError.
     """
 
     projections: ClassVar[int] = 3
@@ -154,7 +152,7 @@ def attend(
     """softmax(q k^T / sqrt(D)) v, by torch's fused kernel: the N x N matrix is not stored.
 
     Operands and result are (B, H, N, D); `mask` is boolean (B, N), true for tokens that may be attended to.
-    The caller passes a dropout of 0 outside training. Causal with a mask holds booleans (B, 1, N, N).
+    Pass a dropout of 0 outside training. Causal with a mask holds booleans (B, 1, N, N).
     """
     allowed = None if mask is None else mask[:, None, None, :]  # (B, 1, 1, N)
     if allowed is not None and causal:
@@ -168,7 +166,7 @@ def attend(
 def running_sum(values: Tensor) -> Tensor:
     """Cumulative sum over the tokens, (B, H, N, F) to the same, with no trace of later tokens.
 
-    By doubling strides, because torch.cumsum has no deterministic CUDA kernel.
+    By doubling strides: torch.cumsum has no deterministic CUDA kernel.
     """
     stride = 1
     while stride < values.shape[-2]:

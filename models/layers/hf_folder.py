@@ -1,7 +1,7 @@
 """Reads Hugging Face models from local folders, with the library `transformers`.
 
-Nothing is fetched, no code of a repository runs, and weights come from safetensors files alone. A folder with
-weights that lack a part of the model is refused: `transformers` would draw that part at random.
+Nothing is fetched, no code of a repository runs, and weights come from safetensors files alone. A folder that
+lacks a part of the model is refused: `transformers` would draw that part at random.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ def checked_folder(folder: Path | None, name: str) -> Path:
 def config_of(folder: Path) -> Any:
     """The configuration of the model in a folder.
 
-    Raises ValueError: it is missing, or of a kind that `transformers` does not have without the code of the
-    repository, or quantized.
+    Raises ValueError: it is missing, quantized, or needs the code of the repository.
     """
     library = transformers()
     try:
@@ -140,5 +139,4 @@ def check_classes(names: tuple[str, ...], classes: int) -> None:
 
 
 def _first(error: Exception) -> str:
-    """The first line of a library's message."""
     return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -5,11 +5,11 @@
     centre crop to crop_size
     z = (255 rescale_factor x - image_mean) / image_std    for pixels x in [0, 1]
 
-The last line is the normalisation of `Classifier`, before the others: resizing and cropping commute with it.
-Values beyond [0, 1], which bicubic filters make at edges, are clipped as 8-bit pixels are.
+`Classifier` normalises first: resizing and cropping commute with it. Values beyond [0, 1], which bicubic
+filters make at edges, are clipped as 8-bit pixels are.
 
-A processor with steps that are not here would give other numbers. So each image size is checked once against
-the model's own processor: where they differ by more than 8-bit rounding, the model is refused.
+Each image size is checked once against the model's own processor: where they differ by more than 8-bit
+rounding, the model is refused.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from assay.models.layers.image_resizing import RESAMPLING, resize_images
 
 CONFIG = "preprocessor_config.json"
 # Of 255: mean and largest difference between the processor's pixels and these. Two roundings to 8 bits, the
-# second with the first rounding's error through a filter, give 0.5 on average and 2 at most.
+# first's error through a filter, give 0.5 on average and 2 at most.
 MEAN_DIFFERENCE, MOST_DIFFERENCE = 1.0, 4.0
 UNCHANGED = (0.0, 1.0)
-# transformers' ViTImageProcessor's, for files that state none; the check finds out where that is wrong.
+# transformers' ViTImageProcessor's, for files that state none.
 DEFAULTS = {"image_mean": 0.5, "image_std": 0.5}
 # ConvNeXt's processor crops a share `crop_pct` of images below this size, and squashes larger ones.
 LARGE_CONVNEXT = 384
@@ -91,7 +91,6 @@ class ImageProcessing(nn.Module):
         return images[..., top : top + height, left : left + width]
 
     def _resized(self) -> tuple[int, int]:
-        """Of a square image."""
         size = self._given.get("size", {})
         if isinstance(size, int):
             size = {"height": size, "width": size}

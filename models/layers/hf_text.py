@@ -43,8 +43,8 @@ def _first_position(model: nn.Module, config: Any) -> int | None:
 class PaddedLogits(nn.Module):
     """A text classifier of transformers, from `input_ids` and `attention_mask` to `logits`, on padded tokens.
 
-    `numbers` are the model's numbers of the ids, int64 (V,). With `pads`, padding leaves the logits as they
-    are; else only rows of equal length share a pass.
+    `numbers` are the model's numbers of the ids, int64 (V,). Without `pads`, only rows of equal length share
+    a pass.
     """
 
     numbers: Tensor

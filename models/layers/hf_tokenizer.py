@@ -1,7 +1,6 @@
 """A model's own tokenizer: from texts to the ids that the product's data and evaluations use.
 
-Everywhere in Assay id 0 is padding and id 1 the unknown word. Hugging Face tokenizers number both as they
-like, so that their ids are moved up by two, and the unknown token becomes 1:
+Everywhere in Assay id 0 is padding and id 1 the unknown word, so that a tokenizer's numbers move up by two:
 
     id = 1 for the tokenizer's unknown token, else number + 2
 
@@ -65,7 +64,6 @@ class OwnTokenizer:
         self.pads = tokenizer.pad_token_id is not None
 
     def __deepcopy__(self, memo: object) -> OwnTokenizer:
-        """Itself: nothing in it changes."""
         return self
 
     def __len__(self) -> int:
@@ -127,8 +125,8 @@ class OwnTokenizer:
 def own_length(stated: int | None, config: Any, padding: int | None, asked: int | None) -> int:
     """Tokens that a model reads at most, special ones included, as stated by its tokenizer and its config.
 
-    `padding` is `padding_idx` of its position embeddings, which count from the next one on; None without. A
-    user who has `asked` for more gets a ValueError.
+    `padding` is `padding_idx` of position embeddings that count from the next one on; None without. A
+    ValueError: the user has `asked` for more.
     """
     own = getattr(config, "max_position_embeddings", None)
     if isinstance(own, int) and own > 0:
@@ -144,7 +142,6 @@ def own_length(stated: int | None, config: Any, padding: int | None, asked: int 
 
 
 def _valid(text: str) -> str:
-    """The text without lone surrogates, which are no characters."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -59,8 +59,8 @@ def resize_images(
 ) -> Tensor:
     """Images (B, C, H, W) of any range, resized to (B, C, *size); the same object where nothing changes.
 
-    `resample` is a filter, or nearest. Edges are the least and the largest value, (1, C, 1, 1) each: results
-    are clipped after each direction, as 8-bit pixels are.
+    `resample` is a filter, or nearest. Edges are the least and the largest value, (1, C, 1, 1) each, to which
+    results are clipped after each direction.
     """
     height, width = images.shape[-2:]
     if width != size[1]:

@@ -6,9 +6,8 @@ Nguyen et al., "A primal-dual framework for transformers and neural networks", I
     full    q' = (q - beta mu) / s,  k' = (k - beta mu) / s,  s = sqrt(var + eps)     (printed with beta = 1)
     beta    q' = q - beta mu,        k' = k - beta mu
 
-mu and var are the mean and the biased variance of the keys of a sequence and head, feature by feature:
-nothing is shared between sequences and no running statistics are kept, so training and inference agree. eps
-is not stated in the paper; 1e-5 here. There is no released code.
+mu and var are the mean and the biased variance of the keys of a sequence and head, feature by feature,
+without running statistics. eps is not stated in the paper; 1e-5 here. No code was released.
 
 Causal forms (not in the paper): the statistics of token i are of the keys up to i.
 
@@ -37,8 +36,7 @@ EPSILON = 1e-5
 class KeyNormalization(nn.Module):
     """Shift, and in the form "full" scale, of queries and keys by the statistics of the keys.
 
-    The form "beta" subtracts beta times the mean, "full" also divides by the standard deviation; a learned
-    beta is a weight of the layer. An unknown form, or a beta outside [0, 10], is a ValueError.
+    A learned beta is the weight `beta`. An unknown form, or a beta outside [0, 10], is a ValueError.
     """
 
     def __init__(self, form: Form, beta: float, *, learn_beta: bool) -> None:
@@ -63,8 +61,8 @@ class KeyNormalization(nn.Module):
     def folded(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
         """Queries (B, H, N, D) that give, with the keys as they are, the softmax of the causal form.
 
-        In q'_i . k'_j = ((q_i - beta mu_i) / s_i^2) . k_j + c_i the term c_i depends on the query alone, so a
-        softmax over j cancels it. So every query can have the statistics of its own past.
+        In q'_i . k'_j = ((q_i - beta mu_i) / s_i^2) . k_j + c_i a softmax over j cancels c_i, so every query
+        can have the statistics of its own past.
         """
         mean, scale = self._statistics(keys, mask, causal=True)
         return ((queries - mean) * scale * scale).to(queries.dtype)
@@ -74,7 +72,7 @@ class KeyNormalization(nn.Module):
         wide = keys.to(torch.promote_types(keys.dtype, torch.float32))
         present = torch.ones_like(wide[:1, :1, :, :1]) if mask is None else mask[:, None, :, None].to(wide)
         count = _total(present, causal).clamp(min=1.0)
-        # Subtracted before the sums: for the variance, which is a difference of large numbers otherwise.
+        # Subtracted before the sums: the variance is a difference of large numbers otherwise.
         origin = _origin(wide, present, count, causal)
         apart = (wide - origin) * present
         mean = _total(apart, causal) / count
@@ -85,7 +83,6 @@ class KeyNormalization(nn.Module):
 
 
 def _total(values: Tensor, causal: bool) -> Tensor:
-    """Sum over the keys, or over those up to each one."""
     return running_sum(values) if causal else values.sum(dim=-2, keepdim=True)
 
 

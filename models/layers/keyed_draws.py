@@ -1,7 +1,7 @@
 """Random numbers that belong to places: a hash of a layer's key and of coordinates, without a generator.
 
-The number at a place is the same in every batch and beside any padding, and needs neither storage nor a
-draw per example. The mixing function is the finaliser of MurmurHash3 (Appleby 2011), on 32 bits.
+The number at a place is the same in every batch and beside any padding. The mixing function is the finaliser
+of MurmurHash3 (Appleby 2011), on 32 bits.
 """
 
 from __future__ import annotations

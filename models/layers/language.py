@@ -1,7 +1,4 @@
-"""Interface of language models, for training and evaluation.
-
-B = batch, N = tokens, V = words of the vocabulary.
-"""
+"""Interface of language models, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -28,7 +25,6 @@ class LanguageModel(Protocol):
         """-log p(target at i | tokens up to i) in nats, (B, N) or (B, last), without the B x N x V logits.
 
         Tokens and targets, the next tokens, are int64 (B, N); of the `last` positions to score (None = all)
-        their targets suffice. The result is float32 at least. A target PAD is scored like any word: excluding
-        it is up to the caller.
+        their targets suffice. Float32 at least. A target PAD is scored like any word.
         """
         ...

@@ -1,10 +1,9 @@
 """Building blocks of the models, and `Classifier`, the wrapper used everywhere else.
 
-Patch embedding, MLP and stochastic depth are written here rather than taken from timm because importing
-timm takes seconds in every evaluator process. Names and layouts of the weights are timm's, so that weights
-of a timm or DeiT vision transformer fit.
+Not taken from timm: importing timm takes seconds in every evaluator process. Names and layouts of the weights
+are timm's.
 
-B = batch, C = width, H and W = height and width in pixels, N = tokens.
+H and W = height and width in pixels, N = tokens.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ LAYER_NORM_EPSILON = 1e-6
 class Classifier(nn.Module):
     """Classifier of pixels in [0, 1]: normalises them, then applies the backbone.
 
-    The mean and the standard deviation are part of the state dict: an attack on this module works in pixel
-    space, and saved weights cannot be paired with another normalisation. Both are of each channel, in pixel
-    units of [0, 1]. The backbone maps normalised images (B, channels, H, W) to logits (B, classes). Raises
-    ValueError: `mean` and `std` differ in length, are empty, or a standard deviation is not positive.
+    Mean and standard deviation, of each channel in pixel units of [0, 1], are part of the state dict: attacks
+    work in pixel space, and saved weights keep their normalisation. The backbone maps normalised images (B,
+    channels, H, W) to logits (B, classes). Raises ValueError: `mean` and `std` differ in length, are empty,
+    or a standard deviation is not positive.
     """
 
     mean: Tensor
@@ -121,8 +120,8 @@ class DropPath(nn.Module):
 class Block(nn.Module):
     """Pre-LayerNorm transformer block: x + attn(norm1(x)), then x + mlp(norm2(x)).
 
-    The attention maps (B, N, C) to (B, N, C), called with `grid`. The MLP has `mlp_ratio` times C hidden
-    units; dropout acts inside and after the MLP and after the attention, stochastic depth on both branches.
+    The MLP has `mlp_ratio` times C hidden units; dropout acts inside and after the MLP and after the
+    attention, stochastic depth on both branches.
     """
 
     def __init__(

@@ -6,13 +6,12 @@ Xiong et al., "Nystromformer", AAAI 2021; Razavi et al., the inverse by products
     kernel     G(x, y) = exp(-|x - y|^2 / 2)                                                  [S] section 4.1
     inverse    Z_0 = M^T / c,    Z <- 1/4 Z (13 I - P (15 I - P (7 I - P))),    P = M Z        [S] section 4.4
 
-c is the largest column sum of |M|. The released code takes it over the whole tensor, batch and heads
-("tensor"), so that an output depends on the other examples of the batch; "matrix" is one c for each matrix.
+c is the largest column sum of |M|: of each matrix ("matrix"), or as released of the whole tensor, batch and
+heads ("tensor"), so that an output depends on its batch.
 
-Landmarks, here, are rows of an example that take part: the first of them has rank 0, whether or not there is
-padding before or between them. Every example has its own number of ranks.
+Landmarks are rows of an example that take part; the first of them has rank 0, wherever padding is.
 
-B = batch, H = heads, N = tokens, D = features of a head, L = landmarks.
+L = landmarks.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ def gaussian(x: Tensor, y: Tensor) -> Tensor:
 def iterative_inverse(matrix: Tensor, iterations: int, normaliser: Normaliser) -> Tensor:
     """Approximate inverse Z of M, both (..., L, L), by products of matrices.
 
-    Rows and columns of M that are zero stay so, and do not change the rest. It converges if |I - M| < 1, fast
-    once near. The normaliser "matrix" is c of each matrix, "tensor" one c, as released.
+    Rows and columns of M that are zero stay so. It converges if |I - M| < 1.
     """
     sums = matrix.abs().sum(dim=-2)  # (..., L), of columns
     largest = sums.amax() if normaliser == "tensor" else sums.amax(dim=-1)[..., None, None]
@@ -88,9 +86,9 @@ def draw_landmarks(
     """Draw positions of `count` landmarks at most among rows (B, H, N, D), the same for all heads.
 
     "fixed" draws without replacement, by `key` and the number of the example's tokens alone: neither content,
-    batch, padding nor device matters. "training" draws again in every pass of a training, and otherwise as
-    "fixed". "released" draws again in every pass, with replacement. `key` distinguishes several draws for the
-    same sequence; `mask` is boolean (B, N), true for tokens that take part, None = all.
+    batch, padding nor device matters. "training" draws again in every pass of a training, otherwise as
+    "fixed". "released" draws again in every pass, with replacement. `key` distinguishes draws for the same
+    sequence; `mask` is boolean (B, N), true for tokens that take part, None = all.
     """
     batch, _, length, _ = rows.shape
     if draw == "released":
@@ -123,10 +121,9 @@ def draw_halves(
 class LandmarkAttention(ProjectedAttention):
     """Attention approximated from L landmarks among queries and keys, by an iterative inverse.
 
-    Half of the landmarks are queries, half keys; `draw_landmarks` says how they are drawn,
-    `iterative_inverse` where the inverse starts. Gamma is added to the diagonal of the landmarks' matrix.
-    Dropout acts on the output before its projection. Raises ValueError: `heads` does not divide `dim`, or a
-    parameter is out of its range.
+    Half of the landmarks are queries, half keys (`draw_landmarks`, `iterative_inverse`). Gamma is added to
+    the diagonal of the landmarks' matrix. Dropout acts on the output before its projection. Raises
+    ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     def __init__(
@@ -199,9 +196,9 @@ def _places(ranks: Tensor, mask: Tensor | None) -> Tensor:
 def segment_weights(length: int, count: int, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Means over contiguous segments of the tokens that take part (`mask`, boolean (B, N) or (1, N)).
 
-    An example of n tokens has min(count, n) segments; token of rank r is in segment r min(count, n) // n, so
-    that sizes differ by one at most. Returns the weights (B, L, N), L = min(count, N), with rows that sum to
-    1, or to 0 for a missing segment; and which segments exist, boolean (B, L).
+    An example of n tokens has min(count, n) segments; token of rank r is in segment r min(count, n) // n.
+    Returns the weights (B, L, N), L = min(count, N), with rows that sum to 1, or to 0 for a missing segment;
+    and which segments exist, boolean (B, L).
     """
     most = min(count, length)
     present = mask.sum(dim=1, keepdim=True)  # (B, 1)

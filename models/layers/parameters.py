@@ -10,7 +10,6 @@ from torch import nn
 
 from assay.models.layers.heads import AttentionFactory
 
-# What the data have.
 Classes = Annotated[int, doc("number of classes.")]
 Channels = Annotated[int, doc("channels of the images.")]
 SeriesFeatures = Annotated[int, doc("number of features F.")]
@@ -81,11 +80,11 @@ Attention = Annotated[
     AttentionFactory | str, "attention", doc("the attention mechanism with its parameters, or its name.")
 ]
 
-# Fact of models with an `Encoder` (models.layers.encoders) as module: Segmenter can be built on them.
+# Fact of models with an `Encoder` (models.layers.encoders) as module: Segmenter takes them.
 ENCODER_FACTS = {"patch_tokens": True}
 
-# Fact of language models with a `WordEncoder` without its output layer as module: text_classifier can be
-# built on them. No token stands before the words.
+# Fact of language models with a `WordEncoder` without its output layer as module: text_classifier takes them.
+# No token stands before the words.
 LANGUAGE_FACTS = {"word_features": True, "prefix_tokens": 0, "predicts_next": True}
 # Sizes of the released small models for WikiText-103.
 PUBLISHED_CUTOFFS: Cutoffs = [20_000, 40_000, 200_000]
@@ -108,8 +107,8 @@ READS_WHOLE = "'sequence' in data.tasks"
 def past_rule(parameter: str, allowed: str, namespace: str = "params") -> tuple[str, str]:
     """The rule that a model that predicts the next token is causal: a parameter has its only causal value.
 
-    It binds models with the fact `predicts_next`, unless they are a text classifier's encoder. The parameter
-    is an attention mechanism's or, in the namespace "model", of such a model itself.
+    Of models with the fact `predicts_next`, unless they are a text classifier's encoder. The parameter is an
+    attention mechanism's or, in the namespace "model", of such a model itself.
     """
     return (
         f"{namespace}.{parameter} == '{allowed}' or not model.predicts_next or {READS_WHOLE}",

@@ -6,18 +6,18 @@ its released code for gym. The tokens of a window of K steps are
     R_1, s_1, a_1, R_2, s_2, a_2, ...        each embedded by a linear layer of its own
 
 plus an embedding of the step's number in the episode; then LayerNorm, dropout, pre-LayerNorm blocks without
-position embeddings, LayerNorm. The output at s_t is the action a_t: tanh of a linear layer, or the logits of
-discrete actions. Blocks begin normal with standard deviation 0.02, biases 0; embeddings as torch has them.
+position embeddings, LayerNorm. The output at s_t is the action a_t: tanh of a linear layer, or logits of
+discrete actions. Blocks begin normal with standard deviation 0.02, biases 0; embeddings as in torch.
 
-Deviations: discrete actions enter as one-hot vectors, and have logits (the released code for gym knows
-continuous ones); windows are padded on either side, the released ones on the left, and padding takes no part:
-released, its keys are masked with -1e4.
+Deviations: discrete actions enter as one-hot vectors, and have logits (released for gym: continuous only);
+windows are padded on either side (released: on the left), and padding takes no part (released: its keys are
+masked with -1e4).
 
 A context is a window as one tensor (B, K, S + A + 3), the last axis in this order: observation, action,
 return-to-go, number of the step, and 1 where the step exists, 0 where it is padding.
 
-B = batch, K = steps of a window, N = 3 K tokens, C = width, S = numbers of an observation, A = discrete
-actions, or numbers of a continuous one.
+K = steps of a window, N = 3 K tokens, C = width, S = numbers of an observation, A = discrete actions, or
+numbers of a continuous one.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class Context(NamedTuple):
 class PolicyNetwork(nn.Module):
     """Maps standardised contexts to actions, with one attention factory, with a causal form, per layer.
 
-    S observations and A actions; if `discrete`, an action is one of A. A window has at most `context` steps
-    K, which no weight depends on, an episode at most `timesteps`. MLPs have `mlp_ratio` times C hidden units;
-    dropout acts on the embedding, after the attention and after the MLP. Raises ValueError: `heads` does not
-    divide `width`, a size is below 1, or attention sees later tokens.
+    If `discrete`, an action is one of A. A window has at most `context` steps K, which no weight depends on,
+    an episode at most `timesteps`. MLPs have `mlp_ratio` times C hidden units; dropout acts on the embedding,
+    after the attention and after the MLP. Raises ValueError: `heads` does not divide `width`, a size is below
+    1, or attention sees later tokens.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class PolicyNetwork(nn.Module):
     def forward(self, packed: Tensor) -> Tensor:
         """Actions (B, K, A), or logits of discrete ones, of standardised contexts (B, K, S + A + 3).
 
-        The output of a step depends on no later step, nor on its own action. That of padding has no meaning.
+        The output of a step depends on no later step, nor on its own action; at padding it has no meaning.
         Raises ValueError: the windows are longer than `context`, or have other sizes.
         """
         given = Context.of(packed, self.embed_observation.in_features)
@@ -151,7 +151,7 @@ class PolicyNetwork(nn.Module):
 class PolicyBlock(nn.Module):
     """Pre-LayerNorm layer: x + attn(norm1(x)), then x + mlp(norm2(x)) with ReLU.
 
-    The attention maps (B, N, C) to (B, N, C), called with `mask`; dropout acts after it and after the MLP.
+    Dropout acts after the attention and after the MLP.
     """
 
     def __init__(self, attention: nn.Module, width: int, hidden: int, dropout: float) -> None:
@@ -173,10 +173,10 @@ class PolicyBlock(nn.Module):
 class PolicyModel(Classifier):
     """`Classifier` of contexts as the environment has them: standardises them, then applies the backbone.
 
-    Mean and standard deviation of each number of an observation over the training set, (S,), and the scale of
-    returns, what returns-to-go are divided by, are part of the state dict. The backbone is a `PolicyNetwork`,
-    or any module from standardised contexts to (B, K, A). Raises ValueError: `mean` and `std` differ in
-    length, are empty, or a divisor is not positive.
+    Mean and standard deviation of each number of an observation over the training set, (S,), and the divisor
+    of returns-to-go are part of the state dict. The backbone is a `PolicyNetwork`, or any module from
+    standardised contexts to (B, K, A). Raises ValueError: `mean` and `std` differ in length, are empty, or a
+    divisor is not positive.
     """
 
     return_scale: Tensor

@@ -31,8 +31,7 @@ class Preset:
     def build(self, classes: int, channels: int, **parameters: Any) -> nn.Module:
         """The model, from the parameters that the preset leaves free.
 
-        Classes are words of the vocabulary for a language model, and channels the same words. Raises
-        TypeError: the preset fixes a parameter, or the builder has none of that name; ValueError: the builder
-        refuses a value.
+        Of a language model both numbers are the words of the vocabulary. Raises TypeError: the preset fixes a
+        parameter, or the builder has none of that name; ValueError: the builder refuses a value.
         """
         return self.builder(classes, channels, **self.size, **self.fixed, **{**self.defaults, **parameters})

@@ -1,7 +1,4 @@
-"""Attention that is not a softmax over all tokens: output = proj(mix(q, k, v)).
-
-B = batch, N = tokens, C = width, H = heads, D = C / H.
-"""
+"""Attention that is not a softmax over all tokens: output = proj(mix(q, k, v))."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from assay.models.layers.heads import HeadProjections, split_heads
 class ProjectedAttention(HeadProjections, ABC):
     """Projections of the tokens around `mix`, which computes in float32 at least, also under autocast.
 
-    The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
+    The weights are `qkv` (3C, C) with the row blocks q, k, v, and `proj`, as in softmax attention.
     """
 
     @abstractmethod
@@ -29,7 +26,7 @@ class ProjectedAttention(HeadProjections, ABC):
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        """As `AttentionFactory` says."""
         projected = self.qkv(x)
         wide = projected.to(torch.promote_types(projected.dtype, torch.float32))
         with torch.autocast(x.device.type, enabled=False):

@@ -4,9 +4,9 @@
     later   M = K - L + U,  U <- U + K - L - S    with L, S and U of the iteration before
     both    S = shrink(M, tau),  Z = K - S + dual_sign U
 
-`plain_step` is the reference, by torch's operators. `fastest_step` has a kernel, and for its gradient another
-and two sums: where a worker has named a compiler, in float32 and float64, once they gave the operators' bits
-on the first keys. They have not run on a card: tests compile them by g++ and by NVRTC.
+`plain_step` is the reference, by torch's operators. `fastest_step` has kernels, also for the gradient: where
+a worker has named a compiler, in float32 and float64, once they gave the operators' bits on the first keys.
+They have not run on a card: tests compile them by g++ and by NVRTC.
 """
 
 from __future__ import annotations
@@ -101,7 +101,6 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, step: Elementwise, slopes: Elementwise, *operands: Tensor) -> tuple[Tensor, ...]:
-        """Returns the state."""
         (keys, tau), (sparse, dual, point) = operands[:2], step(*operands)
         ctx.save_for_backward(sparse)
         ctx.slopes, ctx.shape = slopes, tau.shape
@@ -112,7 +111,6 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     @once_differentiable  # as torch's fused attention between the iterations
     def backward(ctx: Any, *slopes: Any) -> tuple[Tensor | None, ...]:
-        """Returns the gradients of K, tau and, in a later iteration, L, S and U."""
         (sparse,), (keys, tau, _, dual, point) = ctx.saved_tensors, slopes
         given = (sparse.new_zeros(()) if one is None else one for one in (keys, dual, point))
         keys, above, below, *past = ctx.slopes(sparse, *given)

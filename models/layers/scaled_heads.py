@@ -1,19 +1,18 @@
 """Heads with keys and values from the layer's input at several resolutions (Attention-SH).
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, definition 2
-(equation 25) and remark 5: head h has a factor f_h; the input of the layer is average-pooled over the tokens
-with windows of f_h, and the keys and values of that head are projections of the pooled tokens. Queries come
-from all tokens. Factors in the paper: 1, 1, 2, 2, 4, 4, 8, 8 (UEA, UCR), 1, 2 (LRA), 1, 1, 2, 4 (ImageNet).
+(equation 25) and remark 5: the input of the layer is average-pooled over the tokens with windows of f_h, a
+factor for each head h; its keys and values are projections of the pooled tokens. Queries come from all
+tokens. Factors in the paper: 1, 1, 2, 2, 4, 4, 8, 8 (UEA, UCR), 1, 2 (LRA), 1, 1, 2, 4 (ImageNet).
 
-Not stated there, and chosen here: the last window may be shorter and is averaged over what it has; padding
-is left out of the averages, and a window of padding alone is padding; the class token is not pooled but has
-a key of its own; images are pooled along the rows of patches, as sequences are.
+Not stated there: the last window may be shorter and is averaged over what it has; padding is left out of the
+averages, and a window of padding alone is padding; the class token is not pooled but has a key of its own;
+images are pooled along the rows of patches.
 
-Scaled heads have no causal form: the key of a window has seen all of its tokens, so a query inside the window
-would see tokens after itself; leaving out the windows that are not over would leave the first tokens of a
-sequence without any key.
+No causal form: the key of a window has seen all of its tokens, later ones than a query inside it included;
+without windows that are not over, the first tokens would have no key.
 
-B = batch, N = tokens, P = prefix tokens, M = P + ceil((N - P) / f) keys, C = width, H = heads, D = C / H.
+P = prefix tokens, M = P + ceil((N - P) / f) keys.
 """
 
 from __future__ import annotations
@@ -52,9 +51,8 @@ FACTOR_RULES = (
 def factors_of(factors: Sequence[int] | None, heads: int) -> tuple[int, ...]:
     """The factor of each head, from a list that is repeated until every head has one.
 
-    None stands for the published factors, and for numbers of heads without such, factors that double with
-    every second head, up to 8. Raises ValueError: the length of the list does not divide `heads`, or a factor
-    is below 1.
+    None is the published factors, else factors that double with every second head, up to 8. Raises
+    ValueError: the length of the list does not divide `heads`, or a factor is below 1.
     """
     if factors is None:
         doubling = tuple(min(2 ** (head // 2), LARGEST_DEFAULT) for head in range(heads))
@@ -72,7 +70,7 @@ def pool_tokens(
     """Average tokens (B, N, C) in windows of `factor`, the last of what is left, without P prefix tokens.
 
     `mask` is boolean (B, N), true for the tokens that count; None = all. Returns (B, M, C) and the mask (B,
-    M), true where a window has a token; None if there was no mask.
+    M), true where a window has a token; None without a mask.
     """
     if factor == 1:
         return x, mask
@@ -98,11 +96,11 @@ def _windows(values: Tensor, factor: int) -> Tensor:
 class ScaledHeads(HeadProjections, ABC):
     """Attention of queries to keys and values at each head's resolution; subclasses say how, in `mix`.
 
-    The weights are `qkv` (3C, C) with the row blocks q, k, v, head-major inside a block, and `proj` (C, C).
-    Factors are as `factors_of` takes them. The normalization, if any, changes queries and keys by the
-    statistics of each head's own keys. Prefix tokens are not pooled. `causal` is given to `mix`, only with
-    factors of 1. Dropout is the share of the attention weights that is dropped in training, in [0, 1). Raises
-    ValueError: `heads` does not divide `dim`, or the factors do not suit.
+    The weights are `qkv` (3C, C) with the row blocks q, k, v, head-major inside a block (timm's and DeiT's
+    layout), and `proj` (C, C). The normalization, if any, is by the statistics of each head's own keys.
+    `causal` is given to `mix`, only with factors of 1. Dropout is the share of the attention weights that is
+    dropped in training, in [0, 1). Raises ValueError: `heads` does not divide `dim`, or the factors do not
+    suit.
     """
 
     def __init__(
@@ -132,7 +130,7 @@ class ScaledHeads(HeadProjections, ABC):
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        """As `AttentionFactory` says."""
         if list(self.groups) == [1]:
             queries, keys, values = self.project(x)
             attended = self._attend(queries, keys, values, mask, 1)
@@ -145,7 +143,7 @@ class ScaledHeads(HeadProjections, ABC):
     def attention_matrix(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Weight of token j for token i of each head, (B, H, N, N), for tokens (B, N, C).
 
-        The weight of a window is shared by its tokens: with it the output is of all tokens' values.
+        The tokens of a window share its weight.
         """
         (queries,) = split_heads(self._project(x, slice(0, 1), range(self.heads)), 1, self.heads)
         unit = torch.eye(x.shape[1], dtype=x.dtype, device=x.device).expand(x.shape[0], -1, -1)  # (B, N, N)
@@ -198,7 +196,6 @@ class ScaledHeads(HeadProjections, ABC):
 
 
 def _places(heads: Sequence[int]) -> slice | list[int]:
-    """An index of these heads: without a copy where they are neighbours."""
     if list(heads) == list(range(heads[0], heads[0] + len(heads))):
         return slice(heads[0], heads[0] + len(heads))
     return list(heads)

@@ -1,10 +1,9 @@
 """Decoders of Segmenter: patch tokens of the encoder to one logit map per class.
 
-Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021, section 3.2; initialisation
-and LayerNorm epsilon as in the code of its authors: truncated normal with standard deviation 0.02 for linear
-layers and class embeddings, zero for biases.
+Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021, section 3.2; as in its authors'
+code truncated normal with standard deviation 0.02 for linear layers and class embeddings, zero for biases.
 
-B = batch, P = patches = h * w, C = width, K = classes.
+P = patches = h * w, K = classes.
 """
 
 from __future__ import annotations
@@ -60,9 +59,8 @@ class MaskTransformer(nn.Module):
     """Transformer blocks over the patches and a learned embedding per class.
 
     A mask is the cosine of a class with each patch; a LayerNorm over the classes turns it into logits. The
-    blocks always have softmax attention, independent of the encoder. The patch tokens have the same width C.
-    Dropout is of the attention weights, the attention output and the MLP. `heads` that do not divide `width`
-    are a ValueError.
+    blocks always have softmax attention. Dropout is of the attention weights, the attention output and the
+    MLP. `heads` that do not divide `width` are a ValueError.
     """
 
     def __init__(self, width: int, classes: int, *, depth: int, heads: int, dropout: float) -> None:

@@ -9,13 +9,12 @@ Vaswani et al., "Attention is all you need", NeurIPS 2017, in the two forms that
 
 with one learned vector per place added to the input, and dropout after it.
 
-Deviations: pooling "mean" is over the tokens that take part. The released Long Range Arena code sums these
-but divides by the length with padding; that is "released", with which an answer changes with the number of
-padding places that a text was given. A sequence of padding alone counts as its first place. Where an
-attention's outputs depend on the amount of padding (`padding_invariant` = False), every batch is padded to
-the full length, so that no answer depends on the longest sequence of its batch.
+Deviations: pooling "mean" is over the tokens that take part. The Long Range Arena code divides their sum by
+the length with padding ("released"), so that an answer changes with the padding. A sequence of padding alone
+counts as its first place. Where an attention's outputs depend on the amount of padding (`padding_invariant` =
+False), every batch is padded to the full length.
 
-B = batch, N = places of the sequence, C = width.
+N = places of the sequence.
 """
 
 from __future__ import annotations
@@ -44,11 +43,10 @@ class SequenceEncoder(nn.Module):
 
     Each of `length` places, padding included, has a learned vector. Dropout, in [0, 1), is of the input, the
     attention output, inside the MLP and after it. `norm_first` normalises what enters attention and MLP (Long
-    Range Arena), else what leaves their sum (UEA); `final_norm` is a LayerNorm after the last layer. MLPs
-    have the activation "gelu" (exact) or "relu". The normalization is "layer" or "batch" (BatchNorm over
-    batch and places, padding included, as in the released UEA code; in eval mode it has running statistics).
-    Raises ValueError: `heads` does not divide `width`, a word is unknown, `length` is below 1, or an
-    attention refuses its arguments.
+    Range Arena), else what leaves their sum (UEA); `final_norm` is a LayerNorm after the last layer.
+    Activations are "gelu" (exact) or "relu". The normalization is "layer" or "batch" (over batch and places,
+    padding included, as in the UEA code). Raises ValueError: `heads` does not divide `width`, a word is
+    unknown, `length` is below 1, or an attention refuses its arguments.
     """
 
     def __init__(
@@ -85,16 +83,14 @@ class SequenceEncoder(nn.Module):
             for make in attentions
         )
         self.norm = nn.LayerNorm(width) if final_norm else nn.Identity()
-        # The mechanisms' default, as in tests/laws/test_attention_laws.py, is that padding has no effect.
         self.pads = not all(getattr(block.attn, "padding_invariant", True) for block in self.blocks)
         nn.init.normal_(self.positions, std=POSITION_STD)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Features (B, N, C) of each place of embedded sequences (B, N, C), 1 <= N <= `length`.
 
-        `mask` is boolean (B, N), true for the places that take part; None = all. The features of the others
-        are undefined: use `pool`, or multiply by the mask. Raises ValueError: `x` is longer than `length` or
-        empty, or `mask` is not boolean (B, N).
+        `mask` is boolean (B, N), true for the places that take part; None = all. Features of the others are
+        undefined. Raises ValueError: `x` is longer than `length` or empty, or `mask` is not boolean (B, N).
         """
         self._check(x, mask)
         places = x.shape[1]
@@ -133,8 +129,8 @@ class SequenceEncoder(nn.Module):
 class SequenceBlock(nn.Module):
     """One layer, normalised before (`norm_first`) or after its two residual branches.
 
-    The attention maps (B, N, C) to (B, N, C), called with `mask`; dropout acts after it, inside the MLP and
-    after it. An unknown activation or normalization is a ValueError.
+    Dropout acts after the attention, inside the MLP and after it. An unknown activation or normalization is a
+    ValueError.
     """
 
     def __init__(
@@ -194,9 +190,8 @@ def with_one_place(mask: Tensor) -> Tensor:
 def pool(features: Tensor, mask: Tensor | None, how: SequencePooling, length: int) -> Tensor:
     """One vector per sequence: (B, N, C) to (B, C).
 
-    With "mean" the mean over the places that take part (`mask`, boolean (B, N); None = all); with "released"
-    their sum divided by `length`, the places of a sequence with all its padding; with "last" the last of
-    them. Another pooling is a ValueError.
+    "mean": over the places that take part (`mask`, boolean (B, N); None = all); "released": their sum divided
+    by `length`, the places with all padding; "last": the last of them. Another pooling is a ValueError.
     """
     if how not in ("mean", "released", "last"):
         raise ValueError(f"pooling must be 'mean', 'released' or 'last': got {how!r}")

@@ -18,9 +18,9 @@ class SeriesModel(Classifier):
 
     A row (F + 1, T) has F features and as its last channel 1 where a step exists, 0 where it is padding. Mean
     and standard deviation of each feature over the training set, (F,), are part of the state dict. Attacks
-    work on the standardised series, the input of `backbone`, (B, F + 1, T) to logits (B, classes): their
-    epsilon is in standard deviations of each feature over the training set. Padded steps change nothing.
-    Raises ValueError: `mean` and `std` differ in length, are empty, or a standard deviation is not positive.
+    work on the input of `backbone`, (B, F + 1, T) to logits (B, classes): epsilon is in these standard
+    deviations. Raises ValueError: `mean` and `std` differ in length, are empty, or a standard deviation is
+    not positive.
     """
 
     def __init__(self, backbone: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
@@ -43,9 +43,8 @@ class SeriesModel(Classifier):
 class RegressionModel(SeriesModel):
     """`SeriesModel` that predicts a number in the unit of the training targets.
 
-    Mean and standard deviation of the training targets are part of the state dict, so that saved weights
-    cannot be paired with another unit. The backbone predicts the standardised target, (B, 1). Raises
-    ValueError: as `SeriesModel`, or `target_std` is not positive.
+    Mean and standard deviation of the training targets are part of the state dict. The backbone predicts the
+    standardised target, (B, 1). Raises ValueError: as `SeriesModel`, or `target_std` is not positive.
     """
 
     target_mean: Tensor

@@ -7,17 +7,17 @@ states no pattern. With a stride l, for the places i (query) and j (key):
     strided    |i - j| < l, or (i - j) mod l = 0
     fixed      floor(i / l) = floor(j / l), or j mod l >= l - c      (the last c places of each block)
 
-Each head has the union of both sets ("merged heads"). Child et al. have only j <= i, which is the causal form
-here; the form without that is theirs in both directions. Prefix tokens (CLS) are outside the pattern: all
-tokens attend to them, and they to all (causal: to themselves, as they come first).
+Each head has the union of both sets ("merged heads"). Child et al. have only j <= i, the causal form here.
+Prefix tokens (CLS) are outside the pattern: all tokens attend to them, and they to all (causal: to
+themselves).
 
-With scaled heads (factor f) the pattern is over the shorter sequence of pooled keys; f queries share a
-place. Scores are made for a block of l places at once: with 3 blocks (strided; causal 2) or its own (fixed),
-and with one place, or c, of every other block. So memory and operations grow with N (3 l + N / l), or
-N (l + c N / l): N sqrt(N) for l near sqrt(N), and N^2 for l near 1 or N.
+With scaled heads (factor f) the pattern is over the shorter sequence of pooled keys; f queries share a place.
+Scores are of a block of l places with 3 blocks (strided; causal 2) or its own (fixed), and with one place, or
+c, of every other block: memory and operations grow with N (3 l + N / l), or N (l + c N / l), i.e. N sqrt(N)
+for l near sqrt(N), and N^2 for l near 1 or N.
 
-B = batch, H = heads, P = prefix tokens, N = P + n queries, M = P + m keys, m = ceil(n / f), R = ceil(m / l)
-blocks, D = width of a head.
+P = prefix tokens, N = P + n queries, M = P + m keys, m = ceil(n / f), R = ceil(m / l) blocks, D = width of a
+head.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def sparse_attend(
 ) -> Tensor:
     """Softmax attention of queries (B, H, N, D) over a pattern of keys and values (B, H, M, D): (B, H, N, D).
 
-    `mask` is boolean (B, M), true for the keys that may be attended to. The caller passes a dropout of 0
-    outside training, l as `stride`, c <= l as `summary` for "fixed", f as `factor`, which is 1 if causal.
+    `mask` is boolean (B, M), true for the keys that may be attended to. Pass a dropout of 0 outside training,
+    l as `stride`, c <= l as `summary` for "fixed", f as `factor`, which is 1 if causal.
     """
     tokens, places = queries.shape[2] - prefix_tokens, keys.shape[2] - prefix_tokens
     output = values[:, :, :0]  # as wide as the values
@@ -220,7 +220,6 @@ class _Blocks:
         return by_place.flatten(3, 4)
 
     def _rows(self, x: Tensor) -> Tensor:
-        """Undo `_columns` for queries."""
         by_place: Tensor = x.unflatten(3, (self.count, self.factor)).transpose(2, 3)  # (B, H, R, l, f, D)
         return by_place.flatten(3, 4)
 
@@ -228,9 +227,8 @@ class _Blocks:
 class SparseHeads(ScaledHeads):
     """Softmax attention over a pattern, with keys and values at each head's resolution.
 
-    Arguments as of `ScaledHeads`; the pattern's stride may follow from `tokens`, the length of the longest
-    sequence, prefix included. If `causal`, each token attends to itself and to those before it. Raises
-    ValueError: `heads` does not divide `dim`, or the factors do not suit.
+    Arguments as of `ScaledHeads`; the stride may follow from `tokens`, the length of the longest sequence,
+    prefix included. Raises ValueError: as `ScaledHeads`.
     """
 
     def __init__(

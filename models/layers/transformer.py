@@ -1,10 +1,10 @@
 """Vision transformer: patches, a class token, blocks with any attention, a head on the class token.
 
 Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021; sizes and block as in DeiT (Touvron et al.,
-ICML 2021). Initialisation as released by the authors of RPC-Attention: PyTorch's defaults for all linear and
+ICML 2021). Initialisation as released by the authors of RPC-Attention: PyTorch's defaults for linear and
 convolutional layers, truncated normal with standard deviation 0.02 for position embedding and class token.
 
-B = batch, C = width, P = patches, N = 1 + P tokens.
+P = patches, N = 1 + P tokens.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from assay.models.layers.position_embeddings import resize_positions
 class VisionTransformer(nn.Module):
     """Vision transformer with one attention factory per layer.
 
-    With 0 classes there is no head: the class token's features are the output. Images have height and width
-    `image_size`, patches `patch_size`, in pixels. MLPs have `mlp_ratio` times C hidden units. Dropout is of
-    embedding, attention output and MLP; stochastic depth rises linearly from 0 in the first layer to
-    `drop_path` in the last. Raises ValueError: `patch_size` does not divide `image_size` or `heads` not
-    `width`, or the class token sees no patch in any layer.
+    With 0 classes the class token's features are the output. Sizes are in pixels. MLPs have `mlp_ratio` times
+    C hidden units. Dropout is of embedding, attention output and MLP; stochastic depth rises linearly from 0
+    in the first layer to `drop_path` in the last. Raises ValueError: `patch_size` does not divide
+    `image_size` or `heads` not `width`, or the class token sees no patch in any layer.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.",)
@@ -83,8 +82,7 @@ class VisionTransformer(nn.Module):
     def encode(self, patches: Tensor, grid: tuple[int, int]) -> Tensor:
         """Normalised tokens (B, N, C), the class token first, of embedded patches (B, P, C), row by row.
 
-        On a grid (height, width) other than the model's the position embedding is resized, bilinear with
-        half-pixel centres.
+        On another grid than the model's the position embedding is resized, bilinear with half-pixel centres.
         """
         # Not len(): torch.export treats that as a constant.
         tokens = torch.cat([self.cls_token.expand(patches.shape[0], -1, -1), patches], dim=1)  # (B, N, C)
