@@ -36,7 +36,7 @@ class TokenModel(Classifier):
     def negative_log_likelihood(self, tokens: Tensor, targets: Tensor, last: int | None = None) -> Tensor:
         """-log p(target at i | tokens up to i); a backbone without this method computes all logits."""
         if hasattr(self.backbone, "negative_log_likelihood"):
-            return cast(Tensor, self(tokens, targets, last))
+            return cast(Tensor, self(tokens, targets, last))  # with the hooks of the module
         logits, start = self(tokens), 0 if last is None else tokens.shape[1] - last
         scored = logits[:, start:].flatten(0, 1)
         losses = functional.cross_entropy(
