@@ -7,24 +7,22 @@ begins at 2 epsilon:
     z       = P(x_k + s direction(gradient))
     x_{k+1} = P(x_k + 0.75 (z - x_k) + 0.25 (x_k - x_{k-1}))          x_1 = z
 
-At checkpoints s is halved and the ascent goes on from the best point so far, where the loss rose in at most
+At checkpoints s is halved and the ascent goes on from the best point so far where the loss rose in at most
 rho of the window's steps, or s was kept at the last checkpoint and the best loss did not rise since.
 
-The arithmetic and these details are from AutoAttack's code (package pyautoattack), not from the paper: of
-n steps the windows have 0.22 n, then each 0.03 n less, at least 0.06 n, rounded down (the paper rounds the
-checkpoints up); "at most rho", not "fewer than rho"; the first step of a run counts as a rise where its loss
-is above zero; each run begins at a random point, in Linf on a face of the cube, in L2 on the sphere.
+These details are from AutoAttack's code (package pyautoattack): of n steps the windows have 0.22 n, then each
+0.03 n less, at least 0.06 n, rounded down (the paper rounds the checkpoints up); "at most rho", not "fewer
+than rho"; the first step of a run counts as a rise where its loss is above zero; each run begins at a random
+point, in Linf on a face of the cube, in L2 on the sphere.
 
-Deviations from that code, without effect on which examples break: the last iterate takes no backward
-pass, a slot goes on to its next target by itself, and the iterate that is kept is the first misclassified one
-(the code keeps the last). Besides, a gradient that is not finite counts as zero.
+Deviations from that code, without effect on which examples break: the last iterate takes no backward pass, a
+slot goes on to its next target by itself, and the first misclassified iterate is kept (the code keeps the
+last). A gradient that is not finite counts as zero.
 
-With `malt` the order of the targets is not the order of the logits (`malt.py`).
+Every iterate counts, also in the `paper` protocol: there the point with the highest loss of all runs is kept,
+and nothing is clipped.
 
-Every iterate counts, also in the `paper` protocol, where the papers have no such attack: there the point with
-the highest loss of all runs is kept, and nothing is clipped.
-
-Legend: B slots, T targets.
+B slots, T targets.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ TINY = 1e-12
 
 @cache
 def windows(steps: int) -> Tensor:
-    """Returns, for each number of steps taken, how long the window is that ends there, or 0; (steps + 1,)."""
+    """How long the window is that ends after each number of steps, or 0; (steps + 1,)."""
     length, shrink, shortest = (max(int(share * steps), 1) for share in (0.22, 0.03, 0.06))
     ends = torch.zeros(steps + 1, dtype=torch.int64)
     checkpoint = length
@@ -72,8 +70,7 @@ def windows(steps: int) -> Tensor:
 class AutoPGD:
     """Auto-PGD on one loss, for several targets one after the other where the loss has any.
 
-    A step of the kernel evaluates the present iterate of every slot and moves those with steps left.
-    Everything that depends only on a slot's number of steps is known without asking the device.
+    What depends only on a slot's number of steps is known without asking the device.
 
     Keys of the state beside the keys of `begin`:
 
@@ -168,7 +165,7 @@ class AutoPGD:
         state["unordered"] = torch.zeros_like(state["unordered"])
 
     def _length(self, state: State) -> int | Tensor:
-        """Steps of the present runs; this and the next two are overridden where runs differ."""
+        """Steps of the present runs."""
         del state
         return self.steps
 

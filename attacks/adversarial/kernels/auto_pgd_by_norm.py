@@ -24,8 +24,8 @@ def auto_pgd(
 ) -> Attack:
     """Returns Auto-PGD on a loss, native or the library's.
 
-    `rho` is the share of a window's steps up to which rises of the loss are too few. The backend `compatible`
-    is the native kernel too, with a `LibraryStream` as its source of draws.
+    `rho` is the share of a window's steps up to which rises of the loss are too few. `compatible` is the
+    native kernel with a `LibraryStream` as its source of draws.
     """
     if steps < 1 or restarts < 1:
         raise ValueError(f"steps ({steps}) and restarts ({restarts}) must be at least 1")

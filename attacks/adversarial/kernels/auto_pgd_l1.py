@@ -12,9 +12,9 @@ every 4 % of a part's steps k becomes the number of changed entries of the best 
 number has fallen by 5 % since the last time, the step size is reset to the radius and the ascent goes on from
 the best point; else it is divided by 1.5, down to a tenth of the radius.
 
-The details are as in AutoAttack's code (package pyautoattack), as for `auto_pgd.py`. No momentum.
+Details as in AutoAttack's code (package pyautoattack), see `auto_pgd.py`. No momentum.
 
-Legend: B slots, D entries of an image.
+B slots, D entries of an image.
 """
 
 from __future__ import annotations

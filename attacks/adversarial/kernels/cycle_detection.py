@@ -1,18 +1,18 @@
 """Detects that an iterate of a deterministic iteration repeats an earlier one, so that the rest is known.
 
-Doldo et al. 2025, "Stop Walking in Circles! Bailing Out Early in Projected Gradient Descent" (CVPR): steps
-of equal length, projected onto a ball, end in a cycle where the example is robust. Deviations: no hashes,
-which may collide; one earlier iterate per slot is kept, the landmark, and compared bit for bit, as in Brent
-1980, "An improved Monte Carlo factorization algorithm". Landmarks are the iterates whose number has only
-zeros after its highest `DIGITS` binary digits. Brent has one digit, the powers of two; with three, short
-cycles are noticed sooner (a quarter fewer passes on digits, where nearly all cycles have length 2).
+Doldo et al. 2025, "Stop Walking in Circles! Bailing Out Early in Projected Gradient Descent" (CVPR): steps of
+equal length, projected onto a ball, end in a cycle where the example is robust. Deviations: no hashes, which
+may collide; one earlier iterate per slot, the landmark, is compared bit for bit, as in Brent 1980, "An
+improved Monte Carlo factorization algorithm". Landmarks are the iterates whose number has only zeros after
+its highest `DIGITS` binary digits; Brent has one digit; three notice short cycles sooner (a quarter fewer
+passes on digits, where nearly all cycles have length 2).
 
-Why that is enough. Let x[t+1] = F(x[t]), and let x[m] be the landmark. The first t > m with x[t] = x[m] is m
-plus the length of the cycle; it does not exist if x[m] comes before the cycle. A landmark stays for m / 7
-steps or more, without bound as m grows: one of them is in the cycle and stays long enough.
+Let x[t+1] = F(x[t]), and let x[m] be the landmark. The first t > m with x[t] = x[m] is m plus the length of
+the cycle; it does not exist if x[m] comes before the cycle. A landmark stays for m / 7 steps or more: one of
+them is in the cycle and stays long enough.
 
-F must be a function: the model answers an image in the same way every time. Its rounding may depend on the
-rest of the batch; so may, as everywhere here, the last bits of later iterates.
+F must be a function. Its rounding may depend on the rest of the batch; so may the last bits of later
+iterates.
 
 Keys of the state, on the device of the images:
 

@@ -1,8 +1,8 @@
 """Ends a search whose loss no longer falls, as the code of Carlini and Wagner's paper does.
 
 That code (github.com/carlini/nn_robust_attacks, `l2_attack.py`, ABORT_EARLY) checks the loss of the iterates
-0, p, 2 p, ... of a search, with p a tenth of its iterates, rounded down. Where it is above 0.9999 times its
-value at the previous check, the search is over. Deviations:
+0, p, 2 p, ... of a search, p a tenth of its iterates, rounded down. Above 0.9999 times its value at the
+previous check, the search is over. Deviations:
 
 - Each example has a test of its own, and goes on to its own next search. There, the losses of a batch are
   summed, and its searches end together.
@@ -10,8 +10,7 @@ value at the previous check, the search is over. Deviations:
 - The first check compares with nothing; there, with a million, which a large constant exceeds at once.
 - p is at least 1; there, fewer than ten iterates are an error.
 
-Only the device knows the loss. To avoid waiting for it at every step, a finished search goes on without
-effect until the host asks: after a check, but at most every `patience` steps, at any iterates of the slots.
+A finished search goes on without effect until the host asks: after a check, at most every `patience` steps.
 The time of asking changes neither results nor counted passes.
 
 Keys of the state:
@@ -22,8 +21,6 @@ Keys of the state:
         checked_loss  the loss at the last check, infinite before the first, float64
         stalled       the present search is over, or the last one was
         settled       the last search is over: the slot may leave
-
-B = batch.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Croce and Hein 2020, "Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack",
 algorithm 1. At the point x the classifier is linearised; d is the shortest way from x, d0 the way from the
-image x0, to the hyperplane between the label and the nearest (or the target) class. Then, with alpha =
-min(|d| / (|d| + |d0|), alpha_max), equation 9,
+image x0, to the hyperplane between the label and the nearest (or the target) class. With alpha = min(|d| /
+(|d| + |d0|), alpha_max), equation 9,
 
     x' = clip((1 - alpha) (x + eta d) + alpha (x0 + eta d0))
 
@@ -13,17 +13,16 @@ The hyperplane is the nearest class's by equation 7: with f_k = z_k - z_label an
 
     s = argmin over k != label of  |f_k(x)| / |grad f_k(x)|_q
 
-with one backward pass for each class; only the nearest boundary is kept, not a gradient for every class.
+with one backward pass for each class.
 
-FAB looks for the smallest perturbation; inside AutoAttack it counts only where that is at most epsilon. Here
-an example is broken by the first such point, which leaves the flags as they are. As in the reference code
-(pyautoattack 0.2.0) only x' is judged, by a forward pass of its own: points lie on the boundary and are moved
-back in nearly every step, so sharing passes costs more than it saves.
+FAB looks for the smallest perturbation; here the first point within epsilon breaks an example, which leaves
+the flags as they are. As in the reference code (pyautoattack 0.2.0) only x' is judged, by a forward pass of
+its own: nearly every step moves points back from the boundary, so sharing passes costs more than it saves.
 
 Deviations: gradients belong to the images alone; of the untargeted classes only the nearest hyperplane is
-kept; an example's targets never hold its label, and are no more than there are wrong classes.
+kept; an example's targets never hold its label, and are no more than the wrong classes.
 
-Legend: B batch, T targets.
+B batch, T targets.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ MIN_DISTANCE = 1e-8
 
 @dataclass(frozen=True)
 class Boundary:
-    """One step of the kernel is one iteration: a gradient, a move, and a judgement."""
+    """One step of the kernel is one iteration."""
 
     name: str
     ball: Ball
@@ -69,7 +68,7 @@ class Boundary:
         """Returns the state of new slots, at the image.
 
         It adds `targets`, the classes in their order, (B, T), and `target`, the number of the present one, on
-        the CPU, (B,). The image is the first iterate that may count: there may be no other in the ball.
+        the CPU, (B,). The image is the first iterate that may count.
         """
         state = begin(examples, examples.labels, examples.images)
         state["targets"] = self._targets(examples)

@@ -13,8 +13,8 @@ norm b so far, the objective l = max_{i != y} z_i - z_y (a target: z_t - max_{i 
 
 In L2, P scales to e' whether d' is longer or shorter; in L0 it keeps the e' largest values, and equal ones.
 Deviations: an adversarial needs a lead above rounding (`minimum_norm.py`); before the first adversarial the
-code has |d|_p + |l| / |g|_q alone (`overshoot` False). Where the objective bends down each step then ends
-short of the boundary, and next to nothing is found in L2 (`test_minimum_norm.py`).
+code has |d|_p + |l| / |g|_q alone (`overshoot` False), which ends short of the boundary where the objective
+bends down and finds next to nothing in L2 (`test_minimum_norm.py`).
 """
 
 from __future__ import annotations

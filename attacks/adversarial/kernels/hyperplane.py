@@ -1,22 +1,21 @@
 """The shortest way from a point of a box to a hyperplane, without leaving the box.
 
-Croce and Hein 2020, "Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack",
-equation 6:
+Croce and Hein 2020 (`fab.py`), equation 6:
 
     min |d|   such that   <w, x + d> = b   and   0 <= x + d <= 1
 
-Let c = <w, x> - b, and let every coordinate move against sign(c) w. A coordinate has room m before it meets
-the box, and moves by min(level, m) in Linf, by min(level |w|, m) in L2, where the level solves
+Let c = <w, x> - b, and let every coordinate move against sign(c) w. A coordinate with room m before the box
+moves by min(level, m) in Linf, by min(level |w|, m) in L2, where the level solves
 
     sum a min(level, r) = |c|      with  a = |w|, r = m  in Linf  and  a = w^2, r = m / |w|  in L2.
 
-The sum is concave and piecewise linear in the level, so Newton's method from 0 rises to the solution and
-ends on its piece after a few steps (2 or 3 on images), without the sort of the reference code. In L1 the
-coordinates of the largest |w| move first, each by all of its room, until the sum of |w| m is |c|: that order
-needs a sort. Where even the corner of the box doesn't reach the hyperplane, the way ends there. As in
-the reference code, coordinates with |w| < 1e-8 don't move in L2.
+The sum is concave and piecewise linear in the level, so Newton's method from 0 ends on the solution's piece
+after a few steps (2 or 3 on images), without the sort of the reference code. In L1 the coordinates of the
+largest |w| move first, each by all of its room, until the sum of |w| m is |c|: that order needs a sort. Where
+even the corner of the box doesn't reach the hyperplane, the way ends there. As in the reference code,
+coordinates with |w| < 1e-8 don't move in L2.
 
-Legend: B batch, D dimensions.
+B batch, D dimensions.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ STEPS_BETWEEN_LOOKS = 4
 def way_to_hyperplane(
     points: Tensor, weights: Tensor, offset: Tensor, norm: BallNorm, box: Box | None
 ) -> Tensor:
-    """Returns the shortest perturbations, in `norm`, that bring points in the box onto their hyperplanes.
+    """The shortest perturbations, in `norm`, that bring points in the box onto their hyperplanes.
 
-    Points and normals w, the weights, are (B, D); the offset c = <w, x> - b, (B,), says on which side of its
-    hyperplane a point is and how far. The result, (B, D), is zero where a hyperplane has no normal.
+    Points and normals w, the weights, are (B, D); the offset is c, (B,). The result, (B, D), is zero where a
+    hyperplane has no normal.
     """
     if norm == "L2":
         weights = weights.where(weights.abs() >= MIN_WEIGHT, 0.0)
@@ -67,7 +66,7 @@ def _level(slopes: Tensor, limits: Tensor, wanted: Tensor) -> Tensor:
     # Not infinity: coordinates that don't move have pace 0.
     farthest = torch.finfo(level.dtype).max
     for number in range(1, slopes.shape[1] + 2):  # each step but the last passes one of the limits
-        # A row with the slope of its last step is on its piece. It rests, so that others do not change it.
+        # A row with the slope of its last step is on its piece and rests.
         slope = (slopes * (limits > level[:, None])).sum(1)
         moving = slope != before
         if (number % STEPS_BETWEEN_LOOKS == 0 or level.device.type == "cpu") and not moving.any():
@@ -93,11 +92,10 @@ def _steepest_first(size: Tensor, room: Tensor, wanted: Tensor) -> Tensor:
 
 
 def prefix_sums(values: Tensor, block: int | None = None) -> Tensor:
-    """Returns the running sums of each row, (B, D), in an order of additions that repeats on every run.
+    """The running sums of each row, (B, D), in an order of additions that repeats on every run.
 
-    On a GPU the library's `cumsum` does not, and refuses where only repeatable arithmetic is allowed. There
-    the sums are made in blocks, of 128 by default: a matrix product within them, and what the blocks before
-    come to.
+    On a GPU the library's `cumsum` does not. There the sums are made in blocks, of 128 by default: a matrix
+    product within them, and what the blocks before come to.
     """
     if block is None and values.device.type == "cpu":
         return values.cumsum(1)

@@ -1,15 +1,15 @@
 """The nearest point of an L1 ball that is also in the box of pixels.
 
-Croce and Hein 2021, "Mind the Box: l1-APGD for Sparse Adversarial Attacks on Image Classifiers", section 3:
-with the perturbation d, and in each coordinate the room r that the box leaves in the direction of d,
+Croce and Hein 2021 (`auto_pgd_l1.py`), section 3: with the perturbation d, and in each coordinate the room r
+that the box leaves in the direction of d,
 
     d'_i = sign(d_i) min(max(|d_i| - s, 0), r_i)
 
 where the shift s is 0 if that has a norm of at most epsilon, else it solves sum |d'_i| = epsilon. The sum
-falls piecewise linearly in s, and is neither convex nor concave: Newton's method inside a bracket that every
-step narrows ends on the piece of the solution, without the sort of 2 D numbers of the released code.
+falls piecewise linearly in s, neither convex nor concave: Newton's method inside a bracket that every step
+narrows ends on the solution's piece, without the sort of 2 D numbers of the released code.
 
-Legend: B batch, D dimensions.
+B batch, D dimensions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEPS_BETWEEN_LOOKS = 4
 def l1_projection(images: Tensor, perturbation: Tensor, epsilon: float | Tensor, box: Box | None) -> Tensor:
     """Returns the nearest perturbations of at most this L1 norm that keep the images in the box.
 
-    Images and perturbation are (B, ...), the images in the box; the radius is one for all or (B,).
+    Images and perturbation are (B, ...), the images in the box; the radius is a number or (B,).
     """
     flat = perturbation.flatten(1)
     size = flat.abs()

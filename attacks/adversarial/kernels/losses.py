@@ -10,20 +10,19 @@ With the logits z, in descending order z_1 >= z_2 >= ..., p = softmax(z), the la
     margin, t     z_t - z_y
     dlr, t        -(z_y - z_t) / (z_1 - (z_3 + z_4) / 2)         Croce and Hein 2020, section 4
 
-Croce and Hein, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
-Attacks"; Yu and Xu, "Efficient Loss Function by Minimizing the Detrimental Effect of Floating-Point Errors on
-Gradient-Based Attacks"; Xie et al., "Towards Million-Scale Adversarial Robustness Evaluation With Stronger
-Individual Attacks" (arXiv 2411.15210, the probability margin).
+Croce and Hein 2020: `auto_pgd.py`; Yu and Xu, "Efficient Loss Function by Minimizing the Detrimental Effect
+of Floating-Point Errors on Gradient-Based Attacks"; Xie et al., "Towards Million-Scale Adversarial Robustness
+Evaluation With Stronger Individual Attacks" (arXiv 2411.15210, the probability margin).
 
-Where logits are so far apart that p_y rounds to 1, the gradients of ce and pma are zero: both then fail, and
-say nothing about the model. The others do not: margin, dlr and mifpe have the same sign of the gradient for z
-and a z with a > 0, and dlr and mifpe the same value. mifpe never falls below log(1 + exp(-10)) while y is
-predicted: its value says little about how near the boundary is.
+Where p_y rounds to 1, the gradients of ce and pma are zero: both fail, and say nothing about the model.
+margin, dlr and mifpe have the same sign of the gradient for z and a z with a > 0, dlr and mifpe the same
+value. mifpe never falls below log(1 + exp(-10)) while y is predicted: its value says little about how near
+the boundary is.
 
-As in the reference codes, 1e-12 is added to the denominators of dlr, and here of mifpe. The factor 10
-is the default of the code of mifpe's authors. Ties between logits may be broken differently.
+As in the reference codes, 1e-12 is added to the denominators of dlr, and here of mifpe. The factor 10 is its
+authors' default. Ties between logits may be broken differently.
 
-Legend: B batch, C classes, T targets.
+B batch, C classes, T targets.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Loss(Protocol):
     def targets(self, labels: Tensor, logits: Tensor) -> Tensor:
         """Returns the targets of each example in their order, (B, T); the label where no target is.
 
-        `labels` (B,) are the classes to lead away from, `logits` (B, C) the answer to the unattacked images.
+        `labels` (B,) are the classes to lead away from, `logits` (B, C) are of the unattacked images.
         """
 
     def objective(self, labels: Tensor, target: Tensor) -> Objective:
@@ -71,7 +70,7 @@ class Untargeted:
         return labels[:, None]
 
     def objective(self, labels: Tensor, target: Tensor) -> Objective:
-        """Returns the loss for these labels."""
+        """As `Loss`."""
         del target
         return untargeted(self.name, labels)
 
@@ -97,7 +96,7 @@ class Targeted:
         return wrong[:, : max(self.count, self.candidates)]
 
     def objective(self, labels: Tensor, target: Tensor) -> Objective:
-        """Returns the loss for these labels and targets."""
+        """As `Loss`."""
         if self.name == "margin":
             return lambda logits: targeted_margin(logits, labels, target)
         return lambda logits: targeted_dlr(logits, labels, target)

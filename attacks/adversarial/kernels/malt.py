@@ -6,11 +6,11 @@ at the distance
 
     d_t = (z_y - z_t) / |grad_x (z_t - z_y)|_q,      q = 1 in Linf, 2 in L2, inf in L1
 
-and the class with the smallest distance comes first. One forward pass gives the logits of all candidates;
-each candidate costs a backward pass. Deviation from the authors' code: a class whose gradient is zero or not
-finite comes last (there: first).
+and the class with the smallest distance comes first. One forward pass gives all logits; each candidate costs
+a backward pass. Deviation from the authors' code: a class with a zero or non-finite gradient comes last
+(there: first).
 
-Legend: B batch, T candidates.
+B batch, T candidates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def linear_distances(
 ) -> Tensor:
     """Distance of each candidate class in the linear model at the images, (B, T); one forward, T backward.
 
-    Slopes are measured in the dual of `norm`, the ball's. Labels are (B,), candidates other classes (B, T).
+    `norm` is the ball's; slopes are in its dual. Labels are (B,), candidates other classes (B, T).
     """
     in_parts = getattr(model, "in_parts", None)
 

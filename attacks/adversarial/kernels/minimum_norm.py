@@ -1,13 +1,11 @@
 """Searches for the smallest adversarial perturbation by gradient steps, a single run for each image.
 
-A step of the kernel evaluates the present iterate, keeps it if it is adversarial and smaller than the one
-before, and moves. All attacks of this kind share that; they differ in how they move. The first iterate is the
-image itself. An image for which nothing is found counts as itself, and is right.
+A step of the kernel evaluates the present iterate, keeps it if it is adversarial and smaller than the last
+kept, and moves. The first iterate is the image. An image for which nothing is found counts as itself, and is
+right.
 
-Where the searches end the model is nearly undecided, so that rounding in another batch may turn the answer.
-An iterate therefore counts only if the wrong logit leads by ROUNDINGS roundings of the largest logit.
-
-B = batch.
+Where the searches end the model is nearly undecided, and rounding in another batch may turn the answer: an
+iterate counts only if the wrong logit leads by ROUNDINGS roundings of the largest logit.
 """
 
 from __future__ import annotations

@@ -12,10 +12,8 @@ Dong et al. 2018, "Boosting Adversarial Attacks with Momentum"; Lin et al. 2020,
 Gradient and Scale Invariance for Adversarial Attacks"; Xie et al. 2019, "Improving Transferability of
 Adversarial Examples with Input Diversity"; Dong et al. 2019, "Evading Defenses to Transferable Adversarial
 Examples by Translation-Invariant Attacks". P projects onto the ball and the range of pixels; direction is the
-sign in Linf and g / |g|_2 in L2. Xie et al. enlarge the image, which models of a fixed input size do not
-take; shrinking is what later codes do.
-
-B = batch.
+sign in Linf and g / |g|_2 in L2. Deviation: Xie et al. enlarge the image, which models of a fixed input size
+do not take.
 """
 
 from __future__ import annotations
@@ -40,8 +38,7 @@ MIN_NORM = 1e-12
 class MomentumAscent:
     """Ascends from the image. Key of its own in the state: `momentum`, g, like the images.
 
-    A step of the kernel evaluates the present iterate of every slot, then moves those with steps left. Where
-    the gradient is not the iterate's own, it takes passes of its own.
+    A gradient elsewhere than at the iterate takes passes of its own.
     """
 
     name: str

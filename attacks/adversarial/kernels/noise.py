@@ -52,8 +52,8 @@ def draw(
 ) -> Tensor:
     """Draws numbers for every slot, keyed by its example and by the number of the perturbation.
 
-    The law is `uniform` in [0, 1) or standard `normal`; the shape, of a slot's draw, is by default the shape
-    of its image; `purpose` keeps several draws for one perturbation apart.
+    The law is `uniform` in [0, 1) or standard `normal`; the shape, of a slot's draw, is by default its
+    image's; `purpose` keeps draws for one perturbation apart.
     """
     images = state["images"]
     source = setting.randomness.uniform if law == "uniform" else setting.randomness.normal

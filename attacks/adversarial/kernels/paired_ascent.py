@@ -1,8 +1,8 @@
 """Auto-PGD on several target classes of each example, with a budget that grows where it may pay.
 
-A slot is an example, with one lane for each of its targets: the pairs of an example and a target are attacked
-in the same passes, and all pairs of an example leave as soon as one of them breaks it. Lanes run Auto-PGD
-(`auto_pgd.py`) on the margin m = z_t - z_y, which is 0 at the boundary, in rounds:
+A slot is an example, with one lane for each of its targets, attacked in the same passes; all leave as soon as
+one breaks the example. Lanes run Auto-PGD (`auto_pgd.py`) on the margin m = z_t - z_y, which is 0 at the
+boundary, in rounds:
 
     round 0          `steps` steps on the wrong class with the highest logit, from a random start
     round 1          `steps` steps on each of the other targets, from the same start
@@ -14,15 +14,14 @@ at its end, the lane goes on where
 
     -m_1 <= CLOSE * -m_0    or    -m_1 <= FORECAST * (m_1 - m_h)
 
-that is, where it has come close, or where it would get there by rising on as in the last half round. Both
-hold alike for scaled logits. An example is done when no lane goes on, or after `rounds` later rounds. All of
-it depends on the example alone, not on its batch.
+that is, where it has come close, or would get there at the rate of the last half round. Both hold alike for
+scaled logits. An example is done when no lane goes on, or after `rounds` later rounds. All of it depends on
+the example alone.
 
-Where the model has more than `many` classes, the other targets are those that a linear model reaches first
-among `candidates` classes (`malt.py`). They are chosen after round 0: most breakable examples are broken
-before it has to be paid for.
+With more than `many` classes, the other targets are those that a linear model reaches first among
+`candidates` classes (`malt.py`), chosen after round 0, which breaks most breakable examples.
 
-Legend: B slots, K lanes (targets) of each.
+B slots, K lanes (targets) of each.
 """
 
 from __future__ import annotations

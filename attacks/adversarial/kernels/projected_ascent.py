@@ -1,13 +1,12 @@
 """Projected steepest ascent on a loss: the kernel of PGD.
 
 Step for step the arithmetic of cleverhans 4.0: x' = clip(x + step * direction), then x0 + project(x' - x0),
-then clip again. Deviations: the loss is summed, not averaged (an example's gradient doesn't depend on its
-batch); a gradient that is not finite counts as zero; the last step costs no backward pass.
+then clip again. Deviations: the loss is summed, not averaged; a gradient that is not finite counts as zero;
+the last step costs no backward pass.
 
 Where an iterate repeats an earlier one of its restart, bit for bit, so do all later ones (`cycle_detection`).
-Where every iterate counts, all of them were evaluated, and the restart ends. Where only the last one counts,
-whole turns of the cycle are skipped: they lead back to their start, so that the remaining steps end where all
-of them would have ended.
+Where every iterate counts, the restart ends. Where only the last one counts, whole turns of the cycle are
+skipped.
 """
 
 from __future__ import annotations
@@ -36,10 +35,8 @@ LAST_PART = 10
 class Ascent:
     """Ascends from the image or from a random start, several times over if asked to.
 
-    A step of the kernel evaluates the present iterate of every slot, then moves those with steps left.
-
-    With cycle detection the state has the keys of `cycle_detection` and, on the device, `settled`: the last
-    restart is in a cycle and every iterate of it was evaluated, so that the slot may leave.
+    With cycle detection the state has its keys and, on the device, `settled`: the last restart is in a cycle
+    and every iterate of it was evaluated.
     """
 
     name: str
@@ -98,7 +95,7 @@ class Ascent:
         state["iteration"] += moving
 
     def _direction(self, setting: Setting, state: State, gradient: Tensor) -> Tensor:
-        """A step of unit length, overridden by attacks that extend this one."""
+        """A step of unit length."""
         return steepest(gradient, self.ball.norm)
 
     def _begin_again(self, setting: Setting, state: State, final: Tensor) -> None:

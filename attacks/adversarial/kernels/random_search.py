@@ -30,8 +30,8 @@ def check_budget(queries: int, share: float, **sizes: int) -> None:
 class RandomSearch(ABC):
     """The search; subclasses propose.
 
-    Keys of its own in the state: `highest`, the objective of the best proposal, float64 (B,), NaN before the
-    first; and each of `KEPT` with its proposal under `proposed_`.
+    Keys of its own: `highest`, the objective of the best proposal, float64 (B,), NaN before the first; and
+    each of `KEPT` with its proposal under `proposed_`.
     """
 
     queries: int  # Proposals, the start included

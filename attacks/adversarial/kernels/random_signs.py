@@ -1,7 +1,7 @@
 """Random signs keyed by example and step: one bit each, until the device turns them into numbers.
 
-A step of SPSA on one 224 x 224 image takes 19 million signs. Drawn as bits that is 50 times less work for the
-CPU, and as much less to move, than as numbers.
+A step of SPSA on one 224 x 224 image takes 19 million signs: as bits 50 times less work for the CPU than as
+numbers.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ def random_signs(
 ) -> Tensor:
     """Draws `count` vectors of random signs for each example, the first ones the same for any count.
 
-    `rows` are the examples' places in `Setting.ids`, and `steps` the steps that the signs are for, both on
-    the CPU, (B,). The result are bits, on the device, uint8 (B, count, at least entries / 8); `unpack` makes
-    signs of them.
+    `rows` are the examples' places in `Setting.ids`, `steps` the steps that the signs are for, both on the
+    CPU, (B,). The result are bits, on the device, uint8 (B, count, at least entries / 8), for `unpack`.
     """
     shape = (count, -(-entries // BITS))
     words = setting.randomness.words(

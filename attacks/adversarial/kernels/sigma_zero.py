@@ -8,7 +8,7 @@ constants as in adversarial-library 0.2. With the perturbation d of D values and
     t' = t + 0.01 h where x + d is adversarial, else t - 0.01 h,  in [0, 1];    t = `threshold` at first
     values of d' that are smaller than t' become 0
 
-The deviation: an adversarial needs a lead above rounding (`minimum_norm.py`).
+Deviation: an adversarial needs a lead above rounding (`minimum_norm.py`).
 """
 
 from __future__ import annotations

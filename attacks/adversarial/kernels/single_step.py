@@ -1,11 +1,10 @@
 """One step along the gradient at the image: the kernel of FGSM.
 
-The arithmetic of cleverhans 4.0 (`fast_gradient_method`). Deviations: the loss is summed, not averaged (an
-example's gradient doesn't depend on its batch); a gradient that is not finite counts as zero.
+The arithmetic of cleverhans 4.0 (`fast_gradient_method`). Deviations: the loss is summed, not averaged; a
+gradient that is not finite counts as zero.
 
-It takes no superfluous passes. Its only gradient is that at the unattacked image, so the pass that judges the
-image yields it as well (`SharedStep`), unless it is averaged over several. It has one iterate, so where the
-engine verifies every success, that verification is the only judgement.
+The pass that judges the image yields its only gradient as well (`SharedStep`), unless it is averaged over
+several. Where the engine verifies every success, that is the only judgement.
 """
 
 from __future__ import annotations

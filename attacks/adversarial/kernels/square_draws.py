@@ -2,10 +2,10 @@
 
 A query takes one row of numbers in [0, 1): first row and first column of its square (L2: of two squares, then
 whether the pattern is turned), then one number per channel, for the sign. Per example they are drawn in
-blocks of many queries, because making a generator costs as much as a thousand numbers; the state keeps the
-plans computed from each slot's present block (`square_proposals`).
+blocks of many queries, because a generator costs as much as a thousand numbers; the state keeps the plans of
+each slot's present block (`square_proposals`).
 
-Numbers are float32 for images of any dtype, so that positions are the same in each.
+Numbers are float32 for images of any dtype: positions are the same in each.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class SquareDraws(Protocol):
         """Returns the plan of the next query of each slot, (B, plan width) on the device.
 
         `query`, on the CPU, (B,), counts the queries of a restart from 0 on; below 0 nothing is drawn, and
-        the plan is arbitrary. `shared` of the `width` numbers of a query are the same for all examples of a
-        batch in the released code.
+        the plan is arbitrary. `shared` of the `width` numbers are the same for all examples of a batch in the
+        released code.
         """
 
 
@@ -53,7 +53,7 @@ class Keyed:
         return {"plans": torch.zeros(count, BLOCK, width, device=device)}
 
     def start(self, setting: Setting, rows: Tensor, restart: Tensor, tiles: int, width: int) -> Tensor:
-        """Draws the numbers of a start, (B, tiles, width) on the CPU."""
+        """As `SquareDraws`."""
         return setting.randomness.uniform(setting.ids_of(rows), (tiles, width), restart=restart.tolist())
 
     def query(
@@ -93,7 +93,7 @@ class Streamed:
         return {}
 
     def start(self, setting: Setting, rows: Tensor, restart: Tensor, tiles: int, width: int) -> Tensor:
-        """Draws the numbers of a start, (B, tiles, width) on the CPU."""
+        """As `SquareDraws`."""
         del restart
         if tiles == 1:
             return setting.randomness.uniform(setting.ids_of(rows), (1, width))

@@ -1,9 +1,9 @@
 """Proposals of the Square Attack: Andriushchenko et al. 2020, algorithms 2 (Linf) and 3 (L2), and L1.
 
-All begin and propose from draws in [0, 1), step for step in the arithmetic of the released code. Without a
-box (`paper` protocol) nothing is clipped.
+From draws in [0, 1), in the arithmetic of the released code. Without a box (`paper` protocol) nothing is
+clipped.
 
-Legend: B batch, C channels, H height, W width, s side of a square.
+B batch, C channels, H height, W width, s side of a square.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Proposals(Protocol):
     def plan(self, draws: Tensor, query: Tensor, shape: torch.Size) -> Tensor:
         """Computes from draws the plans of K queries of each slot, float32 (B, K, plan_width).
 
-        Draws are in [0, 1), float32 (B, K, query_width); `query` is the number on the schedule, int64 (B, K),
+        Draws are float32 (B, K, query_width), in [0, 1); `query` is the number on the schedule, int64 (B, K),
         or (1, K) for all, on the CPU; the shape is an image's, (C, H, W).
         """
 
@@ -59,8 +59,7 @@ class Proposals(Protocol):
     ) -> Tensor:
         """Returns the next iterates to try, from the best so far (`current`), like the images (B, C, H, W).
 
-        `plan` (B, plan_width) is of a query per slot, `query` its number on the schedule, int64 (B,), on
-        the CPU.
+        `plan` is (B, plan_width); `query` is its number on the schedule, int64 (B,), on the CPU.
         """
 
 
@@ -68,8 +67,8 @@ class Proposals(Protocol):
 class LinfProposals:
     """Vertical stripes at first, then squares of a single colour; all pixels are at a corner of the ball."""
 
-    epsilon: float  # Radius
-    share: float  # Share of the image that the first squares cover
+    epsilon: float
+    share: float
 
     def start_shape(self, channels: int, height: int, width: int) -> tuple[int, int]:
         """Returns (1, C * W)."""
@@ -114,8 +113,8 @@ class LinfProposals:
 class L2Proposals:
     """Tiles at first; then one square takes over the perturbation of another."""
 
-    epsilon: float  # Radius
-    share: float  # Share of the image that the first squares cover
+    epsilon: float
+    share: float
 
     def start_shape(self, channels: int, height: int, width: int) -> tuple[int, int]:
         """Returns (tiles, 1 + C)."""

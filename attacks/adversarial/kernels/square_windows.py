@@ -1,11 +1,11 @@
 """The squares of the Square Attack: sizes, positions, and the pattern inside.
 
 Andriushchenko et al. 2020, "Square Attack: a query-efficient black-box adversarial attack via random search",
-algorithms 1 to 3 and equation 2 (the pattern of the L2 attack). As in the released code, and unlike algorithm
-2, positions are drawn from the sizes' difference without its upper end, so that a square touches the last row
-and column only where it fills the image.
+algorithms 1 to 3 and equation 2 (the pattern of the L2 attack). As in the released code, unlike algorithm 2,
+a square touches the last row and column only where it fills the image: positions are drawn without the upper
+end.
 
-Legend: B batch, H height, W width, s side of a square.
+B batch, H height, W width, s side of a square.
 """
 
 from __future__ import annotations
@@ -94,8 +94,7 @@ def _length(values: Tensor, norm: Literal["L2", "L1"]) -> Tensor:
 def tiles(height: int, width: int) -> tuple[int, list[tuple[int, int]]]:
     """Returns the start of the L2 attack: the side of its tiles, and their first rows and columns.
 
-    The released code fails where the tiles don't fit. Here those on the border are cut off, and there are
-    tiles in images of any shape; where the released code works, these are its tiles.
+    The released code fails where the tiles don't fit. Here those on the border are cut off.
     """
     side = max(1, min(height // 5, width))
     top = max(0, (height - 5 * side) // 2)

@@ -3,9 +3,9 @@
 Carlini and Wagner 2017, "Towards Evaluating the Robustness of Neural Networks", sections V and VI. The image
 is x = low + (high - low) (tanh(m + a) + 1) / 2, with a = arctanh(0.999999 (2 x0 - 1)) of the unattacked x0 in
 the box, and m descends |x - x0|^2 + c max(Z_y - max_(i != y) Z_i + confidence, 0); the difference is turned
-around for a target. Several c are tried, one search for each.
+around for a target. One search for each c.
 
-The arithmetic is cleverhans 4.0's for a batch of a single example. What may surprise there:
+The arithmetic is cleverhans 4.0's for a batch of a single example:
 
 - m and Adam's moments and step count go on from one search to the next.
 - The bounds of c are views of c and follow it, so that c never bisects: it is multiplied by 10 until the
@@ -15,12 +15,11 @@ iterate is not adversarial, in any class. A targeted attack succeeds with its ta
 - It doesn't stop when the loss no longer falls (the paper's authors' code does; `abort_early`, see
 `early_abort.py`).
 
-`search="original"` is the authors' search: m and Adam begin again for each c, and c bisects (it is multiplied
-by 10 as long as there was no success).
+`search="original"` is the authors' search: m and Adam begin again for each c, and c bisects (times 10 as long
+as there was no success).
 
-Where a gradient is averaged over several passes of a random model, it is the mean hinge's: each pass
-has a hinge of its own. Where expected accuracy counts, an iterate is adversarial if its mean logits are, and
-no pass was right; else the last pass decides.
+A gradient averaged over passes of a random model is the mean hinge's. Where expected accuracy counts, an
+iterate is adversarial if its mean logits are, and no pass was right; else the last pass decides.
 
 Deviations from cleverhans:
 
@@ -34,7 +33,7 @@ Deviations from cleverhans:
   (at most half a millionth of the box per value), where the library returns the image in the box itself.
 - The last step costs no backward pass.
 
-B = batch, K = classes.
+K = classes.
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ Search = Literal["released", "original"]
 INSIDE = 0.999999
 GROWTH = 10
 BETA1, BETA2, ADAM_EPSILON = 0.9, 0.999, 1e-8
-# State that a released search passes on to the next.
 CARRIED = ("modifier", "moment", "square", "updates", "squashed", "adversarial")
 
 
@@ -67,11 +65,10 @@ CARRIED = ("modifier", "moment", "square", "updates", "squashed", "adversarial")
 class TanhDescent:
     """Looks for the smallest L2 perturbation that is classified wrongly by a margin.
 
-    Keys of its own in the state: `offset` a, `modifier` m and `squashed` tanh(m + a), like the images;
-    `moment`, `square` and `updates` of Adam; `constant` c with its bounds `lower` and `upper`; `success` in
-    the present search. `restart` is the number of the search, `iteration` numbers the iterate within it.
-    `objective` is minus the squared L2 size of `best`, or minus infinity while there is no adversarial. With
-    `abort_early` the keys of `early_abort.py`.
+    Keys of its own: `offset` a, `modifier` m and `squashed` tanh(m + a), like the images; `moment`, `square`
+    and `updates` of Adam; `constant` c with its bounds `lower` and `upper`; `success` in the present search.
+    `restart` numbers the search, `iteration` the iterate within it. `objective` is minus the squared L2 size
+    of `best`, or minus infinity without an adversarial. With `abort_early` the keys of `early_abort.py`.
     """
 
     name: str

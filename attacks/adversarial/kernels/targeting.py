@@ -19,8 +19,7 @@ class Goal:
     """Any wrong class, or one target class per example.
 
     A targeted attack lowers the cross-entropy to its target, and ends when it is hit. An example counts as
-    broken as soon as it is misclassified at all, like under every attack here, so that accuracy means the
-    same for targeted and untargeted ones.
+    broken as soon as it is misclassified at all, so that accuracy means the same under every attack.
     """
 
     targeted: bool = False  # Whether there are targets
