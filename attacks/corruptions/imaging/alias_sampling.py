@@ -1,8 +1,8 @@
 """Walker's alias method: a draw from a small discrete distribution with one random word and two look-ups.
 
 Walker 1977, "An Efficient Method for Generating Discrete Random Variables with General Distributions", with
-the construction of Vose 1991. The high bits of a word choose a column, the low bits decide between the
-column's own outcome and its alias.
+the construction of Vose 1991. The high bits of a word choose a column, the low bits its own outcome or its
+alias.
 
 R = distributions (rows), K = columns, a power of two.
 """

@@ -2,7 +2,7 @@
 
 The authors (Hendrycks and Dietterich 2019, repository hendrycks/robustness) have a script for each image
 size; `imagecorruptions` is the fork of Michaelis et al. 2019, with ImageNet-C's constants.
-docs/corruptions.md lists all differences.
+docs/corruptions.md lists the differences.
 
     imagenet_c          make_imagenet_c.py, 224 pixels
     cifar_c             make_cifar_c.py, 32 pixels

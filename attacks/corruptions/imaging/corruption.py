@@ -1,9 +1,9 @@
 """Corruption: a kernel on batches of byte images, and the random draws of each example.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations" (ImageNet-C). Its images are bytes before and after a corruption, and so they are here: an
-image in [0, 1] is rounded to the nearest of the levels 0 to 255, corrupted, clipped, and truncated (not
-rounded) to a level, as by `numpy.uint8` in the released code.
+Perturbations" (ImageNet-C). Images are bytes before and after a corruption: an image in [0, 1] is rounded to
+the nearest of the levels 0 to 255, corrupted, clipped, and truncated (not rounded) to a level, as by
+`numpy.uint8` in the released code.
 
 n = images of a chunk, C = channels (1 or 3), H x W = size.
 """
@@ -29,11 +29,10 @@ IMAGENET_C = (
     " Perturbations"
 )
 TOP = 255
-# Pixels of an image processed at a time: on a CPU few enough for a core's cache; on a GPU enough to fill it,
-# and few enough for its memory. Results do not depend on it.
+# Pixels of an image processed at a time: on a CPU few enough for a core's cache; on a GPU enough to fill it.
+# Results do not depend on it.
 CHUNK_PIXELS = {"cpu": 2**16, "cuda": 2**22}
-# Added before truncation where the exact value can be a whole level and float32 may fall just below it, so
-# that flat areas stay unchanged.
+# Added before truncation where float32 may fall just below an exact whole level.
 SLACK = 2**-11
 
 
@@ -57,9 +56,9 @@ class Corruption:
     def __call__(self, images: Tensor, ids: Sequence[str], seed: int) -> Tensor:
         """Corrupts images (B, C, H, W) in [0, 1], of any floating dtype, with one or three channels.
 
-        The result for an example depends only on the seed, the corruption, the severity and its id, not on
-        the batch or the device (except float rounding, which may move a value by one level). It has multiples
-        of 1/255 in [0, 1], with the shape, dtype and device of `images`.
+        The result for an example depends only on the seed, the corruption, the severity and its id (except
+        float rounding, which may move a value by one level). It has multiples of 1/255 in [0, 1], with the
+        shape, dtype and device of `images`.
         """
         _check(images, ids)
         corrupted = torch.empty_like(images)

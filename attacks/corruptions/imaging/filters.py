@@ -1,8 +1,8 @@
 """Correlation of images with kernels by Fourier transforms, and padding at the borders.
 
-A transform costs the same for every kernel, and accepts a different kernel for each image of a batch. On a
-CPU images are transformed one by one: for some lengths (32 among them, on some processors) the library rounds
-differently in a batch, and an image must have the same bits in every batch.
+A transform costs the same for every kernel, and takes a kernel for each image of a batch. On a CPU images are
+transformed one by one: for some lengths (32 among them, on some processors) the library rounds differently in
+a batch.
 
 n = images, C = channels, H x W = size, h x w = size of a kernel.
 """
@@ -91,7 +91,7 @@ def blur(fields: Tensor, sigmas: tuple[float, float], border: Border, truncate: 
 def smooth_widely(fields: Tensor, sigma: float, truncate: float) -> Tensor:
     """Gaussian smoothing of float64 fields (n, C, H, W) with symmetric borders, for kernels of any width.
 
-    One product with a matrix along either axis. On a CPU images are smoothed one by one, as by `correlate`.
+    One product with a matrix along either axis; on a CPU one by one, as `correlate`.
     """
     down, across = (_smoothing(side, sigma, truncate, fields.device) for side in fields.shape[-2:])
     if fields.device.type == "cpu":
@@ -116,7 +116,7 @@ def blur_exactly(fields: Tensor, sigma: float) -> Tensor:
     """Gaussian blur of float64 fields (n, C, H, W) with clamped borders, equal to scipy's to the last bit.
 
     Taps are summed from the outermost to the innermost, each pair first, down and then across, without fused
-    operations. For small kernels: it takes one pass over the fields per tap.
+    operations: one pass over the fields per tap.
     """
     radius = int(4 * sigma + 0.5)
     weights = gaussian_weights(sigma, radius).tolist()

@@ -1,7 +1,6 @@
 """The fifteen corruptions that ImageNet-C is scored by, in the order of its authors' tables.
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations", section 4. The four extra ones, for validation, are not among them.
+Hendrycks and Dietterich 2019, section 4; without the four extra ones, for validation.
 """
 
 from __future__ import annotations

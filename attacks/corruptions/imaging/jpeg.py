@@ -2,10 +2,10 @@
 
 ITU-T T.81 (JPEG), baseline, with half the chroma rows and columns (4:2:0). On a CPU by Pillow. On other
 devices the lossy steps alone, in whole numbers: colours in float32, which holds their 24 binary digits,
-blocks in float64. Sums are exact in any order, and every level is equal to what libjpeg's integer transform
-("islow") gives, which Pillow calls. Its fast butterflies (Loeffler, Ligtenberg and Moschytz 1989, "Practical
-Fast 1-D DCT Algorithms with 11 Multiplications") round only after each pass, so a pass is one product with a
-matrix; waves have 13 binary digits, colours 16, and 2 digits are kept between passes.
+blocks in float64. Sums are exact in any order, and every level equals libjpeg's integer transform ("islow"),
+which Pillow calls. Its fast butterflies (Loeffler, Ligtenberg and Moschytz 1989, "Practical Fast 1-D DCT
+Algorithms with 11 Multiplications") round only after each pass, so a pass is one product with a matrix; waves
+have 13 binary digits, colours 16, and 2 digits are kept between passes.
 
 n = images, C = channels, H x W = size.
 """
@@ -55,7 +55,7 @@ TO_COLOUR = ((0, 91881), (-22554, -46802), (116130, 0))
 def recompressed(levels: Tensor, quality: int) -> Tensor:
     """Levels (n, C, H, W), C 1 or 3, after they were written as JPEG files of a quality, 1 to 100, and read.
 
-    Grey images are compressed as colour images, as by the released code: the luminance is the same.
+    Grey images are compressed as colour images, as in the released code.
     """
     if levels.device.type == "cpu":
         return each_picture(levels, functools.partial(_written_and_read, quality=quality))

@@ -1,8 +1,8 @@
 """Motion blur: each pixel becomes an average over a line of pixels that starts at it.
 
-The taps i = 0, 1, ... are at the whole pixels next to i (cos a, sin a), weighted by half a Gaussian in i.
-Border pixels are replicated. These are the taps of ImageMagick, which the authors call. The fork drops taps
-at a distance of the image's size or more, which darkens images smaller than the kernel.
+Taps i = 0, 1, ... are at the whole pixels next to i (cos a, sin a), weighted by half a Gaussian in i. Border
+pixels are replicated. These are ImageMagick's taps, which the authors call. The fork drops taps at a distance
+of the image's size or more, which darkens images smaller than the kernel.
 
 n = images, C = channels, H x W = size, T = taps.
 """
@@ -32,9 +32,9 @@ def smear(
     """Motion blur of fields (n, C, H, W), float32, each at its own angle in degrees, (n,).
 
     A line has 2 radius + 1 taps, and `sigma` is in taps; 0 degrees smear towards the left, positive angles
-    upwards as well. `between` has the least and the largest angle that can occur: they determine the size of
-    the transforms, so an image's rounding does not depend on the angles of the others. With `inside` only
-    taps nearer than the image's size count, as in the fork.
+    upwards as well. `between`, the least and the largest angle that can occur, determines the size of the
+    transforms: an image's rounding does not depend on the others. With `inside` only taps nearer than the
+    image's size count, as in the fork.
     """
     height, width = fields.shape[-2:] if inside else (2 * radius + 1, 2 * radius + 1)
     down, across, weights = taps(radius, sigma, angles, height, width)

@@ -1,10 +1,10 @@
 """Local shuffling of pixels, in parallel but bit-identical to the sequential released code.
 
 From the last pixel to the first, each takes the value that a random neighbour has at that moment (the
-released code means an exchange, but its two views of an array make it a copy). So a pixel's value is
-its neighbour's before the round, if the neighbour comes later in that order, else the neighbour's new value:
-pixels form chains, and all chains are followed at once by pointer doubling, in as many steps as the longest
-chain has binary digits; beside a CPU, where to look is to wait, as the longest that could be has.
+released code means an exchange, but its two views of an array make it a copy): the neighbour's value before
+the round if the neighbour comes later in that order, else its new value. Pixels form chains, all followed at
+once by pointer doubling, in as many steps as the longest chain has binary digits; beside a CPU, where to look
+is to wait, as the longest that could be has.
 
 n = images, C = channels, H x W = size, R = rounds; r x c = pixels that take part, those `reach` and more
 from the border.

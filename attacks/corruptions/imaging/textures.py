@@ -1,9 +1,9 @@
 """Frost photographs, which are not in this repository: from a folder, or from `imagecorruptions-imaug`.
 
 The folder `frost-photographs` below ASSAY_DATA_ROOT goes first; the package is not imported. The authors list
-six photographs, and draw a number below five: the sixth is never used. For images of 32 and 64 pixels they
-shrink the photographs to 0.2 and 0.3 of their size. The fork draws from all six, and enlarges each to be a
-tenth larger than itself or the image.
+six photographs, and draw a number below five: the sixth is never used. They shrink the photographs to 0.2 and
+0.3 of their size for images of 32 and 64 pixels. The fork draws from all six, and enlarges each to be a tenth
+larger than itself or the image.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def frost_texture(number: int, height: int, width: int, constants: Constants = "
 def frost_crops(places: Tensor, height: int, width: int, constants: Constants) -> Tensor:
     """Crops of the photographs, uint8 (n, 3, H, W), from their numbers, rows and columns, int64 (n, 3).
 
-    Beside a CPU the photographs are kept on the device of the places.
+    Beside a CPU the device of the places keeps the photographs.
     """
     if places.device.type == "cpu":
         parts = [

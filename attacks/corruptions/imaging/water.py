@@ -1,10 +1,9 @@
 """Shading of rain drops: bright along their edges, from one side.
 
-The steps are from the released code, which calls OpenCV: edges, the distance to the nearest edge, its
-histogram equalised, and a small filter that is dark towards the upper left. Edges are by Canny 1986,
-"A Computational Approach to Edge Detection", and distances the chamfer metric of Borgefors 1986, "Distance
-Transformations in Digital Images", with steps of 1, 1.4 and 2.1969 to neighbours, diagonal neighbours and
-knight's moves.
+The released code's steps, which call OpenCV: edges, the distance to the nearest edge, its histogram
+equalised, and a small filter that is dark towards the upper left. Edges are by Canny 1986, "A Computational
+Approach to Edge Detection", and distances the chamfer metric of Borgefors 1986, "Distance Transformations in
+Digital Images", with steps of 1, 1.4 and 2.1969 to neighbours, diagonal neighbours and knight's moves.
 
 n = images, H x W = size; everything is float32 of shape (n, 1, H, W).
 """
