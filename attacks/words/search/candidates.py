@@ -1,7 +1,7 @@
 """Candidate texts of the next step of an attack on text, filtered by the recipe's rules.
 
-A recipe's rules are of two kinds. Some restrict the words that may be changed (no stop words, nothing twice,
-no short words), the others the changed texts that are accepted (few changes, words of similar meaning).
+Some rules restrict the words that may be changed (no stop words, nothing twice, no short words), others the
+changed texts that are accepted (few changes, words of similar meaning).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Moves:
     """Candidate texts of an example."""
 
     changes: Sequence[WordChange]  # the allowed word changes
-    rules: Rules  # the constraints
-    original: Text  # the unattacked text
-    stream: Stream  # the example's random draws
+    rules: Rules
+    original: Text
+    stream: Stream
 
     def of(self, text: Text, indices: Iterable[int] | None = None) -> list[Text]:
         """Allowed texts with one more word changed, of all or of `indices`; each once, sorted by letters."""

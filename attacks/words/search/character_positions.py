@@ -24,7 +24,7 @@ def at_places(
     """Word change of a character, or with `pairs` of two neighbours, at one drawn position or at every one.
 
     Words of a single character have no positions. With `every` there is a candidate per position, in order;
-    `letters` says that the candidates at a position are drawn, too.
+    `letters`: the candidates at a position are drawn, too.
     """
 
     def candidates(word: str, draws: Draws) -> list[str]:

@@ -1,7 +1,7 @@
 """Random draws keyed by a word of an example.
 
-Each stream is keyed by (seed, attack, example id, change, word): a word gets the same draws in any batch, in
-any order, with any other draws. The numbers are hashes, so they depend on no library's generator.
+Each stream is keyed by a hash of (seed, attack, example id, change, word): a word gets the same draws in any
+batch and order, by no library's generator.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Draws:
 class Stream:
     """Streams of an example."""
 
-    seed: int  # the job's seed
-    attack: str  # name of the attack
-    example: str  # id of the example
+    seed: int
+    attack: str
+    example: str
 
     def of(self, change: str, word: int) -> Draws:
         """Stream of a change at one word, from its start."""

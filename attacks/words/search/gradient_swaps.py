@@ -5,8 +5,8 @@ equation 10 and section 3.3 (beam search);
 Zou et al. 2023, "Universal and Transferable Adversarial Attacks on Aligned Language Models", algorithm 1.
 
 A search ranks swaps by the first-order estimate of the change of the loss, and puts the best to the model. It
-is a generator of questions to the model, so that the questions of many searches can share passes. It sees one
-example only: what other examples share the passes changes the rounding of its answers, nothing else.
+is a generator of questions to the model, so that searches share passes. It sees one example only; other
+examples in the passes change the rounding of its answers, nothing else.
 
 N = tokens of the text, V = words of the vocabulary, C = width of the vectors, F = free positions.
 """
@@ -128,8 +128,8 @@ Search = Callable[[Victim, Draws], GuidedSearch]
 def hotflip(victim: Victim, steps: int, candidates: int, beam: int) -> GuidedSearch:
     """Beam search over swaps: every step changes one more word, `steps` and `victim.most` at most.
 
-    The text is right before the attack. For each text in the beam, the `candidates` swaps with the highest
-    estimates are put to the model, and `beam` texts are kept, by their losses.
+    For each text in the beam, the `candidates` swaps with the highest estimates are put to the model, and
+    `beam` texts are kept, by their losses. The text is right before the attack.
     """
     kept, queries, gradients = [victim.tokens], 0, 0
     best, highest = victim.tokens, victim.loss
@@ -161,9 +161,9 @@ def hotflip(victim: Victim, steps: int, candidates: int, beam: int) -> GuidedSea
 def gcg(victim: Victim, draws: Draws, steps: int, candidates: int, tried: int) -> GuidedSearch:
     """Greedy coordinate gradient: every step puts drawn swaps to the model, and goes to the best of them.
 
-    A word that was swapped may be swapped again. Once `victim.most` words differ, only those may. Each of at
-    most `steps` rounds draws `tried` swaps, or all where there are no more, from the `candidates` with the
-    highest estimates at each position.
+    Each of at most `steps` rounds draws `tried` swaps, or all where there are no more, from the `candidates`
+    with the highest estimates at each position. A word may be swapped again; once `victim.most` words differ,
+    only those may.
     """
     text, queries, gradients = victim.tokens, 0, 0
     best, highest = victim.tokens, victim.loss

@@ -1,8 +1,8 @@
 """Nearest neighbours of a word among word vectors, by cosine.
 
 Jin et al. 2020, "Is BERT Really Robust?", section 3: the 50 nearest words of the counter-fitted vectors
-(Mrksic et al. 2016). Vectors are scaled to length 1 and kept in single precision; their cosines are summed in
-double precision, so that cosines and neighbours do not depend on the other queries.
+(Mrksic et al. 2016). Vectors are scaled to length 1 in single precision; cosines are summed in double
+precision, and do not depend on the other queries.
 
 n words, d numbers in a vector, B words in a block, k neighbours of a word.
 """
@@ -102,8 +102,8 @@ def nearest_words(neighbours: Neighbours) -> WordChange:
 def similar(neighbours: Neighbours, least: float) -> Taken:
     """Accepts a changed text if each fresh word is close enough to the original's word at its position.
 
-    As TextAttack's `WordEmbeddingDistance`. Words without a vector are accepted. A word replaced by several
-    is compared position by position, with the original words there.
+    TextAttack's `WordEmbeddingDistance`. Words without a vector are accepted. A word replaced by several is
+    compared position by position, with the original words there.
     """
 
     def near(text: Text, original: Text) -> bool:

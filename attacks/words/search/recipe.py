@@ -1,7 +1,6 @@
 """Attack recipe for text classifiers: transformations, constraints and a search method.
 
-Morris et al. 2020, "TextAttack": a recipe is a goal, constraints, a transformation and a search method. The
-goal is always untargeted here: any class but the true one.
+Morris et al. 2020, "TextAttack". The goal is always untargeted: any class but the true one.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ Session = Generator[list[Text], Sequence[Answer], "Finding"]
 class Finding:
     """Result of the attack on one example."""
 
-    original: Text  # the unattacked text
+    original: Text
     text: Text  # the text that counts: the first with another prediction, else the best that the search has
-    answer: Answer  # the model's answer to `text`
+    answer: Answer
     skipped: bool  # the prediction was wrong before the attack
     # texts put to the model, the unchanged one included, counted as in TextAttack: repeated texts count again
     queries: int
@@ -44,8 +43,8 @@ class Recipe:
 
     name: str  # Catalog name; random draws are keyed by it
     changes: tuple[WordChange, ...]  # the word transformations
-    rules: Rules  # the constraints
-    search: Search  # the search method
+    rules: Rules
+    search: Search
     ahead: Ahead | None = None  # work done for many texts at once, to save time; it changes no outcome
 
     def attack(self, sentence: str, example: str, seed: int) -> Session:

@@ -2,12 +2,12 @@
 
 DeepWordBug: Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade Deep Learning
 Classifiers". Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recognition".
-Homoglyphs: TextAttack has the transformation but no recipe; this one searches like DeepWordBug. PWWS: Ren
-et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word Saliency",
-without its swap of named entities, which TextAttack does not have either. TextFooler: Jin et al. 2020, "Is
-BERT Really Robust?", as `TextFoolerJin2019`, but without its constraints on parts of speech and on the
-Universal Sentence Encoder, which need a tagger and TensorFlow: more texts are allowed than in the published
-recipe, and of those that change the prediction the one with the best score counts, not the most similar one.
+Homoglyphs: a transformation of TextAttack without a recipe; this one searches like DeepWordBug. PWWS: Ren et
+al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word Saliency",
+without its swap of named entities, as TextAttack. TextFooler: Jin et al. 2020, "Is BERT Really Robust?", as
+`TextFoolerJin2019`, but without its constraints on parts of speech and on the Universal Sentence Encoder,
+which need a tagger and TensorFlow: more texts are allowed than in the published recipe, and of those that
+change the prediction the one with the best score counts, not the most similar one.
 """
 
 from __future__ import annotations

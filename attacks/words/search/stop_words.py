@@ -1,7 +1,7 @@
 """Words that recipes leave unchanged: NLTK's list of English stop words (179), and TextFooler's (266).
 
-NLTK's list is from its data until 2024; later releases list 198. The attacked words depend on the list, so
-it is stored here instead of read from the machine.
+NLTK's list is from its data until 2024; later releases list 198. It is stored here because the attacked words
+depend on it.
 """
 
 from __future__ import annotations

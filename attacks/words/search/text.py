@@ -4,7 +4,7 @@ Morris et al. 2020, "TextAttack: A Framework for Adversarial Attacks, Data Augme
 Training in NLP": an attack replaces words and keeps everything between them. A word is a run of letters,
 digits, underscores, hyphens, apostrophes, asterisks, at signs and the look-alikes of
 `attacks.words.search.homoglyph_table`, stripped of leading and trailing `'-_*@`. Deviation: Chinese text is
-not segmented further (TextAttack uses another library for that).
+not segmented further.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def spans(text: str) -> list[tuple[int, int]]:
 class Text:
     """A text, with a record of the words that an attack has changed."""
 
-    text: str  # the string
+    text: str
     modified: frozenset[int] = field(default=frozenset())  # indices of the words that were changed
     fresh: tuple[int, int] = (0, 0)  # index of the last changed word, and how many words it became
 
@@ -74,7 +74,7 @@ class Text:
 def within(first: str, second: str, limit: int) -> bool:
     """Whether the Levenshtein distance is within `limit` insertions, deletions and substitutions.
 
-    Only cells within `limit` of the table's diagonal are filled: all others exceed it.
+    Only cells within `limit` of the table's diagonal are filled.
     """
     first, second = _without_common_start(first, second)
     first, second = _without_common_start(first[::-1], second[::-1])

@@ -1,9 +1,8 @@
 """Word vector files: required contents of a folder, and its reader.
 
 Mrksic et al. 2016, "Counter-fitting Word Vectors to Linguistic Constraints": 65 713 vectors of 300 numbers,
-published as `counter-fitted-vectors.txt`. TextAttack ships counter-fitted vectors as an array,
-`paragram.npy`, with its words in a pickle. A pickle may run arbitrary code, so none is read here: the words
-have to be in `words.txt`.
+published as `counter-fitted-vectors.txt`. TextAttack ships them as an array, `paragram.npy`, with its words
+in a pickle, which may run arbitrary code and is not read: the words have to be in `words.txt`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Word change, the value of a component of kind `words`: maps a word to its candidates.
 
-A change knows one word at a time. Which words of a text are changed, and which candidate is taken, is up to
-the caller: the word swap of language models (`attacks.words.search.word_swap`), or a search against a
-classifier (`attacks.words.search.recipes`).
+A change knows one word at a time; the caller chooses words and candidates (`attacks.words.search.word_swap`,
+`attacks.words.search.recipes`).
 """
 
 from __future__ import annotations

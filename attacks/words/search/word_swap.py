@@ -1,9 +1,9 @@
 """Random word swap in running text at a given rate, for language models.
 
 Each eligible word is swapped with probability `rate`, by its own draw, keyed by (seed, document id, position
-in the document). A swap is thus independent of batch, window and shard, words swapped at a lower rate are
-also swapped at a higher one, and the swapped fraction differs from the rate by chance (by 0.0004, one
-standard deviation, for 250 000 words at rate 0.05).
+in the document): independent of batch, window and shard. Words swapped at a lower rate are also swapped at a
+higher one; the swapped fraction differs from the rate by chance (by 0.0004, one standard deviation, for 250
+000 words at rate 0.05).
 
 Eligible words have a letter or a digit. Markup (`<eos>`, `<unk>`, anything in angle brackets), punctuation
 and the signs of WikiText (`=`, `@-@`) stay.
@@ -40,8 +40,8 @@ class WordSwap:
     """Swaps words at a rate."""
 
     rate: float  # probability per eligible word, in [0, 1]
-    change: WordChange  # the word change; a candidate is drawn uniformly
-    seed: int  # the job's seed
+    change: WordChange  # a candidate is drawn uniformly
+    seed: int
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:

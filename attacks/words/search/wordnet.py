@@ -1,8 +1,8 @@
 """WordNet reader: synonyms of a word.
 
-Fellbaum 1998, "WordNet: An Electronic Lexical Database". The files are from WordNet 3.0 and 3.1
-(`index.*`, `data.*`, `*.exc` for noun, verb, adj and adv), whose format is in the manual page wndb(5WN);
-morphy(7WN) describes how an inflected form is reduced to an entry.
+Fellbaum 1998, "WordNet: An Electronic Lexical Database". The files are from WordNet 3.0 and 3.1 (`index.*`,
+`data.*`, `*.exc` for noun, verb, adj and adv), in the format of wndb(5WN); morphy(7WN) reduces an inflected
+form to an entry.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ class WordNet:
     def synonyms(self, word: str) -> tuple[str, ...]:
         """All words of all synonym sets of a word, for any part of speech, in alphabetical order.
 
-        The word may be inflected and is looked up in lower case. Phrases have underscores between their
-        words.
+        The word may be inflected, in any case. Phrases have underscores between their words.
         """
         return self._synonyms(word.lower())
 
