@@ -1,9 +1,8 @@
 """Projected steepest ascent on a pixel loss, in Linf: the kernel of PGD and SegPGD on segmentation models.
 
-The step is from `attacks.adversarial.kernels.projected_ascent`: x' = clip(x + step * sign(gradient)), then
-back into the ball, then clip. Every iterate counts, the random start included. Gu et al. 2022 (SegPGD) report
-the last one, Croce et al. 2024 (appendix B.1) the one with the highest loss; here it is the one with the
-fewest correct pixels, which is never weaker than either in pixel accuracy.
+The step is from `attacks.adversarial.kernels.projected_ascent`. Every iterate counts, the random start
+included. Gu et al. 2022 (SegPGD) report the last one, Croce et al. 2024 (appendix B.1) the one with the
+highest loss; here it is the one with the fewest correct pixels, never weaker than either in pixel accuracy.
 """
 
 from __future__ import annotations
@@ -60,10 +59,7 @@ def ascending(
 
 @dataclass(frozen=True)
 class PixelAscent:
-    """Ascends from the image or from a random start.
-
-    A step of the kernel evaluates the current iterate of every slot, then moves those with steps left.
-    """
+    """Ascends from the image or from a random start."""
 
     name: str
     loss: PixelLoss

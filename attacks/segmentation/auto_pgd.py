@@ -2,8 +2,8 @@
 
 Croce, Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation
 Models", section 3.5: the steps are split 3 : 3 : 4 into runs of Auto-PGD (Croce and Hein 2020, algorithm 1;
-`attacks.adversarial.kernels.auto_pgd` has the arithmetic) with radius 2, 1.5 and 1 times epsilon, each from
-the projection of the previous run's result.
+`attacks.adversarial.kernels.auto_pgd`) with radius 2, 1.5 and 1 times epsilon, each from the projection of
+the previous run's result.
 
 Where the paper is silent:
 
@@ -13,7 +13,7 @@ Where the paper is silent:
   outside the ball; the one with the fewest correct pixels is kept;
 - a non-finite gradient counts as zero.
 
-Legend: B slots.
+B slots.
 """
 
 from __future__ import annotations
@@ -48,9 +48,6 @@ SHARES = (3, 3, 4)
 @dataclass(frozen=True)
 class ShrinkingAutoPGD:
     """Auto-PGD in runs of shrinking radius.
-
-    A step of the kernel evaluates the current iterate of every slot, then moves those with steps left in
-    their run. Anything that depends only on a slot's step count is known without synchronising.
 
     Keys of the state, besides the keys of `begin`; `iteration` counts the steps of the current run:
 
@@ -125,7 +122,7 @@ class ShrinkingAutoPGD:
         begun = sent(state["iteration"] == 0, gradient)
         better = (values > state["run_loss"]) | begun
         state["rises"] = (state["rises"] + (values > state["last_loss"])).masked_fill(begun, 0)
-        # The first step of a run counts as a rise if its loss is above zero, as in Auto-PGD's code.
+        # As in Auto-PGD's code: the first step of a run counts as a rise if its loss is above zero.
         state["last_loss"] = values.masked_fill(begun, 0.0)
         state["checked_loss"] = torch.where(begun, values, state["checked_loss"])
         state["halved"] = state["halved"] | begun

@@ -1,9 +1,8 @@
 """Contract between attacks on segmentation models and the engine that runs them.
 
-It is the contract of `attacks.kernel`, state machines over slots, with another goal: as many wrong pixels per
-image as possible. An iterate ends the attack on its image only if all its pixels are wrong (`broken`), which
-frees the slot for another image. The iterate that counts is the first one with the fewest correct pixels; it
-may be the unattacked image.
+The contract of `attacks.kernel` with another goal: as many wrong pixels per image as possible. An iterate
+ends the attack on its image only if all its pixels are wrong (`broken`). The iterate that counts is the first
+one with the fewest correct pixels; it may be the unattacked image.
 
 Keys of every state (`begin` makes them; attacks add their own):
 
@@ -21,7 +20,7 @@ Keys of every state (`begin` makes them; attacks add their own):
 
 Pixels whose logits are not finite are wrong; ignored pixels are excluded from every loss and count.
 
-Legend: B slots, C channels, K classes, H and W height and width.
+B slots, C channels, K classes, H and W height and width.
 """
 
 from __future__ import annotations
@@ -133,8 +132,8 @@ class Seen(NamedTuple):
 def look(model: Forward, state: State, loss: PixelLoss, wants: Tensor, progress: Tensor) -> Seen:
     """Runs the model on the current iterates and counts the passes; gradients only for slots that need one.
 
-    A model that knows how many images fit into memory (it has a method `in_parts`) is run in parts. The loss
-    is differentiated with respect to the iterates alone. On the CPU, (B,): which slots want a gradient, and
+    A model with `in_parts`, which knows how many images fit into memory, runs in parts. The loss is
+    differentiated with respect to the iterates alone. On the CPU, (B,): which slots want a gradient, and
     their progress, the fraction of the steps taken, in [0, 1).
     """
     points = state["adversarial"]
@@ -188,8 +187,8 @@ def predicted_classes(logits: Tensor) -> Tensor:
 def record(state: State, right: Tensor, counts: Tensor | None = None) -> None:
     """Keeps the current iterates with fewer correct pixels than those that count so far.
 
-    `right` is the number of correct pixels, int64 (B,); `counts` are the slots whose iterate may count, on
-    the CPU, (B,), None for all.
+    `right` is the number of correct pixels, int64 (B,); `counts`, on the CPU, (B,), the slots whose iterate
+    may count, None for all.
     """
     better = right < state["right"]
     if counts is not None:

@@ -3,23 +3,22 @@
 CE: Arnab et al. 2018, "On the Robustness of Semantic Segmentation Models to Adversarial Attacks", the
 cross-entropy of every pixel. SegPGD: Gu et al. 2022, "SegPGD: An Effective and Efficient Adversarial Attack
 for Evaluating and Boosting Segmentation Robustness", equations 4 to 6: step t of T weighs correct pixels with
-1 - lambda and wrong ones with lambda = (t - 1) / (2 T). JS, MCE and MCE-Bal: Croce, Singh and Hein 2024,
-"Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation Models", section 3.4: the
-Jensen-Shannon divergence of the softmax p and the label y, which depends on p_y only,
+1 - lambda and wrong ones with lambda = (t - 1) / (2 T). JS, MCE and MCE-Bal: Croce, Singh and Hein 2024
+(`auto_pgd.py`), section 3.4: the Jensen-Shannon divergence of the softmax p and the label y, which depends on
+p_y only,
 
     JS = log 2 + (p_y log p_y - (1 + p_y) log(1 + p_y)) / 2,
 
 the cross-entropy of the correct pixels (masked), and the same with each pixel weighted by the inverse number
 of pixels of its class in the training images.
 
-Auto-PGD adapts its step size to the loss, and a masked loss may fall because the attack succeeds. The mask is
-therefore for the gradient alone (the paper's appendix B.1): the tracked loss is unmasked.
+A masked loss may fall because the attack succeeds, so the mask is for the gradient alone (the paper's
+appendix B.1): the loss that Auto-PGD tracks is unmasked.
 
-The paper does not define the weight of a class without training pixels; here it equals the weight of the
-rarest class with any. Weights are scaled to a mean of 1 over the training pixels, which changes no sign of a
-gradient.
+Not in the paper: a class without training pixels has the weight of the rarest class with any. Weights are
+scaled to a mean of 1 over the training pixels, which changes no sign of a gradient.
 
-Legend: B images, K classes, H and W height and width.
+B images, K classes, H and W height and width.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Losses(NamedTuple):
 class PixelLoss:
     """One of the losses."""
 
-    name: LossName  # Name of the loss
+    name: LossName
     class_weights: tuple[float, ...] | None = None  # Weight of each class, for `mce_bal`, (K,)
 
     @property
