@@ -1,7 +1,6 @@
 """Worst case over several attacks, each run on the examples that the previous ones left unbroken.
 
-Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse
-Parameter-free Attacks", section 5.
+Croce and Hein 2020 (`adversarial/kernels/auto_pgd.py`), section 5.
 """
 
 from __future__ import annotations

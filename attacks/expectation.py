@@ -6,13 +6,12 @@ model, an attack raises the mean of its loss over them,
     losses    E_t L(f_t(x), y)         the mean of the losses, whose gradient is the mean of the gradients
     logits    L(E_t f_t(x), y)         the loss of the mean logits
 
-estimated from `passes` passes at each iterate. A random model has no adversarial examples: it answers each
-image rightly with some probability. In the judgement `expected` nothing ends an attack early, the iterate
-that counts is the one with the lowest share of right answers among its passes (at equal shares the one with
+estimated from `passes` passes at each iterate. In the judgement `expected` nothing ends an attack early, the
+iterate that counts is the one with the lowest share of right answers among its passes (at equal shares with
 the highest objective), and accuracy is the expected one, over fresh draws (`engine/expected_accuracy.py`). In
-`single_draw`, the rule of the published codes, an example is broken by one wrong answer.
+`single_draw`, the rule of the published codes, one wrong answer breaks an example.
 
-Legend: P passes, B batch, K classes.
+P passes, B batch, K classes.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def share_right(drawn: Tensor, truth: Tensor) -> Tensor:
 def lower(accuracy: Tensor, values: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:
     """Which iterates count more than those before: fewer right answers, or as many and a higher objective.
 
-    All are (B,): share of right answers and objective at each iterate, and at those that count so far, where
-    NaN in `lowest` is before the first, and NaN in `highest` below everything.
+    All are (B,): share of right answers and objective at each iterate, and at those that count so far; NaN in
+    `lowest` is before the first, NaN in `highest` below everything.
     """
     return ~(accuracy > lowest) & ~((accuracy == lowest) & (values <= highest))

@@ -1,9 +1,9 @@
 """Contract between attacks and the engine that runs them, and code shared by all gradient attacks.
 
 An attack is a state machine over slots. The engine starts it on some examples, calls `step` until a slot is
-broken or done, takes that slot out and puts another example in. An attack keeps everything in its state: a
-dictionary of tensors with slots as the first dimension, so that states can be selected by index and
-concatenated, and slots of a batch can be at different steps and restarts. The attack object is immutable.
+broken or done, takes that slot out and puts another example in. Everything is in the state, a dictionary of
+tensors with slots as the first dimension: states are selected by index and concatenated, and slots can be at
+different steps and restarts. The attack object is immutable.
 
 Keys of every state (`begin` makes them; attacks add their own):
 
@@ -37,11 +37,11 @@ Keys of every state (`begin` makes them; attacks add their own):
         forward, backward         model passes so far
         zero_gradient, nonfinite_gradient      flags of the first gradient
 
-The iterate that counts is the first misclassified one, else the one with the highest objective. A slot with a
-target goes on until an iterate is classified as it; until then the misclassified one with the highest
+The iterate that counts is the first misclassified one, else the one with the highest objective. With a
+target, only an iterate classified as it ends the slot; until then the misclassified one with the highest
 objective counts. Where expected accuracy counts it is the iterate with the fewest right answers. Attacks that
-minimise the perturbation keep the smallest adversarial instead; their slots end with `done`. The verdict on
-an iterate is computed once, when its slot leaves (`judged`).
+minimise the perturbation keep the smallest adversarial; their slots end with `done`. The verdict is computed
+once, when a slot leaves (`judged`).
 """
 
 from __future__ import annotations
@@ -212,8 +212,8 @@ def record(
 ) -> None:
     """Judges the current iterates and keeps those that count; slots that are broken stay unchanged.
 
-    Logits are (B, classes), the objective `values` and the slots whose iterate may count (None for all) are
-    (B,).
+    Logits are (B, classes), the objective `values` and `counts`, the slots whose iterate may count (None for
+    all), are (B,).
     """
     passed, worse = state["broken"], values <= state["objective"]
     if counts is not None:
@@ -249,8 +249,8 @@ def _keep_nearest(state: State, logits: Tensor, values: Tensor, passed: Tensor, 
 def keep(state: State, logits: Tensor, values: Tensor, better: Tensor) -> None:
     """Makes the current iterate count, in the slots `better`, bool (B,).
 
-    `record` chooses the slots itself; attacks that minimise the perturbation choose them here. Logits are (B,
-    classes), the objective `values` (B,).
+    For attacks that minimise the perturbation; `record` chooses the slots itself. Logits are (B, classes),
+    the objective `values` (B,).
     """
     if better.device.type == "cpu" and not better.any():
         return  # on a GPU this check would synchronise

@@ -1,16 +1,16 @@
 """Perturbed observations of a policy: noise, and a gradient attack on the action.
 
-The threat is from Huang et al. 2017, "Adversarial Attacks on Neural Network Policies", and Zhang et al.
-2020, "Robust Deep Reinforcement Learning against Adversarial Perturbations on State Observations": the
-environment goes on as it is, the policy sees it changed. Perturbations are in standard deviations of each
-number of an observation. The attack is projected gradient ascent (Madry et al., ICLR 2018) in an Linf ball,
-white box, from a uniform start, on
+The threat is from Huang et al. 2017, "Adversarial Attacks on Neural Network Policies", and Zhang et al. 2020,
+"Robust Deep Reinforcement Learning against Adversarial Perturbations on State Observations": the environment
+goes on as it is, the policy sees it changed. Perturbations are in standard deviations of each number. The
+attack is projected gradient ascent (Madry et al., ICLR 2018) in an Linf ball, white box, from a uniform
+start, on
 
     discrete     cross-entropy of the action that the policy takes at the true observation
     continuous   squared distance of the action from the one at the true observation
 
-and the best of all its iterates counts, the start included. It looks one action ahead: an attack that plans
-for the return can be stronger, so what is found is an upper bound on the return.
+and the best of all its iterates counts, the start included. It looks one action ahead: what is found is an
+upper bound on the return under stronger attacks, which plan.
 
 B = episodes, S = numbers of an observation, A = discrete actions, or numbers of a continuous one.
 """
@@ -61,7 +61,7 @@ def ascend(
 
     A row whose gradient is not finite stays where it is, and a deviation that is not finite never counts as
     better. The policy is called `steps` + 1 times, `steps` times with gradients; `clean` are its answers at
-    the true observations, (B, A), logits if `discrete`. The ascent begins at `start` (B, S) in the Linf ball.
+    the true observations, (B, A), logits if `discrete`; `start` (B, S) is in the Linf ball.
     """
     point, best = start, start
     value = torch.full((len(start),), -torch.inf, dtype=start.dtype, device=start.device)

@@ -1,6 +1,6 @@
 """Passes of the attacked model: its logits, and gradients of an objective, at the iterates of slots.
 
-Legend: P passes, B batch.
+P passes, B batch.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def evaluate(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Runs the model on the current iterates, with gradients only for the slots that need one.
 
-    Counts the passes. A non-finite gradient is set to zero; the first gradient of each slot is recorded. The
-    objective is summed over the slots; only the iterates receive a gradient, in the slots `wants` (B,), on
-    the CPU. The expectation says over how many passes a gradient is averaged: logits and objective are the
-    means over them where expected accuracy counts; else the last pass's, and slots without a gradient
-    take only that one. A model with `in_whole_batches` gets all slots in one pass with a gradient. Returns
-    logits (B, classes), objective (B,) in float64, gradient like the iterates (zero where not requested).
+    Counts the passes; a non-finite gradient is set to zero, the first of each slot is recorded. The objective
+    is summed over the slots; only iterates of the slots `wants` (B,), on the CPU, receive a gradient. It is
+    averaged over the expectation's passes: logits and objective are the means where expected accuracy counts;
+    else the last pass's, and slots without a gradient take only that one. A model with `in_whole_batches`
+    gets all slots in one pass. Returns logits (B, classes), objective (B,) in float64, gradient like the
+    iterates (zero where not requested).
     """
     wanted = int(wants.sum())
     if wanted == 0:
@@ -76,8 +76,8 @@ def ask(
 ) -> tuple[Tensor, Tensor]:
     """Runs the model on the current iterates, without gradients, and counts the passes.
 
-    There is one pass, unless expected accuracy counts. Logits (B, classes) and objective (B,), float64, are
-    as of `evaluate`.
+    There is one pass, unless expected accuracy counts. Logits (B, classes) and objective (B,), float64, as of
+    `evaluate`.
     """
     if "accuracy" not in state:
         state["forward"] += _live(state)
@@ -113,9 +113,8 @@ def _live(state: State) -> Tensor:
 def differentiate(model: Forward, points: Tensor, objective: Objective) -> tuple[Tensor, Tensor, Tensor]:
     """Logits (B, classes), objective (B,), and the gradient of its sum with respect to points (B, C, H, W).
 
-    A model that knows how many images fit into memory (it has a method `in_parts`) is run in parts. The
-    objective always sees all rows; rows of other parts are then constants, which gives the same gradient,
-    because each value depends only on its own row.
+    A model with `in_parts`, which knows how many images fit into memory, runs in parts. The objective always
+    sees all rows; those of other parts are constants.
     """
     drawn, gradient = _differentiate(model, points, objective, SINGLE)
     return drawn[0], objective(drawn[0]), gradient

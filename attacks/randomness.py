@@ -1,9 +1,9 @@
 """Random draws keyed by example, independent of the batch.
 
-Each draw has its own stream of random words, a function of a 128-bit hash of (seed, attack, restart, target,
-example id, step, purpose) and of the place in the stream (`philox`). So an example gets the same numbers in
-every batch, shard, dtype and device, and after every resume. Numbers are made in float32 (`variates`) and
-cast. A device makes many words itself; few are made on the CPU and sent, and the host goes on.
+Each draw has its own stream of random words (`philox`), keyed by a 128-bit hash of (seed, attack, restart,
+target, example id, step, purpose): an example gets the same numbers in every batch, shard, dtype and device,
+and after every resume. Numbers are made in float32 (`variates`) and cast. A device makes many words itself;
+few are made on the CPU and sent.
 
 `LibraryStream` is the exception, for comparisons: the draws of a library that seeds torch's generator once
 per batch.
@@ -200,9 +200,9 @@ class Source:
 class LibraryStream(Randomness):
     """Draws of a library that seeds torch's generator and then draws for a whole batch at a time.
 
-    Each call draws one float32 tensor for all its examples on the CPU, in their order, and continues where
-    the last call ended: the numbers of `torch.manual_seed(seed)` followed by `torch.rand` or `torch.randn`.
-    The keys are ignored, so an example's draws depend on its batch. One stream serves one batch.
+    Each call draws one float32 tensor for all its examples on the CPU, in their order, where the last call
+    ended: the numbers of `torch.manual_seed(seed)` followed by `torch.rand` or `torch.randn`. Keys are
+    ignored: an example's draws depend on its batch. One stream serves one batch.
     """
 
     def __init__(self, seed: int) -> None:

@@ -1,11 +1,11 @@
 """Threat models: allowed perturbations of an image, and their directions of steepest ascent.
 
-The arithmetic and the constants are from cleverhans 4.0 (`optimize_linear`, `clip_eta`): squared L2
-norms are bounded below by 1e-12 before the square root is taken, so a gradient smaller than 1e-6 gives a step
-shorter than one. L1 perturbations that are too large are rescaled, as in its `sparse_l1_descent`, rather than
-projected to the nearest point of the ball, which would set their smaller entries to zero.
+The arithmetic and the constants are from cleverhans 4.0 (`optimize_linear`, `clip_eta`): squared L2 norms are
+bounded below by 1e-12 before the square root, so a gradient smaller than 1e-6 gives a step shorter than one.
+L1 perturbations that are too large are rescaled, as in its `sparse_l1_descent`, not projected to the nearest
+point of the ball.
 
-Legend: B batch, C channels, H height, W width.
+B batch, C channels, H height, W width.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Uniform and normal numbers, and integers, made of random words; the same bits on every device.
 
-All steps are integer operators, or float32 operators with exact results: no rounding, logarithm or cosine
-can differ between devices.
+All steps are integer operators, or float32 operators with exact results.
 
 A uniform number is (k + 1/2) / 2^23 with k the upper 23 bits of half a word: symmetric, never 0 or 1.
 
