@@ -1,19 +1,16 @@
 """A patch that may be anything: a square of pixels, placed where it hurts, and filled by gradient steps.
 
 Brown et al. 2017, "Adversarial Patch", made for each image; Gu, Tresp and Qin 2022, "Are Vision Transformers
-Robust to Patch Perturbations?", section 3, which fits the patch to one token of a ViT; the place by the
-gradient is from Fu et al. 2022, "Patch-Fool", which asks the attention where we ask the gradient alone.
+Robust to Patch Perturbations?", section 3, which fits the patch to one token of a ViT; the place as in Fu et
+al. 2022, "Patch-Fool", which asks the attention, here the gradient alone.
 
     x' = (1 - m) x + m d,    m the mask of a `size` x `size` square, d in the range of pixels
     d' = clip(d + s sign(gradient of the loss)),    from the image itself, or from uniform draws
     the place: the squares with the largest sum of |gradient| at x, one restart each (gradient); every one
     of the grid in turn (all); or the middle of the image (centre)
 
-Squares are on the grid of `size` pixels with `aligned`, which is a ViT's grid of tokens where `size` is that
-of its patches; else at every place of half a square.
-
-Use it for an attacker who changes a small part of a scene by any amount, and to compare models with and
-without tokens. It bounds no norm, and is never compared with attacks that do.
+With `aligned` squares are on the grid of `size` pixels, a ViT's grid of tokens where `size` is its patch's;
+else at every place of half a square.
 """
 
 from __future__ import annotations
@@ -99,7 +96,7 @@ def adversarial_patch(
 class _Patch:
     """Signed steps within a square, for one place after the other.
 
-    The first step of the kernel takes the gradient at the image, which ranks the places. Keys of its own:
+    The first step takes the gradient at the image, which ranks the places. Keys of its own:
 
         places    the corners of the squares in the order in which they are tried, top and left, (B, R, 2)
         looked    the places are known, on the CPU

@@ -1,8 +1,7 @@
 """Auto-PGD on a loss of choice.
 
-Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
-Attacks", algorithm 1, which names no loss. With `loss` ce or dlr it is `apgd_ce` or `apgd_dlr` with random
-starts of its own; those two keep the names and the backends that they have in AutoAttack.
+Croce and Hein 2020 (`kernels/auto_pgd.py`), algorithm 1, which names no loss. With `loss` ce or dlr it is
+`apgd_ce` or `apgd_dlr` with random starts of its own; those two keep AutoAttack's names and backends.
 
     x_{k+1} = P(x_k + 0.75 (P(x_k + s direction(gradient)) - x_k) + 0.25 (x_k - x_{k-1}))
     s       = 2 epsilon at first, halved, from the best point so far, where the loss stalls
@@ -11,7 +10,7 @@ starts of its own; those two keep the names and the backends that they have in A
               -log softmax(10 z / [z_1 - z_2])_y (mifpe), max_{i != y} p_i - p_y (pma)
 
 with the logits z, z_1 >= z_2 >= ... in order, p = softmax(z), the label y. Sources, and where losses fail:
-`kernels/losses.py`. The authors of mifpe and pma run them with other schedules of the step size.
+`kernels/losses.py`. The authors of mifpe and pma have other schedules of the step size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Auto-PGD on the difference of logits ratio (DLR) loss.
 
-Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
-Attacks", algorithm 1. AutoAttack runs it in its versions "plus" (5 restarts) and "rand" (eot = 20).
-See `auto_pgd.py` for what differs from the library's code.
+Croce and Hein 2020, algorithm 1. AutoAttack runs it in its versions "plus" (5 restarts) and "rand" (eot =
+20). Source and deviations: `kernels/auto_pgd.py`.
 
     x_{k+1} = P(x_k + 0.75 (P(x_k + s direction(gradient)) - x_k) + 0.25 (x_k - x_{k-1}))
     s       = 2 epsilon at first, halved, from the best point so far, where the loss stalls

@@ -1,9 +1,8 @@
 """Auto-PGD on the targeted difference of logits ratio (DLR) loss: the second attack of AutoAttack.
 
-Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
-Attacks", algorithm 1. One run for each of the wrong classes with the highest logits on the unattacked image,
-the highest first; an example stops at the first success, with any wrong class. The defaults are
-AutoAttack's, version "standard". See `auto_pgd.py` for what differs from the library's code.
+Croce and Hein 2020, algorithm 1. One run for each of the wrong classes with the highest logits on the
+unattacked image, the highest first; an example stops at the first success, with any wrong class. The defaults
+are AutoAttack's, version "standard". Source and deviations: `kernels/auto_pgd.py`.
 
     x_{k+1} = P(x_k + 0.75 (P(x_k + s direction(gradient)) - x_k) + 0.25 (x_k - x_{k-1}))
     s       = 2 epsilon at first, halved, from the best point so far, where the loss stalls
@@ -11,9 +10,9 @@ AutoAttack's, version "standard". See `auto_pgd.py` for what differs from the li
     loss    = -(z_y - z_t) / (z_1 - (z_3 + z_4) / 2),    t the target, z_1 >= z_2 >= ... the ordered logits
             or z_t - z_y with `loss` margin
 
-`order` malt (Melamed et al. 2024, arXiv 2407.02240; `kernels/malt.py`) begins with the classes that a linear
-model of the network at the image would reach first: it finds them among the `candidates` classes with the
-highest logits, at the price of a backward pass for each.
+`order` malt (Melamed et al. 2024; `kernels/malt.py`) begins with the classes that a linear model of the
+network at the image would reach first, among the `candidates` classes with the highest logits, at a backward
+pass for each.
 
     d_t = (z_y - z_t) / |grad_x (z_t - z_y)|_q,    smallest first,    q = 1 in Linf, 2 in L2
 """

@@ -1,7 +1,7 @@
 """A cheap ensemble: targeted margins with a growing budget, then a check without gradients.
 
-It is not AutoAttack, and its accuracy is not comparable with published ones of AutoAttack; `docs/attacks.md`
-says how near it comes, and at which share of the passes. Each stage attacks what those before have left:
+Its accuracy is not comparable with published ones of AutoAttack (`docs/attacks.md`). Each stage attacks what
+those before have left:
 
     apgd_pairs    Auto-PGD on the margin z_t - z_y: `steps` steps for the wrong class t with the highest
                   logit, then for each of the other `targets` side by side, then up to `rounds` times
@@ -11,9 +11,9 @@ says how near it comes, and at which share of the passes. Each stage attacks wha
     confirm       the stages of AutoAttack's version "standard"; only if asked for
 
 Targets are the classes with the highest logits; of more than 20 classes those that a linear model reaches
-first among `candidates` (MALT, Melamed et al. 2024). `kernels/paired_ascent.py` has the rule for the budget.
-The sample is drawn with the job's seed and the example's id, so that shards do not matter. Auto-PGD is by
-Croce and Hein 2020, the margin by Carlini and Wagner 2017.
+first among `candidates` (MALT, Melamed et al. 2024). Rule for the budget: `kernels/paired_ascent.py`. The
+sample is drawn with the job's seed and the example's id. Auto-PGD is by Croce and Hein 2020, the margin by
+Carlini and Wagner 2017.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PASSES = (
     "params.candidates + params.targets * params.steps * (1 + 2 * params.rounds)"
     " + params.confirm * (100 + 9 * 100 + 9 * 200)",
 )
-# A worst case over stages, each on the examples left by those before, under any protocol of the job.
+# Under any protocol of the job.
 PROTOCOLS = ("pixel",)
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),

@@ -1,23 +1,21 @@
 """AutoAttack: an ensemble without parameters to tune.
 
-Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
-Attacks", section 5 and the authors' released versions:
+Croce and Hein 2020 (`kernels/auto_pgd.py`), section 5 and the authors' released versions:
 
     standard    APGD-CE, APGD-T (9 targets), FAB-T (9 targets), 100 iterations each, Square with 5000 queries
                 in L1 (Croce and Hein 2021) APGD-CE with 5 restarts, APGD-T with 5 targets
     rand        APGD-CE and APGD-DLR with 20 passes per gradient, for models that draw random numbers
     custom      the given stages
 
-Each stage attacks the examples left by those before; accuracy under the ensemble is the worst case per
-example. Accuracy after APGD-T is a first answer: on most models the last two stages take most of the time and
-change it little or not at all.
+Each stage attacks the examples left by those before; accuracy is the worst case per example. On most models
+the last two stages take most of the time and change it little.
 
-It is a worst case within [0, 1]. In a job with the protocol `paper` it runs, and is labelled, as `pixel`.
+A worst case within [0, 1]: in a job with the protocol `paper` it runs, and is labelled, as `pixel`.
 
 Deviation: an adversarial example has to be confirmed (`workers.evaluation.engine.verification`).
 
-An accuracy that AutoAttack leaves is an upper bound on true robustness: a defence needs attacks designed for
-it (Tramer et al. 2020).
+The accuracy left is an upper bound on true robustness: a defence needs attacks designed for it (Tramer et al.
+2020).
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ PASSES = (
     "(params.version != 'rand') * (100 + 9 * 100 + 9 * 200 + 4 * 103 * (params.norm == 'L1'))"
     f" + (params.version == 'rand') * {RAND}",
 )
-# A worst case over stages, each on the examples left by those before, under any protocol of the job.
+# Under any protocol of the job.
 PROTOCOLS = ("pixel",)
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),

@@ -1,19 +1,15 @@
 """BPDA: projected gradient descent with the gradients of another model.
 
 Athalye, Carlini and Wagner 2018, "Obfuscated Gradients Give a False Sense of Security", section 4.1.2
-(backward pass differentiable approximation): where a defence has no useful gradient, take the gradient of a
-model without it.
+(backward pass differentiable approximation): the gradient of a model without the defence.
 
     forward    f(x), the evaluated model, which alone decides what is broken
     backward   the Jacobian of g at x, the model that `job` names
     loss and steps as in `pgd`: x' = clip(x0 + P(x + s sign(J_g(x)^T dL/df(x)) - x0))
 
 g has as many classes and channels and takes images of the same size: the defended model without its defence,
-or a copy that was trained to answer alike. It comes from a training job or an upload. A gradient takes a
-forward pass of both models. In a job with the protocol `paper` it runs as `pixel`.
-
-Use it against defences that round, quantise or otherwise cut gradients: where `pgd` has the warning
-`zero_gradient`, or `square` breaks more than it.
+or a copy trained to answer alike, from a training job or an upload. A gradient takes a forward pass of both
+models. In a job with the protocol `paper` it runs as `pixel`.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ TASKS = ("classification",)
 THREAT = {"knowledge": "transfer", "search": "iterative"}
 TABLE = "attack"
 PAPER = "Athalye et al. 2018, Obfuscated Gradients Give a False Sense of Security"
-# Judged by the worst case within [0, 1], under any protocol of the job.
+# Under any protocol of the job.
 PROTOCOLS = ("pixel",)
 PASSES = ("params.restarts * (2 * params.steps + 1) + 1", "params.restarts * params.steps")
 RULES = (
@@ -81,9 +77,9 @@ def bpda(
 class Bpda:
     """PGD whose model has the gradients of another."""
 
-    jobs: tuple[str, ...]  # What names the other model: the id of its training job, or an upload
-    inner: Attack  # PGD
-    source: Forward | None = None  # The other model; set later, by `on`
+    jobs: tuple[str, ...]
+    inner: Attack
+    source: Forward | None = None
     name: ClassVar[str] = "bpda"
     backend: ClassVar[str] = "native"
     gradient: ClassVar[bool] = True

@@ -1,7 +1,7 @@
 """Carlini and Wagner's L2 attack: the smallest perturbation that is misclassified.
 
 Carlini and Wagner 2017, "Towards Evaluating the Robustness of Neural Networks", section VI.A, as in
-cleverhans 4.0 (`carlini_wagner_l2`); `tanh_descent.py` lists the differences.
+cleverhans 4.0 (`carlini_wagner_l2`); differences: `tanh_descent.py`.
 
     minimise over m    |x - x0|_2^2 + c max(z_y - max_{i != y} z_i + confidence, 0)
     x = low + (high - low) (tanh(m + arctanh(0.999999 (2 x0 - 1))) + 1) / 2,    x0 scaled to [0, 1] in arctanh
@@ -79,14 +79,13 @@ def carlini_wagner(
 ) -> Attack:
     """The smallest L2 perturbation that is misclassified, by Adam in tanh space and a search over a constant.
 
-    Without `epsilon` there is no bound: accuracy is the share of examples for which nothing was found at all,
-    and says little; the distances of the adversarial examples are the result. An example for which nothing
-    was found counts as the image itself.
+    Without `epsilon` accuracy is the share of examples for which nothing was found at all; the distances of
+    the adversarial examples are the result. An example for which nothing was found counts as the image
+    itself.
 
     In the `paper` protocol the released code of RPC-Attention is `confidence=0.03` (with `shared_constant`,
-    which it got from the library unasked). It gives normalised images to the library, whose default box is
-    [0, 1]: images are clamped to that first, which destroys about half of the signal. Accuracy under it
-    measures the clamping, not the attack. That is reproduced here.
+    the library's). It gives normalised images to the library, whose default box is [0, 1]: clamping destroys
+    about half of the signal, and accuracy measures the clamping, not the attack. That is reproduced here.
 
     Args:
         epsilon: Largest L2 size that counts, in the units of the attacked images; None counts all. With it,

@@ -1,14 +1,13 @@
 """DDN, decoupled direction and norm: the smallest L2 perturbation in few steps.
 
 Rony et al. 2019, "Decoupling Direction and Norm for Efficient Gradient-Based L2 Adversarial Attacks and
-Defenses", algorithm 1; see `decoupled_direction.py` for what differs from the authors' code.
+Defenses", algorithm 1; deviations: `decoupled_direction.py`.
 
     d' = d + a g / |g|_2,     a falls from 1 to 0.01;     d the perturbation, g the cross-entropy's gradient
     e' = (1 - gamma) e if x + d is misclassified, else (1 + gamma) e
     x' = clip(x + e' d' / |d'|_2)
 
-Use it for distances in L2 at a fraction of the passes of `carlini_wagner`. Each example runs all steps; one
-run gives accuracy at every radius.
+Each example runs all steps; one run gives accuracy at every radius.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ PAPER = (
     " Defenses"
 )
 PASSES = ("params.steps + 1", "params.steps - 1")
-# The smallest perturbation within the range of pixels, under any protocol of the job.
+# Within the range of pixels, under any protocol of the job.
 PROTOCOLS = ("pixel",)
 RULES = (
     ("params.targeted or params.target_class is None", "target_class needs targeted"),

@@ -1,7 +1,7 @@
 """FAB, the untargeted fast adaptive boundary attack; its kernel is `kernels/fab.py`.
 
-Each iteration takes one backward pass per class, so prefer `fab_t` for many classes. The defaults
-are from AutoAttack's `plus` version.
+One backward pass per class in each iteration: prefer `fab_t` for many classes. The defaults are from
+AutoAttack's `plus` version.
 
     x' = clip((1 - alpha) (x + eta d) + alpha (x0 + eta d0)),    alpha = min(|d| / (|d| + |d0|), alpha_max)
     then x0 + beta (x' - x0) where x' is misclassified

@@ -1,7 +1,7 @@
 """The fast gradient (sign) method.
 
-Goodfellow et al. 2015, "Explaining and Harnessing Adversarial Examples", section 4: x + epsilon * sign(grad),
-and its L2 form x + epsilon * grad / |grad|, as in cleverhans 4.0.
+Goodfellow et al. 2015, "Explaining and Harnessing Adversarial Examples", section 4, and its L2 form, as in
+cleverhans 4.0.
 
     Linf    x' = clip(x + epsilon sign(g))
     L2      x' = clip(x + epsilon g / |g|_2),    g = the gradient of the loss at x

@@ -1,14 +1,13 @@
 """FMN, fast minimum norm: the smallest perturbation in L0, L1, L2 or Linf in few steps.
 
 Pintor et al. 2021, "Fast Minimum-norm Adversarial Attacks through Adaptive Norm Constraints", algorithm 1;
-see `fast_minimum_norm.py` for the formulas in full.
+formulas in full: `fast_minimum_norm.py`.
 
     d' = P(d + a g / |g|_2),     d the perturbation, g the gradient of max_{i != y} z_i - z_y
     P projects onto the ball of radius e, then onto the range of pixels
     e shrinks where x + d is misclassified and grows elsewhere, by less and less
 
-Use it for distances and the whole security curve in any norm. Each example runs all steps; one run gives
-accuracy at every radius.
+Each example runs all steps; one run gives accuracy at every radius.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ THREAT = {"knowledge": "white_box", "search": "iterative", "minimum_norm": True}
 TABLE = "attack"
 PAPER = "Pintor et al. 2021, Fast Minimum-norm Adversarial Attacks through Adaptive Norm Constraints"
 PASSES = ("params.steps + 1", "params.steps - 1")
-# The smallest perturbation within the range of pixels, under any protocol of the job.
+# Within the range of pixels, under any protocol of the job.
 PROTOCOLS = ("pixel",)
 RULES = (
     ("params.targeted or params.target_class is None", "target_class needs targeted"),

@@ -1,8 +1,8 @@
 """Gaussian noise: x + sigma * z with z standard normal in every value, then clipped.
 
 Ford et al. 2019 relate the error in such noise to the distance of the nearest adversarial example. In the
-`pixel` protocol with one draw it is the gaussian noise of ImageNet-C (Hendrycks and Dietterich 2019: sigma
-.08, .12, .18, .26, .38) without rounding to bytes. Normal noise has no largest size, so there is no ball.
+`pixel` protocol with one draw it is ImageNet-C's gaussian noise (Hendrycks and Dietterich 2019: sigma .08,
+.12, .18, .26, .38) without rounding to bytes. There is no ball.
 
     x' = clip(x + sigma z),    z ~ N(0, 1) in every value
 """

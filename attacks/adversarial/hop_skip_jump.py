@@ -12,11 +12,8 @@ With x0 the image of D values, phi(x) = 1 where x is misclassified and -1 elsewh
                theta = D^-2
 
 until the `queries` are spent. Deviations: an answer counts as wrong where the wrong logit leads by 64
-roundings (`minimum_norm.py`), so that what ends next to the boundary is wrong in other batches as well; the
-binary search makes as many steps for every example, at most 40; a start is sought in 100 draws.
-
-Use it for an attacker who sees the predicted class alone, and as a check on masked scores; everything that
-sees scores or gradients finds smaller perturbations in fewer passes.
+roundings (`minimum_norm.py`); the binary search makes as many steps for every example, at most 40; a start is
+sought in 100 draws.
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ TABLE = "attack"
 PAPER = "Chen et al. 2020, HopSkipJumpAttack: A Query-Efficient Decision-Based Attack"
 # The last round may go beyond the budget by its own queries.
 PASSES = ("2 * params.queries + 300 + 4 * params.samples", "0")
-# The smallest perturbation within the range of pixels, under any protocol of the job.
+# Within the range of pixels, under any protocol of the job.
 PROTOCOLS = ("pixel",)
 
 STARTS, JUMPS, MAX_HALVINGS = 100, 20, 40

@@ -1,14 +1,14 @@
 """MI-FGSM: signed steps with momentum, and the variants of it that transfer between models.
 
-Dong et al. 2018, "Boosting Adversarial Attacks with Momentum"; NI, DI, TI and SI are in `momentum_ascent.py`
-with their sources.
+Dong et al. 2018, "Boosting Adversarial Attacks with Momentum"; sources of NI, DI, TI and SI:
+`momentum_ascent.py`.
 
     g' = mu g + h / |h|_1,    h the gradient of the cross-entropy
     x' = clip(x0 + P(x + s direction(g') - x0)),    s = step_size, or epsilon / steps
     h at x + s mu g (nesterov), of shrunk images (diversity), convolved (smoothing), of x / 2^i (scales)
 
-Use it through `transfer`, for an attacker who has another model; against a model's own gradients `pgd` and
-`apgd` are stronger. The papers have 10 steps, momentum 1, diversity 0.5 to 0.7, smoothing 7 or 15, 5 scales.
+Against a model's own gradients `pgd` and `apgd` are stronger than it through `transfer`. The papers have 10
+steps, momentum 1, diversity 0.5 to 0.7, smoothing 7 or 15, 5 scales.
 """
 
 from __future__ import annotations

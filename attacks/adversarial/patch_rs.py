@@ -1,8 +1,7 @@
 """Patch-RS: random search over the place and the colours of a patch, without gradients.
 
-Croce, Andriushchenko, Singh, Flammarion and Hein 2022, "Sparse-RS: a Versatile Framework for Query-Efficient
-Sparse Black-Box Adversarial Attacks", section 5.1, for patches of an image: an s x s square of corners of
-the colour cube,
+Croce, Andriushchenko, Singh, Flammarion and Hein 2022 (`sparse_rs.py`), section 5.1, for patches of an image:
+an s x s square of corners of the colour cube,
 
     start    a place drawn uniformly, columns of one colour each, drawn uniformly
     query i  every 5 (1 + floor(i / 1000)) queries the place moves by up to floor(0.75 (1 - i / N) h) pixels
@@ -12,11 +11,8 @@ the colour cube,
              500, 1000, 2000, 4000, 6000 and 8000 of 10,000 queries
     kept where z_y - max_{i != y} z_i falls
 
-The divisors, the intervals and the shifts are from the authors' code, whose start never reaches the last
-row and column; here it does. Other budgets have the schedule in proportion. No library has the attack.
-
-Use it for patches where gradients are masked or missing, and as a check on `adversarial_patch`. It bounds no
-norm, and is never compared with attacks that do.
+The divisors, the intervals and the shifts are from the authors' code, whose start never reaches the last row
+and column; here it does. Other budgets have the schedule in proportion.
 """
 
 from __future__ import annotations
@@ -43,7 +39,7 @@ PAPER = (
     " Attacks"
 )
 PASSES = ("params.queries + 2", "0")
-# Colours are corners of the range of pixels, under any protocol of the job.
+# Corners of the range of pixels, under any protocol of the job.
 PROTOCOLS = ("pixel",)
 RULES = (
     (

@@ -1,9 +1,9 @@
 """Projected gradient descent.
 
 Madry et al. 2018, "Towards Deep Learning Models Resistant to Adversarial Attacks", section 2.1 (without a
-random start: the basic iterative method of Kurakin et al. 2016); arithmetic and random start as in
-cleverhans 4.0. In the `pixel` protocol every iterate counts, the random start included; in `paper` only the
-last one of each restart.
+random start: the basic iterative method of Kurakin et al. 2016); arithmetic and random start as in cleverhans
+4.0. In the `pixel` protocol every iterate counts, the random start included; in `paper` only the last of each
+restart.
 
     Linf    x' = clip(x0 + P(x + s sign(g) - x0)),     P clips every value to [-epsilon, epsilon]
     L2      x' = clip(x0 + P(x + s g / |g|_2 - x0)),   P scales to a norm of at most epsilon

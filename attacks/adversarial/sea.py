@@ -1,10 +1,9 @@
 """SEA, the segmentation ensemble attack: three losses, each raised on every image, and their worst case.
 
-Croce, Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation
-Models", section 3.6: 300 steps of Auto-PGD with a shrinking ball for each of MCE, MCE-Bal and JS.
-`service.metrics.tables.worst_case` computes the metrics: pixel accuracy takes the worst loss of each image,
-mIoU a set rule. Every image is given to every loss, even if another left no pixel right: mIoU depends on the
-classes predicted for wrong pixels.
+Croce, Singh and Hein 2024 (`segmentation/auto_pgd.py`), section 3.6: 300 steps of Auto-PGD with a shrinking
+ball for each of MCE, MCE-Bal and JS. `service.metrics.tables.worst_case`: pixel accuracy takes the worst loss
+of each image, mIoU a set rule. Every loss gets every image, even if another left no pixel right: mIoU depends
+on the classes predicted for wrong pixels.
 
     mce        -log p_y of the pixels that are right
     mce_bal    the same, each divided by the training pixels of its class

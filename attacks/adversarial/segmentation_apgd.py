@@ -1,7 +1,7 @@
 """One of the attacks of SEA alone: Auto-PGD on one pixel loss, with a ball that shrinks to epsilon.
 
-Croce, Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation
-Models", sections 3.4 and 3.5. With the same seed a loss gives the same result here and in `sea`.
+Croce, Singh and Hein 2024 (`segmentation/auto_pgd.py`), sections 3.4 and 3.5. With the same seed a loss gives
+the same result as in `sea`.
 
     mce        -log p_y of the pixels that are right
     mce_bal    the same, each divided by the training pixels of its class

@@ -1,9 +1,8 @@
 """PGD on segmentation models: the cross-entropy of every pixel is raised.
 
 Madry et al. 2018, "Towards Deep Learning Models Resistant to Adversarial Attacks", section 2.1, with the loss
-of Arnab et al. 2018, "On the Robustness of Semantic Segmentation Models to Adversarial Attacks". It is the
-baseline of `segpgd` and `sea`: pixels that are wrong already have the largest gradients, so it spends its
-steps on them. Parameters and defaults are as in `pgd`.
+of Arnab et al. 2018, "On the Robustness of Semantic Segmentation Models to Adversarial Attacks": pixels that
+are wrong already have the largest gradients. Parameters and defaults are `pgd`'s.
 
     x' = clip(x0 + P(x + s sign(g) - x0)),    g = the gradient of sum over pixels of -log p_y
 """
@@ -22,7 +21,7 @@ from assay.attacks.threat import Fraction
 __all__ = ["segmentation_pgd"]
 
 TASKS = ("segmentation",)
-# Plain cross-entropy spends its steps on pixels that are wrong already: accuracy stays high at any epsilon.
+# Accuracy stays high at any epsilon.
 THREAT = {"knowledge": "white_box", "search": "iterative", "weak": True}
 TABLE = "attacked_segmentation"
 PAPER = "Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks"

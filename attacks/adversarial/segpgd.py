@@ -1,9 +1,8 @@
 """SegPGD: PGD on segmentation models that attends to right pixels first, and to wrong ones more and more.
 
 Gu et al. 2022, "SegPGD: An Effective and Efficient Adversarial Attack for Evaluating and Boosting
-Segmentation Robustness", algorithm 1. Of T steps, step t weighs right pixels with 1 - lambda and wrong ones
-with lambda = (t - 1) / (2 T). Deviations: the paper takes the last iterate, here that with the fewest right
-pixels counts; the default step is `pgd`'s, 0.15 epsilon.
+Segmentation Robustness", algorithm 1, T steps. Deviations: the iterate with the fewest right pixels counts
+(the paper: the last); the default step is `pgd`'s, 0.15 epsilon.
 
     L_t = (1 - lambda) sum over right pixels of -log p_y + lambda sum over wrong pixels of -log p_y
     lambda = (t - 1) / (2 T),    x' = clip(x0 + P(x + s sign(grad L_t) - x0))

@@ -1,13 +1,12 @@
 """Sigma-zero: the fewest changed values, by Adam on a smooth count of them.
 
-Cina et al. 2025, "sigma-zero: Gradient-based Optimization of l0-norm Adversarial Examples", algorithm 1; see
-`kernels/sigma_zero.py` for the formulas in full.
+Cina et al. 2025, "sigma-zero: Gradient-based Optimization of l0-norm Adversarial Examples", algorithm 1;
+formulas in full: `kernels/sigma_zero.py`.
 
     minimise  max(z_y - max_{i != y} z_i, 0) + 1/D sum_i d_i^2 / (d_i^2 + sigma),    D values of an image
     and set values below a threshold to 0, which rises where x + d is misclassified and falls elsewhere
 
-Use it for distances in L0. It has no targets. Each example runs all steps; one run gives accuracy at every
-radius.
+It has no targets. Each example runs all steps; one run gives accuracy at every radius.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ THREAT = {"knowledge": "white_box", "search": "iterative", "norm": "L0", "minimu
 TABLE = "attack"
 PAPER = "Cina et al. 2025, sigma-zero: Gradient-based Optimization of l0-norm Adversarial Examples"
 PASSES = ("params.steps + 1", "params.steps - 1")
-# The smallest perturbation within the range of pixels, under any protocol of the job.
+# Within the range of pixels, under any protocol of the job.
 PROTOCOLS = ("pixel",)
 
 

@@ -1,9 +1,8 @@
 """Sparse descent in L1, called SLD in the papers on attention.
 
 Tramer and Boneh 2019, "Adversarial Training and Robustness for Multiple Perturbations" (SLIDE there), with
-the arithmetic of cleverhans 4.0 (`sparse_l1_descent`): with q the sparsity and n the entries of an image, the
-step goes equally far along every entry whose gradient is at least as large as the floor(q n)-th smallest;
-what is then outside the L1 ball is rescaled, not moved to the ball's nearest point.
+the arithmetic of cleverhans 4.0 (`sparse_l1_descent`): with q the sparsity and n the entries of an image,
+what is outside the L1 ball after a step is rescaled, not moved to the ball's nearest point.
 
     e_i = sign(g_i) if |g_i| is at least the floor(q n)-th smallest, else 0
     x' = clip(x0 + P(x + s e / |e|_1 - x0)),    P scales to an L1 norm of at most epsilon
@@ -11,8 +10,8 @@ what is then outside the L1 ball is rescaled, not moved to the ball's nearest po
 Deviations from the library: its random start has no effect (the image overwrites it, and its draws would be
 Laplace around 1, not 0), ours is uniform in the ball; the loss is summed, not averaged; a gradient that is
 not finite counts as zero; entries that the range would clip are not skipped unless asked for. In the `pixel`
-protocol every iterate counts, in `paper` the last one of each restart. The other defaults are from the
-library, with which RPC-Attention's released code calls it, without a range.
+protocol every iterate counts, in `paper` the last one of each restart. The other defaults are the library's,
+with which RPC-Attention's released code calls it, without a range.
 """
 
 from __future__ import annotations
@@ -120,8 +119,8 @@ def sparse_l1_descent(
 class SparseAscent(Ascent):
     """Projected ascent whose steps move the entries with the largest gradients."""
 
-    sparsity: float = 0.99  # Share of the entries that a step leaves alone
-    skip_clipped: bool = True  # Choose no entries that would leave their range
+    sparsity: float = 0.99
+    skip_clipped: bool = True
 
     def _direction(self, setting: Setting, state: State, gradient: Tensor) -> Tensor:
         entries = gradient[0].numel()

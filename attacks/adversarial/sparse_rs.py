@@ -11,10 +11,7 @@ Sparse Black-Box Adversarial Attacks", algorithm 1 and section 4.1: with M the k
     kept where z_y - max_{i != y} z_i falls
 
 Pixels are places: all channels of a place change together. The divisors are from the authors' code. Other
-budgets have the schedule in proportion, as that code with `rescale_schedule`. No library has the attack.
-
-Use it for few changed pixels where gradients are masked or missing; `sigma_zero` and `fmn` with norm L0 count
-values of channels, and need gradients. It bounds no norm of the others, and is never compared with them.
+budgets have the schedule in proportion, as that code with `rescale_schedule`.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ PAPER = (
     " Attacks"
 )
 PASSES = ("params.queries + 2", "0")
-# Colours are corners of the range of pixels, under any protocol of the job.
+# Corners of the range of pixels, under any protocol of the job.
 PROTOCOLS = ("pixel",)
 RULES = (
     (

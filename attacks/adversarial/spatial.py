@@ -7,11 +7,8 @@ shifts u and v (to the right and down, as shares of the side),
 
 for every triple of `rotations` angles in [-max_rotation, max_rotation] and `shifts` values for each of u and
 v in [-max_shift, max_shift] (`grid`), or for `draws` triples drawn uniformly (`random`, worst-of-k there).
-The paper has 31 x 5 x 5 triples, 30 degrees and a tenth of the side. First-order searches are much weaker
-here, as the paper finds.
-
-Use it to see whether a model withstands natural changes of the view; it bounds no norm, and is never compared
-with attacks that do.
+The paper has 31 x 5 x 5 triples, 30 degrees and a tenth of the side, and finds first-order searches much
+weaker.
 """
 
 from __future__ import annotations

@@ -6,23 +6,21 @@ the margin of the best wrong class over the label, and v_1 .. v_S vectors of ran
     g  = 1/S sum_s (f(z + delta v_s) - f(z - delta v_s)) / (2 delta) v_s,    v_s in {-1, 1}^D
     x' = clip(x0 + P(x - x0 + Adam(g))),    P projects onto the ball
 
-i.e. an Adam step on the perturbation, and the projection onto the ball and the valid range. Arithmetic, start
-(uniform in the cube, projected) and Adam's constants are as in cleverhans 4.0 (`spsa`).
+Arithmetic, start (uniform in the cube, projected) and Adam's constants are as in cleverhans 4.0 (`spsa`).
 
-The point z of the gradient is here the iterate, as in the paper. cleverhans takes twice the unattacked image,
-at every step (its issue 1249: a function that adds the image already is given the image instead of the
-perturbation). `gradient_point="shifted"` does the same.
+z is the iterate, as in the paper. cleverhans takes twice the unattacked image, at every step (its issue 1249:
+a function that adds the image already is given the image instead of the perturbation), as does
+`gradient_point="shifted"`.
 
-Other deviations from the library: images and directions run in common batches, not image after image; more
-`samples` stand for its `spsa_iters`; a difference that is not finite counts as zero. In the `pixel` protocol
-the random start and the iterate after each step are evaluated, one forward pass each, and an example leaves
-at the first that is misclassified. The library evaluates the iterate after each step as well, and would stop
-there with `early_stop_loss_threshold=0`, but not at the start. In `paper` only the final iterate is
-evaluated.
+Other deviations from the library: images and directions run in common batches; more `samples` are its
+`spsa_iters`; a difference that is not finite counts as zero. In the `pixel` protocol the random start and the
+iterate after each step are evaluated, one forward pass each, and an example leaves at the first that is
+misclassified; the library would stop after a step with `early_stop_loss_threshold=0`, but not at the start.
+In `paper` only the final iterate is evaluated.
 
 The defaults are from RPC-Attention's released code, 10 steps; its paper says 40 steps and epsilon 0.1.
 
-B = slots, S = directions, D = entries of an image.
+S = directions, D = entries of an image.
 """
 
 from __future__ import annotations
@@ -93,8 +91,6 @@ def spsa(
 ) -> Attack:
     """Adam steps along gradients that are estimated from forward passes at random points nearby.
 
-    RPC-Attention's paper runs 40 steps at epsilon 0.1; the defaults are from its released code.
-
     Args:
         steps: Adam steps (cleverhans: `nb_iter`).
         samples: Random directions per step (`spsa_samples`); each takes two forward passes.
@@ -134,8 +130,8 @@ def spsa(
 class Spsa:
     """Ascends from a random start.
 
-    A step of the kernel moves the slots whose iterate has been judged, then judges all iterates, so that the
-    many passes of a step are spent on slots that are not broken yet. Besides the keys of `begin`, a state has
+    A step of the kernel moves the slots whose iterate has been judged, then judges all iterates. Besides the
+    keys of `begin`, a state has
 
         judged            whether the present iterate was evaluated, on the CPU; new slots wait for it
         first, second     Adam's moments, like the images

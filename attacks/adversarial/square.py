@@ -1,8 +1,7 @@
 """The Square Attack, a random search that uses logits only.
 
-Andriushchenko et al. 2020, with the margin loss z_y - max_{i != y} z_i. The defaults are from
-AutoAttack's standard version. Each query changes one square of the best iterate so far and is kept where the
-loss falls. Native draws are keyed by example: the released code has the same squares for a whole batch.
+Andriushchenko et al. 2020 (`kernels/square_windows.py`). The defaults are from AutoAttack's standard version.
+Native draws are keyed by example: the released code has the same squares for a whole batch.
 
     x' = P(x + the change of a random square), kept where z_y - max_{i != y} z_i falls
 
@@ -146,8 +145,8 @@ class _Square:
     def start(self, setting: Setting, examples: Examples) -> State:
         """Returns the state of new slots.
 
-        Where there are several restarts, a target, or expected accuracy, it adds `current`, the best iterate
-        of the present restart, and `highest`, its objective, (B,). Else they are those that count.
+        With several restarts, a target, or expected accuracy, it adds `current`, the best iterate of the
+        present restart, and `highest`, its objective, (B,).
         """
         images = examples.images
         state = begin(examples, self.goal.choose(setting, examples), images, targeted=self.goal.targeted)

@@ -7,12 +7,9 @@ Robustness", section 4.3: a transfer attack that breaks more than a direct one s
     several surrogates: the mean of their logits, of their probabilities or of their losses is attacked
                         Dong et al. 2018, "Boosting Adversarial Attacks with Momentum", section 3.3
 
-The other models are attacked as in the `paper` protocol, but within [0, 1]: all steps, without early exit,
-to the final iterate of the restart with the highest loss there. Only that image is judged by the evaluated
-model. Passes of all models are counted. In a job with the protocol `paper` it runs as `pixel`.
-
-Use it for an attacker who lacks the model, and as a check on attacks that have its gradients. `mi_fgsm` with
-diversity 0.5, smoothing 7 and several surrogates is what the papers use; PGD fits its surrogate too closely.
+The other models are attacked as in the `paper` protocol, but within [0, 1]: all steps, to the final iterate
+of the restart with the highest loss there. The evaluated model judges that image alone. Passes of all models
+are counted. In a job with the protocol `paper` it runs as `pixel`.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ TASKS = ("classification",)
 THREAT = {"knowledge": "transfer", "search": "iterative"}
 TABLE = "attack"
 PAPER = "Papernot et al. 2016, Transferability in Machine Learning"
-# Judged by the worst case within [0, 1], under any protocol of the job.
+# Under any protocol of the job.
 PROTOCOLS = ("pixel",)
 # Two of the evaluated model; the others' are counted for each of them.
 PASSES = (
@@ -120,10 +117,10 @@ def transfer(
 class Transfer:
     """The attack as a kernel whose one step is one whole attack on the other models."""
 
-    jobs: tuple[str, ...]  # What names the other models: ids of training jobs, or uploads
-    inner: Attack  # The attack on them
-    fusion: Fusion = "logits"  # What is averaged over several models
-    source: Forward | None = None  # These models as one; set later, by `on`
+    jobs: tuple[str, ...]
+    inner: Attack
+    fusion: Fusion = "logits"
+    source: Forward | None = None
     name: ClassVar[str] = "transfer"
     backend: ClassVar[str] = "native"
     gradient: ClassVar[bool] = True

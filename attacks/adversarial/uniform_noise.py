@@ -1,7 +1,6 @@
 """Uniform random noise: the weakest attack, and a check on the others.
 
-In Linf as in cleverhans 4.0 (`noise`), each pixel moves by U(-epsilon, epsilon). In L2, where cleverhans
-raises, the perturbation is uniform in the ball: a normal direction at radius epsilon * u^(1/dimension).
+In Linf as in cleverhans 4.0 (`noise`). In L2, where cleverhans raises, uniform in the ball.
 
     Linf    x' = clip(x + u),    u ~ U(-epsilon, epsilon) in every value
     L2      x' = clip(x + epsilon u^(1/dimension) z / |z|_2),    z ~ N(0, 1), u ~ U(0, 1)

@@ -1,7 +1,7 @@
 """Attacks of the library cleverhans, as kernels whose one step is one whole run of the library.
 
-The library gets the model as a function, and Assay's keyed draws wherever it draws uniform numbers, so that
-its attacks are as independent of batching as the native ones. It is imported on first use.
+The library gets the model as a function, and Assay's keyed draws for uniform numbers: its attacks are as
+independent of batching as the native ones. It is imported on first use.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _KeyedUniform(TorchFunctionMode):
 class Cleverhans:
     """An attack of cleverhans 4.0. Its iterates are float32 for any dtype of the model.
 
-    The library neither stops early nor looks at iterates before the last, so only the last counts.
+    Only the last iterate counts: the library looks at no other.
     """
 
     name: str

@@ -1,12 +1,11 @@
 """AutoAttack's own Auto-PGD (the package pyautoattack) as a kernel whose one step is one run of the library.
 
-One run is one restart for one target. The library draws its start from torch's global generator, for the
-whole batch; here it gets Assay's keyed draws instead, so that its result for an example does not depend on
-the batch. Targets are Assay's too: both take them in the order of the logits of the unattacked image. It is
-imported on first use.
+One run is one restart for one target. Assay's keyed draws replace the library's, from torch's global
+generator for the whole batch. Targets are Assay's too: both take them in the order of the logits of the
+unattacked image. It is imported on first use.
 
-The library clamps to [0, 1]. In the `paper` protocol it therefore sees the images in an interval so wide that
-nothing is clamped, mapped onto [0, 1], with epsilon scaled alike.
+The library clamps to [0, 1]. In the `paper` protocol it sees the images in an interval so wide that nothing
+is clamped, mapped onto [0, 1], with epsilon scaled alike.
 """
 
 from __future__ import annotations
@@ -78,8 +77,8 @@ class _Watch:
 class LibraryAutoPGD:
     """Auto-PGD of pyautoattack.
 
-    The library stops no example early, and keeps the last misclassified iterate. The first one on its way is
-    taken, as everywhere, or without one the iterate with the highest loss.
+    The first misclassified iterate is taken, without one the iterate with the highest loss; the library keeps
+    the last misclassified one, and stops no example early.
     """
 
     name: str

@@ -1,9 +1,8 @@
 """Square and FAB of the pyautoattack library, as kernels whose one step is one whole run.
 
-As for its users, the library seeds torch's generator in each run, so its draws depend on the batch (FAB draws
-nothing in its first restart, and is then independent of batches). The generator is restored afterwards. The
-library clips to [0, 1]; where clipping is not allowed, it gets the images scaled so that no clip binds. It is
-imported on first use.
+The library seeds torch's generator in each run, so its draws depend on the batch (FAB draws nothing in its
+first restart). The generator is restored afterwards. The library clips to [0, 1]; where clipping is not
+allowed, it gets the images scaled so that no clip binds. It is imported on first use.
 """
 
 from __future__ import annotations
