@@ -1,9 +1,8 @@
 """Graph of an exported program: from untrusted JSON to calls of allowed operators, or a rejection.
 
-The format is the schema of `torch._export.serde`, major version 8: nodes in the order of their execution,
-each a target with named arguments and results. `torch.export.load` is not used: it looks targets up by
-attribute, evaluates the expressions of symbolic shapes as Python, and unpickles. Here an expression is never
-evaluated: batch-dependent sizes are results of nodes, computed when these run.
+The format is the schema of `torch._export.serde`, major version 8. `torch.export.load` is not used: it looks
+targets up by attribute, evaluates symbolic shapes as Python, and unpickles. Here batch-dependent sizes are
+results of nodes.
 """
 
 from __future__ import annotations
@@ -135,8 +134,6 @@ def unlisted(graph: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class _Call:
-    """Parsed node: `function` is an operator, or works on numbers."""
-
     target: str
     function: Callable[..., Any]
     given: Mapping[str, Any]
@@ -162,7 +159,6 @@ def _call(entry: Any) -> _Call | None:
 
 
 def _module(entry: Mapping[str, Any]) -> str:
-    """Path of the innermost module on the stack of a node."""
     parts = _stack(entry)
     return parts[1] if parts and MODULE.fullmatch(parts[1]) else ""
 

@@ -1,7 +1,7 @@
 """Argument checks for operators that would read or write out of bounds.
 
-The operators were found by fuzzing all listed ones with hostile arguments. A check runs before the call, so
-a program that would crash the evaluator fails with a message; other operators have none.
+Found by fuzzing all listed operators with hostile arguments. A check runs before the call, so that a program
+fails with a message instead of crashing the evaluator.
 """
 
 from __future__ import annotations

@@ -75,7 +75,6 @@ def _path(name: str, entry: Any, prefix: str) -> str:
 
 
 def _tensor(name: str, meta: Mapping[str, Any], content: bytearray) -> Tensor:
-    """View of the bytes with the table's sizes."""
     number = field(meta, "dtype", int)
     if number not in DTYPES or field(meta, "layout", int) != STRIDED:
         refuse(f"the tensor {shown(name)} has a type or layout that is not taken: dtype {number}")

@@ -147,8 +147,8 @@ class TextProgram(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (B, K), or (B, N, V) of a language model, of ids, int64 (B, N).
 
-        Ids are padded to L at the right. The mask leaves out padding, but never the first token. Raises
-        ValueError: the texts are empty or longer than L, or an id is no word.
+        Ids are padded to L at the right. The mask never leaves out the first token. Raises ValueError: the
+        texts are empty or longer than L, or an id is no word.
         """
         signature, longest = self.program.signature, self.sequence_length
         if tokens.dim() != 2 or not 1 <= tokens.shape[1] <= longest:
@@ -195,7 +195,6 @@ def notes_file(notes: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def _class_names(notes: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
-    """What the notes say of the names of the logits."""
     names = notes.get("class_names")
     if names is None:
         return None
@@ -213,7 +212,6 @@ def _class_names(notes: Mapping[str, Any], classes: int) -> tuple[str, ...] | No
 
 
 def _vocabulary(notes: Mapping[str, Any]) -> str | None:
-    """What the notes say of the vocabulary: the sha256 of its words, as data sets have it."""
     stated = notes.get("vocabulary")
     if stated is not None and not SHA256.fullmatch(of_type(stated, str, "vocabulary")):
         refuse(f"its {NOTES} has the vocabulary {shown(stated)}; allowed: a sha256 in 64 hexadecimal digits")
@@ -221,7 +219,6 @@ def _vocabulary(notes: Mapping[str, Any]) -> str | None:
 
 
 def _compared(notes: Mapping[str, Any]) -> bool:
-    """Whether the notes say that the gradients were compared with the module's."""
     stated = notes.get(GRADIENTS)
     if stated not in (None, COMPARED):
         refuse(f"its {NOTES} has the {GRADIENTS} {shown(stated)}; allowed: {COMPARED!r}, or none")
@@ -277,7 +274,6 @@ def run_node(
 
 
 def _keep(node: Node, result: Any, values: dict[str, Any]) -> None:
-    """Stores the results of a call and drops values no longer needed."""
     results = (result,) if len(node.results) == 1 else tuple(result) if node.results else ()
     for name, value in zip(node.results, results, strict=True):
         if isinstance(name, list):

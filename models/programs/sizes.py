@@ -2,8 +2,7 @@
 
 Small inputs can have huge results (`repeat`, `arange`, an outer product). Sizes of results follow from sizes
 of arguments, except for three operators, where `guards.py` checks the values; so they are found once for each
-shape of the images. What an operator allocates within a call is not seen here: the process's memory limit is
-for that.
+shape of the images. The process's memory limit is for what an operator allocates within a call.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def bound(
 ) -> int | None:
     """Elements that no result exceeds, for frequent operators; None for others.
 
-    Cheaper than a prediction, whose first one in a process imports torch's compiler: seconds of an evaluator.
+    A first prediction in a process imports torch's compiler: seconds of an evaluator.
     """
     name = operator._schema.name.removeprefix("aten::")
     tensors = list(_tensors([*arguments, *keywords.values()]))
