@@ -1,8 +1,8 @@
 """Naming and slicing of backbone tensors in released weights, per family of models, as data.
 
-Inside a backbone our names and layouts are timm's: fused `qkv` with the row blocks q, k, v, head-major inside
-a block. DeiT has the same, and so have the authors of RPC-Attention (Teo and Nguyen, NeurIPS 2024); their
-symmetric attention has the row blocks k, v. Where released weights differ, a `Form` describes it:
+Inside a backbone names and layouts are timm's: fused `qkv` with the row blocks q, k, v, head-major inside a
+block, as DeiT's and the authors' of RPC-Attention (Teo and Nguyen, NeurIPS 2024), with the row blocks k, v
+for symmetric attention. A `Form` describes released weights that differ:
 
 - FAN-ViT (Zhou et al., ICML 2022): in the FAN blocks the queries have their own matrix, and another has the
   row blocks k, v. RPC-FAN was not released; its symmetric attention has no place for the queries.
@@ -64,7 +64,6 @@ class Form:
         return (Part(key),)
 
     def _whole(self, wanted: Shapes) -> Iterator[bool]:
-        """Whether each sliced matrix has the form's number of blocks."""
         for ours, theirs in self.cut.items():
             blocks = sum(count for _, count in theirs)
             for key, shape in wanted.items():

@@ -1,10 +1,9 @@
 """Key maps: from the tensor names of a foreign state dict to the names of a `Classifier`.
 
 A layout is a pair of prefixes, of the backbone's names in the file and in a `Classifier`, and a form of
-`key_maps`, which describes how the names after the prefix differ. The prefixes come from wrappers: DeiT's
-training script, which the authors of RPC-Attention and of Segmenter use too ({"model": ..., "model_ema":
-...}), Lightning and others ({"state_dict": ...}), and torch's data parallelism ("module."), with nested names
-joined by dots.
+`key_maps` for the names after the prefix. Prefixes come from DeiT's training script, which the authors of
+RPC-Attention and of Segmenter use too ({"model": ..., "model_ema": ...}), Lightning and others
+({"state_dict": ...}), and torch's data parallelism ("module."), with nested names joined by dots.
 """
 
 from __future__ import annotations
