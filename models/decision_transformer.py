@@ -1,7 +1,7 @@
 """Decision Transformer with any causal attention of the catalog in chosen layers.
 
-The sizes are from Chen et al., "Primal-Attention", NeurIPS 2023, and its released code: 3 layers of width
-256 with 4 heads and windows of 20 steps. The Decision Transformer's own code has width 128 and 1 head.
+Sizes: Chen et al., "Primal-Attention", NeurIPS 2023, and its released code: 3 layers of width 256 with 4
+heads and windows of 20 steps. The Decision Transformer's own code has width 128 and 1 head.
 
     tokens of step t    W_R R_t + b_R,    W_s s_t + b_s,    W_a a_t + b_a,    each + E[t]
     x = LN(tokens of the window)

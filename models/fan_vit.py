@@ -10,7 +10,7 @@
     logits = W' LN(x)_class + b'
     attn = `attention` in `layers`, softmax attention in the others
 
-LN is LayerNorm; g1 to g4 and the temperatures are learned. See `models/layers/fan.py`.
+LN is LayerNorm.
 """
 
 from __future__ import annotations

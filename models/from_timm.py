@@ -47,9 +47,9 @@ def timm(
 ) -> nn.Module:
     """Any image classifier of timm, by the name of its architecture.
 
-    The module keeps timm's `pretrained_cfg`: "mean" and "std" are the normalisation that its weights were
-    trained with, "num_classes" the classes that they know (the head is random where `classes` is another
-    number). It has `image_size`, the height and width that it expects.
+    The module keeps timm's `pretrained_cfg`: "mean" and "std" are its weights' normalisation, "num_classes"
+    the classes that they know (the head is random where `classes` is another number). It has `image_size`, in
+    pixels.
 
     Args:
         channels: channels of the images; timm adapts the first layer of pretrained weights.
@@ -69,8 +69,8 @@ def timm(
         raise ValueError(f"timm has no pretrained weights for {name!r}")
     options: dict[str, Any] = {"num_classes": classes, "in_chans": channels}
     if pretrained is not None:
-        # What timm would download, read by timm's own code for it. A few sets of weights are published as
-        # arrays of JAX, which `custom_load` reads; the hub, and so the pulled file, has them as tensors.
+        # What timm would download, read by timm's own code. `custom_load` reads arrays of JAX; the hub, and
+        # so the pulled file, has tensors.
         file = {"file": str(pretrained / WEIGHTS), "custom_load": False}
         options |= {"pretrained": True, "pretrained_cfg_overlay": file}
     model = _create(name, options, image_size)
@@ -99,7 +99,6 @@ def _nearest(name: str, known: list[str]) -> str:
 
 
 def _create(name: str, options: dict[str, Any], image_size: int | None) -> nn.Module:
-    """Create a model; tell it the image size if its architecture depends on it."""
     if image_size is None:
         return create_model(name, **options)
     try:

@@ -2,7 +2,7 @@
 
     logits = architecture(x),    x = the normalised pixels
 
-The network is torchvision's. Its weights know 1000 classes and three channels.
+Weights know 1000 classes and three channels.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def torchvision(
 ) -> nn.Module:
     """Any image classifier of torchvision, by the name of its architecture.
 
-    The module has `image_size`, the height and width that it expects, and `pretrained_cfg`: "mean" and "std"
-    are the normalisation of its weights' own transforms, "num_classes" the classes that they know.
+    The module has `image_size`, in pixels, and `pretrained_cfg`: "mean" and "std" are the normalisation of
+    its weights' own transforms, "num_classes" the classes that they know.
 
     Args:
         channels: channels of the images: three.

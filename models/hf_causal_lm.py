@@ -2,10 +2,10 @@
 
     p(token i + 1 | tokens up to i) = softmax(model(tokens))_i
 
-The network is the library transformers' own. It reads the data's documents as one text, by its own
-tokenizer; what the tokenizer puts before a text stands once, before the first document.
+It reads the data's documents as one text; what the tokenizer puts before a text stands once, before the first
+document.
 
-B = batch, N = tokens, V = ids of the tokenizer, with padding and the unknown token first.
+V = ids of the tokenizer, with padding and the unknown token first.
 """
 
 from __future__ import annotations

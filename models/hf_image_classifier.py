@@ -2,9 +2,8 @@
 
     logits = model(crop(resize(z))),    z = (x - mean) / std of pixels x in [0, 1]
 
-The network is the library transformers' own. Mean, standard deviation, resizing and crop come from the
-repository's preprocessor_config.json; all are part of the model, so that attacks act on the data's pixels and
-gradients pass. `models/layers/hf_images.py` says what deviates.
+Mean, standard deviation, resizing and crop come from the repository's preprocessor_config.json and are part
+of the model: attacks act on the data's pixels. Deviations: `models/layers/hf_images.py`.
 """
 
 from __future__ import annotations
@@ -83,8 +82,7 @@ def hf_image_classifier(
 class HfImageClassifier(OwnLabels):
     """Normalised images to logits, in the order of the data's classes; arguments as of the component.
 
-    `image_size` is the height and width of the images that it takes, `pretrained_cfg` has classes and
-    normalisation, as a model of timm.
+    `image_size` is in pixels; `pretrained_cfg` has classes and normalisation, as a model of timm.
     """
 
     def __init__(

@@ -2,11 +2,10 @@
 
     logits = model([special] tokens of the text [special])
 
-The network is the library transformers' own. It reads the data's texts as they are, by its own tokenizer;
-longer texts than it reads are cut at their end, special tokens stay. Attacks change words of the text, and
+Longer texts than it reads are cut at their end, special tokens stay. Attacks change words of the text, and
 each candidate is tokenised again.
 
-B = batch, N = tokens, K = classes.
+K = classes.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def hf_text_classifier(
 class HfTextClassifier(OwnLabels):
     """Tokens of its own tokenizer, which is to read the data's texts, to logits in the order of its classes.
 
-    The tokenizer is the model's, of transformers; a text has at most `length` tokens.
+    A text has at most `length` tokens.
     """
 
     def __init__(

@@ -5,7 +5,7 @@
     logits = W' LN(x)_class + b'
     attn = the attention `rpc_form` in `rpc_layers`, `softmax` in the others
 
-Patches are cut by a convolution; LN is LayerNorm. See `models/layers/transformer.py`.
+LN is LayerNorm.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     head = E_0 x + b_0 and one number for each later cluster; C = width, E_k = the rows of E of cluster k
     attn = the attention `rpc_causal` in `rpc_layers`, `symmetric` in the others; causal
 
-LN is LayerNorm. See `models/layers/causal_transformer.py`.
+LN is LayerNorm.
 """
 
 from __future__ import annotations

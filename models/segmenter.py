@@ -1,10 +1,10 @@
 """Segmenter: a vision transformer with patch tokens that are decoded to a class for each pixel.
 
-Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021. Images are padded with zeros
-at the right and at the bottom to whole patches, the decoder's maps are enlarged to the padded size (bilinear
-with half-pixel centres) and cut to the image. Every LayerNorm of a vision transformer and of the decoder has
-the epsilon of the authors' code. FAN, which is not in the paper, is used as an encoder without its class
-attention: its patch tokens, normalised by its last LayerNorm.
+Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021. Images are padded with zeros at
+the right and at the bottom to whole patches; maps are enlarged to the padded size (bilinear with half-pixel
+centres) and cut to the image. LayerNorms of a vision transformer and of the decoder have the epsilon of the
+authors' code. FAN, not in the paper, has no class attention as an encoder: its patch tokens are normalised by
+its last LayerNorm.
 
     t = the encoder's normalised patch tokens
     linear              z = W t + b
@@ -12,7 +12,7 @@ attention: its patch tokens, normalised by its last LayerNorm.
                         z = LN over classes of cos(p W_p, c W_c)    for each patch p and class c
     logits = z, bilinear from the grid of patches to the pixels
 
-B = batch, H and W = height and width in pixels, h and w = the same in patches, K = classes.
+H and W = height and width in pixels, h and w = the same in patches, K = classes.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def segmenter(
 class Segmenter(nn.Module):
     """An encoder of patches, permanently made one by `as_encoder`, and a decoder of their tokens.
 
-    The LayerNorms of a vision transformer get Segmenter's epsilon. The decoder maps patch tokens
-    (B, h * w, C) and (h, w) to (B, K, h, w). `image_size` is nominal, in pixels; others are accepted.
+    The decoder maps patch tokens (B, h * w, C) and (h, w) to (B, K, h, w). `image_size` is nominal, in
+    pixels; others are accepted.
     """
 
     def __init__(self, encoder: Encoder, decoder: nn.Module, image_size: int) -> None:

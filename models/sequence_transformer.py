@@ -1,23 +1,21 @@
 """A classifier of token sequences, or of pairs of them: the transformer of Long Range Arena.
 
-Tay et al., "Long Range Arena", ICLR 2021, in the small form of Xiong et al., "Nystromformer", AAAI 2021 (the
-papers of Primal-Attention, Chen et al., NeurIPS 2023, and Skyformer, Chen et al., NeurIPS 2021, use this
-code), with any attention:
+Tay et al., "Long Range Arena", ICLR 2021, in the small form of Xiong et al., "Nystromformer", AAAI 2021,
+whose code Chen et al. use (Skyformer, NeurIPS 2021; Primal-Attention, NeurIPS 2023), with any attention:
 
     x = E[token] + positions;  the encoder (models/layers/sequence_encoder.py);  u = mean over the places
     logits = W2 relu(W1 u), of a pair W2 relu(W1 [u, v, u * v, u - v])    all linear layers with biases
     with `embedding` x = W E[token] + b + positions
 
-Token 0 is padding and takes no part. Vectors of tokens and places are initialised normal with standard
-deviation 0.02, linear layers as PyTorch has them. Deviations: the mean is over the tokens that are there
-(`pooling` "released" divides by the full length); a sequence of padding alone counts as one token.
+Token 0 is padding and takes no part. Vectors of tokens and places are normal with standard deviation 0.02 at
+first, linear layers as PyTorch has them. Deviations: the mean is over the tokens that are there (`pooling`
+"released" divides by the full length); a sequence of padding alone counts as one token.
 
-The text of the Primal-Attention paper has "hidden dimension 128 with 2 heads and embedding dimension 64";
-its code and its supplement (2 heads of 32) have tokens of width 64 and MLPs of width 128. The preset
-`lra_transformer` is the code's, `lra_transformer_as_printed` reads the text as tokens of width 128 with
-vectors projected from 64.
+The Primal-Attention paper has "hidden dimension 128 with 2 heads and embedding dimension 64"; its code and
+supplement (2 heads of 32) have tokens of width 64 and MLPs of width 128. The preset `lra_transformer` is the
+code's, `lra_transformer_as_printed` has tokens of width 128 with vectors projected from 64.
 
-B = batch, N = tokens, C = width, K = classes.
+K = classes.
 """
 
 from __future__ import annotations
@@ -112,7 +110,7 @@ class SequenceTransformer(nn.Module):
     """Vectors of tokens, an encoder of width C, pooling, and a head of two linear layers.
 
     The vocabulary counts padding, too; the head is `hidden` wide, the tokens' vectors `embedding` before a
-    projection to C; None has no projection. With `pairs` the input is pairs of sequences.
+    projection to C (None: no projection).
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """A regression on multivariate time series: the network of `series_transformer` with one output.
 
 Nguyen et al., "A Primal-Dual Framework for Transformers and Neural Networks", ICLR 2023, appendix B.3
-(regression archive of Tan et al. 2021). The text states neither the sizes of the network nor its head; here
-the head is linear on the pooled vector, as for classification. See `models/series_transformer.py`.
+(regression archive of Tan et al. 2021). Not stated: the sizes of the network, and its head, here linear on
+the pooled vector. See `models/series_transformer.py`.
 
     x = sqrt(C) (W v_t + b) + positions,    v_t = the standardised features of step t, C = width
     prediction = W' pooled(encoder(x)) + b'    in standard deviations of the targets from their mean

@@ -1,17 +1,16 @@
 """A classifier of multivariate time series: the transformer of the UEA experiments, any attention.
 
-Zerveas et al., "A Transformer-based Framework for Multivariate Time Series Representation Learning", KDD
-2021 (mvts_transformer), whose setup Attention-BN/SH (Nguyen et al., ICLR 2023) has for most UEA sets; the
-code of Primal-Attention (Chen et al., NeurIPS 2023) goes back to it:
+Zerveas et al., "A Transformer-based Framework for Multivariate Time Series Representation Learning", KDD 2021
+(mvts_transformer), the setup of Attention-BN/SH (Nguyen et al., ICLR 2023) for most UEA sets, and the origin
+of the code of Primal-Attention (Chen et al., NeurIPS 2023):
 
     x = sqrt(C) (W v_t + b) + positions;  the encoder (models/layers/sequence_encoder.py);  W' pooled + b'
 
 v_t are the standardised features of step t. Padded steps take no part. The papers state 2 layers, width 512,
-8 heads, MLPs of 2048 and learned positions, and neither norm nor pooling; the presets' norm and pooling are
-our choice, what we know mvts_transformer to do: BatchNorm after each sum, and the head on the concatenation
-of all places ("flatten": GELU, zero at padded steps). The builder's own defaults are LayerNorm before each
-branch, which does not mix examples in training, and the mean over the steps that exist; "released" divides
-their sum by the full length.
+8 heads, MLPs of 2048 and learned positions, and neither norm nor pooling; the presets have
+mvts_transformer's: BatchNorm after each sum, and the head on the concatenation of all places ("flatten":
+GELU, zero at padded steps). The builder's defaults are LayerNorm before each branch, which does not mix
+examples in training, and the mean over the steps that exist; "released" divides their sum by the full length.
 
 Deviation: positions are drawn normal with standard deviation 0.02, in the code uniform in [-0.02, 0.02].
 
@@ -114,7 +113,7 @@ def series_transformer(
 class SeriesTransformer(nn.Module):
     """A linear embedding of each step, an encoder of width C, pooling, and a linear head.
 
-    There are F features and K classes; dropout is of what enters the head.
+    Dropout is of what enters the head.
     """
 
     def __init__(
@@ -131,7 +130,6 @@ class SeriesTransformer(nn.Module):
 
     @property
     def blocks(self) -> nn.ModuleList:
-        """The layers."""
         return self.encoder.blocks
 
     @property

@@ -8,7 +8,7 @@
     head = E_0 x + b_0 and one number for each later cluster; C = width, E_k = the rows of E of cluster k
     attn = the attention `symmetric`; causal
 
-LN is LayerNorm. See `models/layers/causal_transformer.py`.
+LN is LayerNorm.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def symmlm(
     )
 
 
-# A size that trains on a laptop in minutes. With a plain softmax over 30,000 words most of a step on a CPU
-# would be the softmax.
+# A size that trains on a laptop in minutes; over 30,000 words a plain softmax would be most of a step on a
+# CPU.
 TINY = {"width": 64, "depth": 4, "heads": 4, "hidden": 256}
 TINY_COMMON = {"cutoffs": [2_000, 10_000], "initialization": "scaled", "attention_dropout": 0.0}
 PRESETS = {

@@ -1,8 +1,8 @@
 """A classifier of texts: a language model without its output layer, one vector of its words, a linear layer.
 
-The encoder is causal, as in the fine-tuned language models of Teo and Nguyen (NeurIPS 2024, appendix E.8),
-who put RPC-Attention into trained language models for fine-tuning. The weights of such a pair have
-the same layout, so that a classifier with RPC can start from a language model without it:
+The encoder is causal, as in Teo and Nguyen (NeurIPS 2024, appendix E.8), who put RPC-Attention into trained
+language models for fine-tuning. The weights have the same layout, so that a classifier with RPC can start
+from a language model without it:
 
     {"name": "text_classifier", "weights": {"job": ..., "part": "backbone"}, "params": {"backbone":
         {"name": "rpc_symmlm", "params": {"rpc_layers": "all", "iterations": 2}}}}
@@ -12,7 +12,7 @@ the same layout, so that a classifier with RPC can start from a language model w
     logits = W u + b
 
 Not offered: the paper's sparse mixtures of experts (SMoE, SymSMoE), for which no configuration was published.
-Nor does the paper state how words are pooled to one vector; both usual ways are here.
+The paper does not state the pooling.
 
 B = batch, N = tokens, C = width, K = classes.
 """
@@ -93,8 +93,8 @@ def text_classifier(
 class TextClassifier(nn.Module):
     """An encoder of words, permanently made one by `as_encoder`, pooling, and a linear layer.
 
-    With 0 classes there is no head: the pooled vector, which dropout acts on, is the output. A pooling other
-    than "mean" and "last" is a ValueError.
+    With 0 classes the pooled vector, which dropout acts on, is the output. A pooling other than "mean" and
+    "last" is a ValueError.
     """
 
     def __init__(self, encoder: WordEncoder, classes: int, pooling: Pooling, dropout: float) -> None:

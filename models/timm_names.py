@@ -46,7 +46,6 @@ default_cfgs = generate_default_cfgs(dict.fromkeys(NAMED, PREPROCESSING))
 
 
 def _from_timm_arguments(builder: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    """Give a builder timm's argument names."""
 
     def build(
         *,
@@ -73,13 +72,12 @@ def _from_timm_arguments(builder: Callable[..., nn.Module]) -> Callable[..., nn.
 
 
 def _register(variant: str, preset: Preset) -> None:
-    """Register one name with timm: `register_model` uses the name and the module of a function."""
 
     def create(pretrained: bool = False, **options: Any) -> nn.Module:
         if pretrained:
             raise ValueError(f"{variant} has no pretrained weights: pass pretrained=False")
         builder = _from_timm_arguments(preset.builder)
-        # Only the size, so that timm's users may change it like all other arguments.
+        # Only the size: timm's users may change it.
         size = {**preset.size, "patch_size": 16}
         model: nn.Module = build_model_with_cfg(builder, variant, pretrained, **{**size, **options})
         return model
@@ -92,5 +90,5 @@ def _register(variant: str, preset: Preset) -> None:
 for _variant, _preset in NAMED.items():
     _register(_variant, _preset)
 
-# register_model has added every name to __all__, and a name in __all__ would be a component of the catalog.
+# A name in __all__, where register_model adds it, would be a component of the catalog.
 del globals()["__all__"]

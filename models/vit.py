@@ -5,7 +5,7 @@
     logits = W' LN(x)_class + b'
     attn = `attention` in `layers`, softmax attention in the others
 
-Patches are cut by a convolution; LN is LayerNorm. See `models/layers/transformer.py`.
+LN is LayerNorm.
 """
 
 from __future__ import annotations
