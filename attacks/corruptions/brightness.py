@@ -1,9 +1,8 @@
 """Brightness: V of hue, saturation and value is raised; hue and saturation stay.
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". With V the largest channel, a colour of the same hue and saturation is the old one times V'/V,
-so no conversion is needed. In float64, because V + 0.2 and V + 0.4 are whole levels, which are then
-truncated.
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`). With V the largest channel, a colour of the same hue
+and saturation is the old one times V'/V. In float64, because V + 0.2 and V + 0.4 are whole levels, which are
+then truncated.
 
     x' = x V' / V,    V = the largest channel of x,    V' = min(V + b, 1);    x' = V' where V = 0
     b = ADDED[constants][severity - 1]

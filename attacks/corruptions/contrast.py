@@ -1,7 +1,7 @@
 """Contrast: every value moves towards the mean of its channel.
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". In float64: the released code truncates to levels, and whole levels must be hit exactly.
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`). In float64: whole levels must be hit exactly before
+truncation.
 
     x' = s (x - m) + m,    m = the mean of the channel
     s = SHARES[constants][severity - 1]

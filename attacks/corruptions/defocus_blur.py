@@ -1,9 +1,8 @@
 """Defocus blur: correlation with a disk, the image of a point that is out of focus.
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The disk is smoothed by a small Gaussian against aliasing. As in the released code it is
-embedded in a square of at least 17 x 17, at whose borders the smoothing is mirrored; where the disk touches
-them (severities 4 and 5) the kernel's sum slightly exceeds 1, which brightens the image.
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`). As in the released code the disk is embedded in a
+square of at least 17 x 17, at whose borders its smoothing is mirrored; where the disk touches them
+(severities 4 and 5) the kernel's sum slightly exceeds 1, which brightens the image.
 
     x' = x * k,    k = Gaussian(sigma) * disk(r)
     r, sigma = DISKS[constants][severity - 1]

@@ -1,9 +1,9 @@
 """Elastic transform: a random affine map, then small regions are stretched and squeezed.
 
 Simard et al. 2003, "Best Practices for Convolutional Neural Networks Applied to Visual Document Analysis",
-section 2, as in Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions
-and Perturbations": three points move, and the image with them; then every pixel moves by a smoothed field of
-displacements. The fork has no affine map, and other constants: smoothing over 1 % of the image's side.
+section 2, as in Hendrycks and Dietterich 2019 (`imaging/corruption.py`): three points move, and the image
+with them; then every pixel moves by a smoothed field of displacements. The fork has no affine map, and other
+constants: smoothing over 1 % of the image's side.
 
     x'(u) = x(A(u + d(u))),    A: maps three moved points back,    each moved by r e in either direction
     d = a Gaussian(s) * e,    e ~ U(-1, 1)

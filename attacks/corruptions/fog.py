@@ -1,7 +1,6 @@
 """Fog: a random landscape of brightness is added, and the sum scaled back.
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". With f the landscape of `plasma` and m the image's largest value: (x + c f) m / (m + c).
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`).
 
     x' = (x + c f) m / (m + c),    f = a random landscape,    m = the largest value of x
     c, decay of f's details = FOGS[constants][severity - 1]

@@ -1,9 +1,8 @@
 """Frost: ice crystals on a window, from one of five photographs.
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The photographs are from a data folder or the package `imagecorruptions-imaug` (see
-`textures.py`); a random crop of a random photograph is added. The authors draw from the first five, the fork
-from all six. In float64: the released code truncates to levels, and whole levels must be hit exactly.
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`). A random crop of a random photograph
+(`imaging/textures.py`) is added. The authors draw from the first five, the fork from all six. In float64:
+whole levels must be hit exactly before truncation.
 
     x' = min(a x + b ice, 1)
     a, b = SHARES[constants][severity - 1]

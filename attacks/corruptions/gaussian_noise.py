@@ -1,7 +1,6 @@
 """Gaussian noise: x + sigma z, with z standard normal in every value (sensor noise in low light).
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations".
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`).
 
     x' = x + sigma z,    z ~ N(0, 1)
     sigma = SIGMAS[constants][severity - 1]

@@ -1,8 +1,8 @@
 """Glass blur: pixels swap places with their neighbours, between two Gaussian blurs (frosted glass).
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The swaps are from `shuffle.py`. Border pixels are replicated. In float64: values are
-truncated to levels between the blurs, and a level lost there would be lost twice.
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`). Swaps: `imaging/shuffle.py`. Border pixels are
+replicated. In float64: values are truncated to levels between the blurs, and a level lost there would be lost
+twice.
 
     x' = Gaussian(sigma) * moved(Gaussian(sigma) * x)
     moved: rounds times, from the last pixel to the first, x(u) <- x(u + d)

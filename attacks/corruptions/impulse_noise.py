@@ -1,7 +1,7 @@
 """Impulse noise: a few values are replaced by black or white (salt and pepper, bit errors).
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The channels of a pixel are hit independently. One 32-bit word decides each value.
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`). The channels of a pixel are hit independently. One
+32-bit word decides each value.
 
     x' = 1 with probability p/2, 0 with probability p/2, else x
     p = AMOUNTS[constants][severity - 1]

@@ -1,7 +1,7 @@
 """JPEG compression at low quality.
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The levels are Pillow's on every device (`imaging/jpeg.py`).
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`). The levels are Pillow's on every device
+(`imaging/jpeg.py`).
 
     x' = decoded(encoded(x, quality))
     quality = QUALITIES[constants][severity - 1]

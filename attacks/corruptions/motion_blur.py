@@ -1,7 +1,7 @@
 """Motion blur: the camera moves quickly, in a direction at most 45 degrees from the horizontal.
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The taps are in `imaging/motion.py`; the result is truncated to levels.
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`). The taps are in `imaging/motion.py`; the result is
+truncated to levels.
 
     x'(u) = sum_i w_i x(u + i (cos a, sin a)),    a ~ U(-45, 45) degrees
     w_i = exp(-i^2 / (2 sigma^2)) / sum_i exp(-i^2 / (2 sigma^2)),    i = 0 .. 2 radius

@@ -1,10 +1,9 @@
 """Pixelate: the image is downscaled by box averages, and upscaled again to blocks.
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The released code resizes by Pillow, and so does a CPU here; other devices average by two
-products with Pillow's own weights, which are whole numbers in 2^-22, and round after each as Pillow does:
-levels are equal. The fork upscales by the nearest pixel; the two differ by a few columns at some sizes, not
-at 32, 64 and 224 pixels.
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`). A CPU resizes by Pillow, as the released code; other
+devices average by two products with Pillow's own weights, whole numbers in 2^-22, and round after each as
+Pillow does: levels are equal. The fork upscales by the nearest pixel; the two differ by a few columns at some
+sizes, not at 32, 64 and 224 pixels.
 
     x' = box(box(x, int(s H) x int(s W)), H x W)
     s = SCALES[constants][severity - 1]

@@ -1,9 +1,7 @@
 """Saturate: S of hue, saturation and value is scaled and shifted; hue and value stay.
 
-Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. With V the largest channel and
-S = (V - smallest) / V, a colour of the same hue and value and another saturation S' is V - (V - x) S'/S.
-Greys have no hue; the released code treats them as red, with S' = shift. Single-channel images have no
-saturation and stay unchanged.
+Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Greys have no hue; the released
+code treats them as red, with S' = shift. Single-channel images have no saturation and stay unchanged.
 
     x' = V - (V - x) S' / S,    S' = min(a S + b, 1),    V = the largest channel, S = (V - smallest) / V
     a, b = CHANGES[constants][severity - 1]

@@ -1,8 +1,8 @@
 """Shot noise: a value x becomes Poisson(c x) / c (the noise of counting photons).
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". A value is one of 256 levels, and c or more counts are white, so a draw is from one of 256
-distributions on the counts 0..c, made by the alias method from one 32-bit word.
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`). A value is one of 256 levels, and c or more counts
+are white: a draw is from one of 256 distributions on the counts 0..c, by the alias method from one 32-bit
+word.
 
     x' = min(Poisson(c x) / c, 1)
     c = PHOTONS[constants][severity - 1]

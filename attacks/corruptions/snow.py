@@ -1,10 +1,9 @@
 """Snow: flakes that fall quickly, and a paler scene.
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". Flakes are the bright parts of normal noise, enlarged and smeared down (`imaging/motion.py`);
-they are added once as they are and once rotated by 180 degrees. The scene keeps a share; the rest is the
-larger of itself and 1.5 times its grey plus a half. The authors truncate flakes to levels before and
-after they smear them, the fork smears the enlarged noise before it is cropped.
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`). Flakes are the bright parts of normal noise, enlarged
+and smeared down (`imaging/motion.py`). The scene keeps a share; the rest is the larger of itself and 1.5
+times its grey plus a half. The authors truncate flakes to levels before and after they smear them, the fork
+smears the enlarged noise before it is cropped.
 
     x' = k x + (1 - k) max(x, 1.5 grey(x) + 0.5) + s + s rotated by 180 degrees
     s = streaks of zoom(m + d z) where that is at least t,    z ~ N(0, 1)

@@ -1,8 +1,8 @@
 """Spatter: drops of rain on the lens (severities 1 to 3), or mud (4 and 5).
 
-Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Drops are where smoothed normal
-noise is above a threshold. Rain is bright along their edges (`imaging/water.py`) and pale turquoise; mud is
-brown and opaque. Single-channel images get the grey of these colours.
+Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Rain is bright along the edges
+of drops (`imaging/water.py`) and pale turquoise; mud is brown and opaque. Single-channel images get the grey
+of these colours.
 
     n = Gaussian(sigma) * (m + d z),    z ~ N(0, 1)
     rain    x' = x + c l turquoise,      l = shaded drops where n is at least t, scaled to 1

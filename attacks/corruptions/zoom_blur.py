@@ -1,8 +1,7 @@
 """Zoom blur: the camera moves towards the scene; the mean of the image and its zooms.
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The factors are `numpy.arange(1, end, step)`, which can exceed the end by a rounding
-error (1.11 at severity 1).
+Hendrycks and Dietterich 2019 (`imaging/corruption.py`). The factors are `numpy.arange(1, end, step)`, which
+can exceed the end by a rounding error (1.11 at severity 1).
 
     x' = (x + sum_i zoom(x, f_i)) / (n + 1),    f_1 = 1, f_2 = 1 + step, ... f_n up to the end
     zoom: the middle enlarged

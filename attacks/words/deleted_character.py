@@ -1,8 +1,7 @@
 """A character of a word left out.
 
-Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
-(DeepWordBug), section III; with the first and last characters kept, Pruthi et al. 2019, "Combating
-Adversarial Misspellings with Robust Word Recognition", section 3.
+Gao et al. 2018 (`search/recipes.py`; DeepWordBug), section III; with the first and last characters kept,
+Pruthi et al. 2019 (`search/recipes.py`), section 3.
 
     w' = w_1 ... w_(i-1) w_(i+1) ... w_n
     w = w_1 ... w_n, the characters of a word;    i drawn evenly, or each i with `every`

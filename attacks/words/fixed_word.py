@@ -1,8 +1,7 @@
 """Every word becomes the same one: the `AAA` swap of robust language modelling.
 
-Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
-NeurIPS 2024, appendix A.4: words are replaced at random by the literal "AAA". The rate is not stated, and no
-code was released.
+Teo and Nguyen, NeurIPS 2024 (`models/attention/rpc.py`), appendix A.4: words are replaced at random by the
+literal "AAA". The rate is not stated, and no code was released.
 
     w' = `word`
 """

@@ -1,9 +1,8 @@
 """A drawn letter put before a character of a word.
 
-Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
-(DeepWordBug), section III; with the first and last characters kept, Pruthi et al. 2019, "Combating
-Adversarial Misspellings with Robust Word Recognition", section 3. As in TextAttack there is no place behind
-the last character.
+Gao et al. 2018 (`search/recipes.py`; DeepWordBug), section III; with the first and last characters kept,
+Pruthi et al. 2019 (`search/recipes.py`), section 3. As in TextAttack there is no place behind the last
+character.
 
     w' = w_1 ... w_(i-1) a w_i ... w_n,    a drawn from a-z and A-Z
     w = w_1 ... w_n, the characters of a word;    i drawn evenly, or each i with `every`

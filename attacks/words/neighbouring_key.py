@@ -1,7 +1,6 @@
 """A letter of a word replaced by one that is next to it on a QWERTY keyboard.
 
-Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recognition", section 3. Key
-neighbourhoods are TextAttack 0.3.11's.
+Pruthi et al. 2019 (`search/recipes.py`), section 3. Key neighbourhoods are TextAttack 0.3.11's.
 
     w' = w_1 ... w_(i-1) a w_(i+1) ... w_n,    a next to w_i on the keyboard, in its case
     w = w_1 ... w_n, the characters of a word;    i drawn evenly, or each i with `every`

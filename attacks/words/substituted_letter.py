@@ -1,7 +1,7 @@
 """A character of a word replaced by a drawn letter.
 
-Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
-(DeepWordBug), section III. The letter may be any of the English alphabet, small or capital.
+Gao et al. 2018 (`search/recipes.py`; DeepWordBug), section III. The letter may be any of the English
+alphabet, small or capital.
 
     w' = w_1 ... w_(i-1) a w_(i+1) ... w_n,    a drawn from a-z and A-Z
     w = w_1 ... w_n, the characters of a word;    i drawn evenly, or each i with `every`

@@ -1,7 +1,7 @@
 """TextAttack's recipes, run by the package's own code.
 
-Morris et al. 2020, "TextAttack". An attack is what `build` of a recipe of TextAttack 0.3.11 makes. Only what
-`build` and the first import would download is replaced:
+Morris et al. 2020, "TextAttack". An attack is what `build` of a recipe of TextAttack 0.3.11 makes, without
+downloads:
 
     stop words        the 179 of `stop_words.py`, in place of NLTK's data, which list 198 since 2024
     WordNet           NLTK's reader on a local folder
@@ -236,7 +236,6 @@ def _wordnet(folder: Path) -> Any:
 
 
 def _stop_words() -> AbstractContextManager[None]:
-    """Has the package read Assay's list where it reads NLTK's."""
     words = SimpleNamespace(words=lambda language: sorted(ENGLISH))
     # By its full name: as an attribute of `nltk` it is an object that imports it.
     return _replaced(importlib.import_module("nltk.corpus"), {"stopwords": words})
@@ -244,7 +243,6 @@ def _stop_words() -> AbstractContextManager[None]:
 
 @contextmanager
 def _replaced(module: ModuleType, names: Mapping[str, Any]) -> Iterator[None]:
-    """Puts other objects in the place of a module's names."""
     before = {name: getattr(module, name) for name in names}
     vars(module).update(names)
     try:
