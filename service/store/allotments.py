@@ -81,10 +81,7 @@ class Allotments:
         return TenantSettings() if row is None else _settings(row)
 
     def set(self, tenant: str, settings: TenantSettings, *, by: Actor | None = None) -> None:
-        """Replaces the settings of a tenant, which need not have keys or jobs yet.
-
-        `tenant`: its name. `settings`: all of them. `by`: who sets them, for the audit; None is not audited.
-        """
+        """Replaces all settings of a tenant, which need not have keys or jobs yet; `by` None: no audit."""
         values = {"name": tenant, **settings.model_dump(), "updated_at": now()}
         with self._database.writing() as connection:
             upsert(connection, tenants, values)
@@ -110,11 +107,7 @@ class Allotments:
         return reasons
 
     def of(self, tenant: str | None, defaults: Limits, checkpoints: Quota) -> Allotment:
-        """Where a tenant stands.
-
-        `tenant`: the tenant; None where the service asks for no keys. `defaults`: limits of tenants without
-        limits of their own. `checkpoints`: quota of a tenant's checkpoints.
-        """
+        """Where a tenant stands; None is the tenant of a service without keys."""
         owner = tenant or ""
         with self._database.reading() as connection:
             row = connection.execute(select(tenants).where(tenants.c.name == owner)).one_or_none()

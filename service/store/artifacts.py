@@ -40,7 +40,7 @@ class Artifacts:
         self._database = database
 
     def add(self, job_id: str, name: str, path: str, size: int, sha256: str, media_type: str) -> None:
-        """Records a file of `size` bytes, replaces its namesake. Raises NotFound: the job was deleted."""
+        """Records a file of `size` bytes, replaces its namesake. Raises NotFound: no such job."""
         values = {
             "job_id": job_id,
             "name": name,
@@ -65,11 +65,10 @@ class Artifacts:
         return sorted((_artifact(row) for row in rows), key=lambda artifact: artifact.name)
 
     def expire(self, job_ids: Collection[str], keep_seconds: float | None) -> ExpiredFolders:
-        """Selects the jobs that may lose their files, and first marks their artifacts as expired.
+        """Selects the jobs with these ids that may lose their files; first marks their artifacts as expired.
 
-        These are jobs that ended long enough ago, unless an unfinished job needs their weights. Adding such a
-        job locks the training job's row, as this does, and checks the mark. `job_ids`: the jobs that have
-        files. `keep_seconds`: how long files are kept after the end of their job; None: without limit.
+        They ended over `keep_seconds` ago (None: no limit), and no unfinished job needs their weights. Adding
+        a dependent locks the training job's row, as this does, and checks the mark.
         """
         with self._database.reading() as connection:
             known = select(jobs.c.id).where(jobs.c.id.in_(list(job_ids)))
@@ -93,7 +92,7 @@ class Artifacts:
             return True
 
     def get(self, job_id: str, name: str) -> ArtifactRow:
-        """One file. Raises NotFound: when the job has no file of this name."""
+        """One file. Raises NotFound: the job has no such file."""
         statement = select(artifacts).where(artifacts.c.job_id == job_id, artifacts.c.name == name)
         with self._database.reading() as connection:
             row = connection.execute(statement).one_or_none()
@@ -103,7 +102,7 @@ class Artifacts:
 
 
 def weights_expired(connection: Connection, job_id: str) -> bool:
-    """Whether a training job's weights were deleted for their age. The caller holds the job's row."""
+    """Whether a training job's weights were deleted for their age; the caller holds the job's row."""
     gone = (
         (artifacts.c.job_id == job_id) & (artifacts.c.name == WEIGHTS) & artifacts.c.expired_at.is_not(None)
     )
@@ -112,7 +111,7 @@ def weights_expired(connection: Connection, job_id: str) -> bool:
 
 def _old(keep_seconds: float) -> ColumnElement[bool]:
     ended = jobs.c.state.in_([str(state) for state in TERMINAL]) & (jobs.c.finished_at < now() - keep_seconds)
-    # A checkpoint stays until it is deleted explicitly.
+    # A checkpoint stays until it is deleted.
     return ended & (jobs.c.kind != "check") & ~has_unfinished_dependent()
 
 

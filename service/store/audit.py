@@ -1,8 +1,7 @@
-"""Audit: who did what, in rows that are only added and each carry the hash of the one before.
+"""Audit: who did what, in rows that are only added; each carries the hash of the row before.
 
-`record` writes a row in the transaction of the action, as its last statement: both are committed, or neither.
-One transaction at a time appends (a lock of the database, held for the insert and the commit), so ids have no
-gaps, have the order of the commits, and a reader who has seen a row has seen all rows before it.
+`record` writes a row as the last statement of the action's transaction. A lock, held for the insert and the
+commit, lets one transaction at a time append: ids have no gaps and the order of the commits.
 
 The triggers of migration 0011 refuse every update, and every deletion except by `Audit.expire`.
 """
@@ -23,7 +22,7 @@ from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor
 from assay.service.store.tenant_tables import audit
 
-# Any constant that no other lock of ours uses: "audit" in ASCII.
+# "audit" in ASCII; any constant that no other lock uses
 APPEND_LOCK = 0x6175646974
 DAY = 86400.0
 MAX_OBJECT = 200
@@ -35,15 +34,15 @@ ID = r"[1-9][0-9]{0,17}"
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts, as far as the service knows; all None for the machine's operator."""
+    """Who acts; all None for the machine's operator."""
 
     tenant: str | None = None  # of the key
     key: str | None = None  # the key's id, never its text; None where the service asks for no keys
-    # the mark of the browser session (`session_mark`); None for calls with the key itself
+    # mark of the browser session (`session_mark`); None for calls with the key itself
     session: str | None = None
-    # IP address from which the request came; behind a proxy see ASSAY_TRUSTED_PROXIES
+    # of the request; behind a proxy see ASSAY_TRUSTED_PROXIES
     address: str | None = None
-    request: str | None = None  # the id of the request, as in the log
+    request: str | None = None  # the request's id in the log
 
 
 @dataclass(frozen=True)
@@ -81,10 +80,9 @@ def record(
     outcome: Outcome = "ok",
     detail: Mapping[str, Any] | None = None,
 ) -> None:
-    """Appends a row in the action's writing transaction; nothing else may be written after it.
+    """Appends a row in the action's transaction, as its last write; `by` None writes nothing.
 
-    Nothing is written if `by` is None, for calls from inside the service and its tests. `object`: id or name,
-    cut after 200 characters; `detail`: a few facts as JSON, never a secret.
+    `object`: id or name, cut after 200 characters; `detail`: a few facts as JSON, never a secret.
     """
     if by is not None:
         _append(connection, by, action, object, outcome, detail or {})
@@ -112,10 +110,7 @@ class Audit:
     def page(
         self, wanted: AuditFilter, *, limit: int = 50, cursor: str | None = None
     ) -> tuple[list[AuditEntry], str | None]:
-        """Lists entries, newest first: a page, and the cursor of the next, None after the last.
-
-        Raises InvalidSpec: when the cursor was not made by this service.
-        """
+        """Lists entries, newest first, and the next page's cursor. Raises InvalidSpec: a foreign cursor."""
         statement = select(audit).where(*wanted.conditions()).order_by(audit.c.id.desc())
         if cursor is not None:
             statement = statement.where(audit.c.id < int(decode_cursor(cursor, ID)))
@@ -129,7 +124,7 @@ class Audit:
             return connection.execute(select(func.max(audit.c.id))).scalar() or 0
 
     def chunks(self, wanted: AuditFilter, *, until: int) -> Iterator[Sequence[AuditEntry]]:
-        """All entries up to an id, oldest first, in lists of at most 500: a query each."""
+        """All entries up to an id, oldest first, in lists of at most 500."""
         last = 0
         while True:
             statement = select(audit).where(*wanted.conditions(), audit.c.id > last, audit.c.id <= until)
@@ -141,10 +136,10 @@ class Audit:
             last = found[-1].id
 
     def expire(self, keep_days: int) -> int:
-        """Removes the rows older than so many days, once the oldest is a day older than that.
+        """Removes at most 10,000 rows older than so many days, once the oldest is a day older than that.
 
-        At most 10,000 at once. A row `audit.expire` of its own says which, so that the chain still holds.
-        Raises ValueError: for less than a day, which the triggers refuse.
+        A row `audit.expire` names them, so that the chain still holds. Raises ValueError: for less than a
+        day, which the triggers refuse.
         """
         if keep_days < 1:
             raise ValueError(f"keep_days is {keep_days}, allowed: at least 1")
@@ -214,7 +209,7 @@ def _last_expired(connection: Connection, keep_days: int) -> tuple[int, str] | N
     moment = connection.execute(select(now())).scalar_one()
     if first is None or first.at > moment - (keep_days + 1) * DAY:
         return None
-    # The rows before the first that is young enough: a clock that was set back must not leave a gap.
+    # Rows before the first young row: a clock that was set back must not leave a gap.
     span = audit.c.id < first.id + MAX_EXPIRED
     young = select(func.min(audit.c.id)).where(span, audit.c.at > moment - keep_days * DAY).scalar_subquery()
     old = audit.c.id < func.coalesce(young, first.id + MAX_EXPIRED)

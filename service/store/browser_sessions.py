@@ -28,10 +28,7 @@ class BrowserSessions:
         self._keys = Keys(database)
 
     def open(self, text: str, *, by: Actor | None = None) -> tuple[BrowserSessionRow, str] | None:
-        """Begins a session with the text of a key; expired sessions are forgotten.
-
-        `text`: of the key. `by`: the address and request, for the audit, which adds the key; None is not
-        audited.
+        """Begins a session with a key's text, forgets expired sessions; `by` None is not audited.
 
         Returns the session and its token (only the token's hash is stored); None for an invalid key.
         """
@@ -76,7 +73,7 @@ class BrowserSessions:
         return BrowserSessionRow(key=key_row(row), csrf=row.csrf, expires_at=row.ends_at)
 
     def close(self, token: str, *, by: Actor | None = None) -> None:
-        """Ends a session; unknown ones are ignored. `by` is who ends it, for the audit."""
+        """Ends a session; unknown sessions are ignored."""
         with self._database.writing() as connection:
             ended = connection.execute(delete(sessions).where(sessions.c.token_sha256 == sha256(token)))
             if ended.rowcount:

@@ -1,8 +1,7 @@
 """Uploaded weights, by tenant and name.
 
-The check of a checkpoint is a job of kind `check` with one shard, hidden from users: claims, leases, retries
-and dependents work as for all jobs, and that job's folder has the file. The checkpoint's state is the state
-of that job.
+A job of kind `check` with one shard, hidden from users, checks a checkpoint: claims, leases, retries and
+dependents work as for all jobs. That job's folder has the file, that job's state is the checkpoint's.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class NewCheckpoint(TypedDict):
     model: ComponentReference  # {"name", "params"} with every default filled in
     sha256: str
     size: int  # in bytes
-    place: Callable[[str], None]  # moves the file into the folder of the job with this id, before the commit
+    place: Callable[[str], None]  # moves the file into this job's folder, before the commit
     reading: NotRequired[WeightsReading]  # as the upload states it, None where it does not
     quota: NotRequired[Quota | None]
     upload: NotRequired[str | None]  # the upload that has reserved the room
@@ -60,10 +59,9 @@ class Checkpoints:
     ) -> tuple[CheckpointRow, bool]:
         """Adds a checkpoint and queues its check.
 
-        The same file under the same name adds nothing; a rejected one is checked once more. Raises
-        InvalidState: the name is taken by another file, or by a file of another model or read in another way,
-        or the tenant may keep no more; TooLarge: the tenant may not keep so many bytes; TooManyRequests:
-        other uploads have reserved the room.
+        The same file under the same name adds nothing; a rejected file is checked once more. Raises
+        InvalidState: the name is taken by another file, model or reading, or the tenant has its number of
+        checkpoints; TooLarge: its bytes; TooManyRequests: other uploads have reserved the room.
         """
         model, sha256, size = given["model"], given["sha256"], given["size"]
         reading, quota, upload = given.get("reading", UNSTATED), given.get("quota"), given.get("upload")
@@ -93,20 +91,17 @@ class Checkpoints:
                         record(connection, by, "checkpoint.upload", name, detail=told)
                     return _read(connection, name, tenant), queued
             except IntegrityError:
-                continue  # another upload with the same name was faster, and can be read now
+                continue  # another upload with the same name was faster
 
     def get(self, name: str, *, tenant: str | None) -> CheckpointRow:
-        """The tenant's checkpoint of this name. Raises NotFound: when there is no such checkpoint."""
+        """The tenant's checkpoint of this name. Raises NotFound."""
         with self._database.reading() as connection:
             return _read(connection, name, tenant)
 
     def page(
         self, *, tenant: str | None, limit: int = 50, cursor: str | None = None
     ) -> tuple[list[CheckpointRow], str | None]:
-        """The tenant's checkpoints by name: a page, and the cursor of the next, None after the last.
-
-        Raises InvalidSpec: when the cursor was not made by this store.
-        """
+        """The tenant's checkpoints by name, the next page's cursor. Raises InvalidSpec: a foreign cursor."""
         statement = _selected().where(checkpoints.c.tenant == (tenant or "")).order_by(checkpoints.c.name)
         if cursor is not None:
             statement = statement.where(checkpoints.c.name > decode_cursor(cursor, NAME_PATTERN))
@@ -117,8 +112,7 @@ class Checkpoints:
     def delete(self, name: str, *, tenant: str | None, by: Actor | None = None) -> str:
         """Deletes a checkpoint; a running check is abandoned.
 
-        Raises NotFound: when there is no such checkpoint; InvalidState: when a job that has not ended needs
-        it.
+        Raises NotFound; InvalidState: an unfinished job needs it.
         """
         with self._database.writing() as connection:
             found = _read(connection, name, tenant)
@@ -132,7 +126,7 @@ class Checkpoints:
         return job_id
 
     def needed_by(self, job_id: str) -> dict[str, CheckpointRow]:
-        """The checkpoints that a job loads, by name; those that were deleted are missing."""
+        """The checkpoints that a job loads, by name, without deleted checkpoints."""
         needed = (
             _selected()
             .join(dependencies, dependencies.c.depends_on == checkpoints.c.job_id)
@@ -142,11 +136,7 @@ class Checkpoints:
             return {row.name: _row(row) for row in connection.execute(needed)}
 
     def checked(self, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
-        """Ends a check: the checkpoint is ready or rejected, and its dependents go on or fail.
-
-        `claim`: of a check shard. `verdict`: findings about the file. `error`: why it is rejected, as one
-        sentence; None when it is ready.
-        """
+        """Ends a check; dependents go on or fail. `error`: the rejection in one sentence; None: ready."""
         with self._database.writing() as connection:
             return end_check(connection, claim, verdict, error)
 
@@ -162,7 +152,7 @@ def _find(connection: Connection, name: str, tenant: str | None) -> Row[Any] | N
 
 
 def _lock(connection: Connection, name: str, tenant: str | None) -> Row[Any] | None:
-    """The checkpoint; its state stays until the transaction ends. None where it is unknown."""
+    """The checkpoint, locked until the transaction ends; None where it is unknown."""
     known = _find(connection, name, tenant)
     if known is None or lock_job(connection, known.job_id) is None:
         return None
@@ -217,7 +207,7 @@ def _row(row: Row[Any]) -> CheckpointRow:
         sha256=row.sha256,
         reading=_reading(row),
         created_at=row.created_at,
-        # Left from an earlier check, while a new one runs or after it failed by accident.
+        # The verdict of an earlier check is left while a new check runs or after it failed by accident.
         verdict=row.verdict if state == "ready" or (row.error or {}).get("type") == BAD_WEIGHTS else None,
         error=row.error if state == "rejected" else None,
     )

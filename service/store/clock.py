@@ -31,5 +31,5 @@ def _postgresql(element: Now, compiler: SQLCompiler, **options: Any) -> str:
 
 
 def now() -> Now:
-    """The present moment as an SQL expression, in unix seconds of the database's clock."""
+    """The present in unix seconds of the database's clock, as an SQL expression."""
     return Now()

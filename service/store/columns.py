@@ -49,8 +49,7 @@ Identifier = PlainText().with_variant(PlainText(collation="C"), "postgresql")
 class Json(TypeDecorator[Any]):
     """A JSON value as text: key order and floats come back exactly; NaN is refused.
 
-    Text and not the databases' own JSON types: PostgreSQL's `jsonb` reorders keys and refuses the
-    NUL that a string may hold.
+    PostgreSQL's `jsonb` would reorder keys and refuse NUL in strings.
     """
 
     impl = Text
@@ -66,7 +65,7 @@ class Json(TypeDecorator[Any]):
 
 
 def pack(columns: Columns, extra: OutcomeExtra) -> bytes:
-    """Compresses the columns and extra values of an outcome; TypeError for what JSON does not know."""
+    """Compresses an outcome's columns and extra values; TypeError for what JSON does not know."""
     value = {"columns": columns, "extra": extra}
     try:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))
@@ -96,7 +95,7 @@ def _unmarked(value: dict[str, Any]) -> Any:
 
 
 def upsert(connection: Connection, table: Table, values: dict[str, Any]) -> None:
-    """Writes a row; all columns of an existing row with the same primary key are replaced."""
+    """Writes a row, or replaces all columns of the row with this primary key."""
     key = list(table.primary_key.columns)
     rest = {name: value for name, value in values.items() if name not in {column.name for column in key}}
     if connection.dialect.name == "sqlite":

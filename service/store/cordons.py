@@ -70,11 +70,9 @@ class Cordons:
         return None if row is None else Cordon(**row._mapping)
 
     def set(self, name: str, *, drain: bool, by_whom: str, by: Actor | None = None) -> ListedWorker:
-        """Takes a worker out of service, until it is lifted.
+        """Takes a worker out of service; `drain`: it also gives its running shard back.
 
-        `drain`: whether it also gives its running shard back; `by_whom`: who did it, for people.
-
-        Raises NotFound: no worker has this name; the error has the nearest one.
+        `by_whom`: who did it, for people. Raises NotFound: no such worker; the error has the nearest name.
         """
         with self._database.writing() as connection:
             known = _known(connection, name)
@@ -86,7 +84,7 @@ class Cordons:
         return found
 
     def lift(self, name: str, *, by: Actor | None = None) -> ListedWorker:
-        """Puts a worker back into service, if it is not. Raises NotFound: no worker or cordon so named."""
+        """Puts a worker back into service. Raises NotFound: no worker or cordon so named."""
         with self._database.writing() as connection:
             known = _known(connection, name)
             listed = _listed(connection, known)
@@ -95,7 +93,7 @@ class Cordons:
         return ListedWorker(**{**listed.__dict__, "cordon": None})
 
     def workers(self) -> list[ListedWorker]:
-        """All workers by name: the online workers; for a name without any, the worker that was seen last."""
+        """The online workers by name; for a name without any, the worker seen last."""
         with self._database.reading() as connection:
             return _all(connection)
 

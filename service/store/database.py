@@ -28,16 +28,16 @@ LEFT_AT = "left_at"
 class Database:
     """An engine with the two kinds of transaction that the store uses.
 
-    Raises ValueError: for a URL that is neither a SQLite file nor PostgreSQL through psycopg;
-    OperationalError: when the folder of a SQLite file cannot be made.
+    Raises ValueError: the URL is neither a SQLite file nor PostgreSQL through psycopg; OperationalError: the
+    folder of a SQLite file cannot be made.
     """
 
     def __init__(self, url: str) -> None:
         self.url = _parse(url)
         self.engine = _engine(self.url)
         self._immediate = self.engine.execution_options(immediate=True)
-        # PostgreSQL: each statement sees what was committed before it, also inside a READ COMMITTED
-        # transaction; so a transaction around reads would cost two more round trips for nothing.
+        # PostgreSQL: each statement sees what was committed before it, also inside READ COMMITTED; a
+        # transaction around reads would only cost two round trips.
         one_by_one = {} if self.file is not None else {"isolation_level": "AUTOCOMMIT"}
         self._reading = self.engine.execution_options(**one_by_one)
 
@@ -72,7 +72,7 @@ def _parse(url: str) -> URL:
     try:
         return make_url(url)
     except (ArgumentError, ValueError):
-        # The URL may hold a password, so it is not repeated here.
+        # The URL may hold a password.
         raise ValueError(f"the database URL cannot be parsed, {ALLOWED_URLS}") from None
 
 
@@ -91,7 +91,7 @@ def _sqlite(url: URL) -> Engine:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_open(Path(url.database), error) from error
-    # SQLite has one writer at a time: a large pool costs file handles only.
+    # SQLite has one writer: a large pool costs file handles only.
     engine = create_engine(url, connect_args={"timeout": LOCK_SECONDS}, pool_size=10, max_overflow=90)
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
@@ -99,7 +99,7 @@ def _sqlite(url: URL) -> Engine:
 
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:
-    # The driver must not begin transactions by itself: it would begin them without a lock.
+    # The driver would begin transactions without a lock.
     connection.isolation_level = None
     cursor = connection.cursor()
     for pragma in (f"busy_timeout = {LOCK_SECONDS * 1000}", "foreign_keys = ON", "synchronous = NORMAL"):
@@ -108,7 +108,7 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A deferred transaction that reads first and writes later may fail at once with "database is locked".
+    # A deferred transaction that reads, then writes may fail at once with "database is locked".
     immediate = connection.get_execution_options().get("immediate", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
@@ -120,7 +120,7 @@ def _postgresql(url: URL) -> Engine:
     arguments = {"options": options, "connect_timeout": 10, "application_name": "assay"}
     engine = create_engine(
         url,
-        # The statements are written for it: each sees what was committed before it, after waiting for locks.
+        # Each statement sees what was committed before it, after waiting for locks.
         isolation_level="READ COMMITTED",
         connect_args={**arguments, **url.query},
         pool_size=5,
@@ -133,8 +133,8 @@ def _postgresql(url: URL) -> Engine:
 
 
 def _call_it_away(context: ExceptionContext) -> None:
-    # The server also ends a transaction that is idle for too long, which the driver calls an internal error;
-    # here it is a lost connection like any other, and the work is fine.
+    # The server ends a transaction that is idle too long; the driver calls that an internal error. Here it is
+    # a lost connection.
     lost = context.is_disconnect and isinstance(context.sqlalchemy_exception, DBAPIError)
     if lost and not isinstance(context.sqlalchemy_exception, OperationalError):
         error = OperationalError(context.statement, context.parameters, context.original_exception)
@@ -153,5 +153,5 @@ def _taken(engine: Engine, connection: Any, record: ConnectionPoolEntry, proxy: 
     try:
         engine.dialect.do_ping(connection)
     except engine.dialect.loaded_dbapi.Error as error:
-        # The others have most likely died too: the pool replaces them all.
+        # The others have most likely died too.
         raise InvalidatePoolError from error

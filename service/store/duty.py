@@ -1,8 +1,8 @@
 """A duty that one process does for all, with an eye on the database's clock.
 
-Leases and deadlines are times of that clock. A jump must neither end every lease at once nor make leases
-endless, so the process that expires leases compares that clock with a clock of its machine that cannot jump.
-Its own clock also tells whether the present holder is silent: after a jump, every duty would seem over.
+Leases and deadlines are times of that clock. Its jump must neither end every lease at once nor make leases
+endless, so the process that expires leases compares it with a clock of its machine that cannot jump. Its own
+clock also tells whether the holder is silent: after a jump, every duty would seem over.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEASE_SECONDS = 90.0
 
 
 class Silence:
-    """For how long the holder of a duty has not been heard of."""
+    """For how long a duty's holder has been silent."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self._name = name
@@ -30,7 +30,7 @@ class Silence:
 
     @property
     def of(self) -> DutyRow | None:
-        """The duty as it was when it changed last, if its holder is silent."""
+        """The duty as it last changed, if its holder is silent."""
         return self._seen if time.monotonic() - self._since > self._seconds else None
 
     def look(self, store: Store) -> bool:
@@ -49,12 +49,12 @@ class Silence:
 
 
 class Duty:
-    """A process's claim to a duty.
+    """A process's claim to the duty `name`.
 
-    `name`: of the duty. `seconds`: silence after which another process takes it; it is taken at once from a
-    process of this machine that is gone. `lease_seconds`: length of leases that begin again after a jump of
-    the clock. `at`: the database's time when this process was last found to have the duty, and the clock to
-    be right: what is over is so by this time, because the clock may jump at any moment since.
+    `seconds`: silence after which another process takes it (at once from a dead process of this machine).
+    `lease_seconds`: length of leases that begin again after a jump. `at`: the database's time when this
+    process last had the duty and the clock was right; what is over is judged by it, as the clock may jump
+    since.
     """
 
     def __init__(self, name: str, seconds: float, lease_seconds: float = LEASE_SECONDS) -> None:
@@ -67,10 +67,9 @@ class Duty:
         self.at = 0.0
 
     def held(self, store: Store) -> bool:
-        """Takes or keeps the duty, and says whether it is this process's; looks at the clock if so.
+        """Takes or keeps the duty, and says whether this process has it; if so, looks at the clock.
 
-        A jump since the previous holder was heard of is found too: it has put nothing right. Raises
-        OperationalError: the database is away.
+        A jump since the previous holder was heard of is found too. Raises OperationalError: no database.
         """
         found = store.workers.lead(self._name, self._me, self._seconds, lease_owner.is_dead, self._silence.of)
         before, mine = self._clock, time.monotonic()
@@ -93,6 +92,6 @@ class Duty:
         self._clock = (store.workers.duty(self._name).at, time.monotonic())
 
     def release(self, store: Store) -> None:
-        """Leaves the duty to others at once; without a database (OperationalError), once this is silent."""
+        """Leaves the duty to others at once; without a database (OperationalError), after its silence."""
         self._clock = None
         store.workers.resign(self._name, self._me)

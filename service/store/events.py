@@ -24,7 +24,7 @@ class Events:
         self._database = database
 
     def newest(self, job_id: str) -> EventRow:
-        """The last event of a job; every job has one. Raises NotFound: when there is no such job."""
+        """The last event of a job. Raises NotFound: no such job."""
         statement = select(events).where(events.c.job_id == job_id).order_by(events.c.seq.desc()).limit(1)
         with self._database.reading() as connection:
             row = connection.execute(statement).one_or_none()
@@ -44,7 +44,7 @@ class Events:
         return [_event(row) for row in rows]
 
     def latest(self, job_id: str, types: Collection[EventType], limit: int) -> list[EventRow]:
-        """The last events of these types, at most `limit` of them, in order."""
+        """The last `limit` events of these types, in order."""
         mine = (events.c.job_id == job_id) & events.c.type.in_(sorted(types))
         statement = select(events).where(mine).order_by(events.c.seq.desc()).limit(limit)
         with self._database.reading() as connection:
@@ -52,12 +52,7 @@ class Events:
         return [_event(row) for row in reversed(rows)]
 
     def since(self, positions: Mapping[str, int]) -> dict[str, list[EventRow] | None]:
-        """New events of many jobs at once, from few queries.
-
-        `positions`: the last known number of each job.
-
-        Returns the newer events by job, in order; None for a deleted job.
-        """
+        """New events of many jobs after these numbers, in order; None for a deleted job."""
         found: dict[str, list[EventRow] | None] = {}
         left = iter(positions.items())
         with self._database.reading() as connection:

@@ -1,10 +1,10 @@
 """Whose shard is claimed next: start-time fair queuing over device-seconds, as plain arithmetic.
 
-Every tenant has a virtual time in each pool of workers: the device-seconds that it has had there, divided by
-its weight. The tenant that is furthest behind comes next, counting what its running shards are still
-expected to take. The pool's clock is the virtual time of the backlogged tenant that is furthest behind; it
-never goes back, and a tenant that returns from idleness starts at the clock. While no tenant is backlogged,
-the clock is at the tenant furthest ahead: use of workers that others do not want costs nothing later.
+A tenant's virtual time in a pool of workers is its device-seconds there, divided by its weight. The tenant
+furthest behind comes next, counting what its running shards are still expected to take. The pool's clock is
+the virtual time of the backlogged tenant furthest behind; it never goes back, and a tenant that returns from
+idleness starts at the clock. While no tenant is backlogged, the clock is at the tenant furthest ahead: idle
+workers cost nothing later.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Stated seconds of shards that no plan has measured; measured seconds replace them while and after they run.
+# Seconds of shards that no plan has measured; measured seconds replace them.
 STATED_SECONDS = {"plan": 30.0, "train": 600.0, "check": 10.0}
-WARM_SHARDS = 2  # A worker may run so many shards of its warm job in a row while it is another tenant's turn.
-CLOCK_STEP = 1.0  # Changes of the clock below this are not written, in virtual seconds.
+WARM_SHARDS = 2  # Shards of its warm job that a worker may run in a row in another tenant's turn.
+CLOCK_STEP = 1.0  # in virtual seconds; smaller changes of the clock are not written
 
 
-# Device class of checks of uploads. They have workers of their own: no check waits behind hours of work, and
-# no work behind a check.
+# Device class of checks of uploads: their own workers, so that neither checks nor work wait for the other.
 CHECKS = "checks"
 
 
@@ -32,11 +31,11 @@ def pool_of(device_classes: Sequence[str]) -> str:
 
 
 class Lane(NamedTuple):
-    """Where a shard queues: its device, and what its worker must have, empty for anything."""
+    """A shard's place: its device, and what its worker must have, empty for anything."""
 
     device: str  # device class, "auto" or `CHECKS`
     identity: str = ""  # of the worker
-    requirements: str = ""  # digest of the others that it must meet (`lanes`)
+    requirements: str = ""  # digest of the other requirements (`lanes`)
 
 
 def lanes_of(
@@ -52,7 +51,7 @@ def lanes_of(
 
 
 def expected_seconds(kind: str, cost: float) -> float:
-    """How long a shard of a kind is expected to run; `cost` is the plan's estimate, in seconds."""
+    """Expected seconds of a shard; `cost` is the plan's estimate, in seconds."""
     return STATED_SECONDS.get(kind, max(cost, 0.0))
 
 
@@ -65,7 +64,7 @@ class Standing:
     virtual: float = 0.0  # device-seconds of its ended shards, each divided by the weight at its end
     running: float = 0.0  # device-seconds that its running shards have had so far
     ahead: float = 0.0  # device-seconds that they are still expected to take
-    backlogged: bool = True  # whether it has a shard that could be claimed now, and no limit forbids it
+    backlogged: bool = True  # whether it has a shard that could be claimed now, within its limits
     oldest: str = ""  # its first claimable job, which breaks ties
 
     @property
@@ -74,7 +73,7 @@ class Standing:
         return self.virtual + self.running / self.weight
 
     def due(self, clock: float) -> float:
-        """The virtual time at which its next shard starts: the tenant with the smallest is next."""
+        """Virtual time at which its next shard starts; the smallest is next."""
         return max(self.reached, clock) + self.ahead / self.weight
 
     def lifted(self, clock: float) -> float | None:
@@ -98,7 +97,7 @@ def clock_after(clock: float, standings: Iterable[Standing], ahead_of_all: float
 
 
 def before(clock: float, standings: Sequence[Standing], tenant: str, shard_seconds: float) -> int:
-    """About how many shards of others are claimed before a tenant's next one."""
+    """About how many shards of others are claimed before the tenant's next."""
     mine = next((one for one in standings if one.tenant == tenant), Standing(tenant))
     behind = [one for one in standings if one.tenant != tenant and one.backlogged]
     leads = [(mine.due(clock) - one.due(clock)) * one.weight / shard_seconds for one in behind]

@@ -1,8 +1,8 @@
-"""Which code may take work: the identities that are declared, and those that administrators rule on.
+"""Which code may take work: declared identities, and rulings of administrators.
 
-A service declares its own release when it starts. From then on a worker of another source takes no shard,
-until an administrator allows the digest of its identity. Without a declaration any worker may. A withdrawn
-digest takes none in any case.
+A service declares its own release when it starts. From then on a worker of another source takes no shard
+until an administrator allows its identity's digest. Without a declaration any worker may; a withdrawn digest
+never.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SETTING = "ASSAY_ALLOWED_IDENTITIES"
 
 @dataclass(frozen=True)
 class Ruling:
-    """What holds for an identity or a release; `since` is in unix seconds, `workers` are online."""
+    """What holds for an identity or a release; `since` in unix seconds, `workers` online."""
 
     name: str
     verdict: Admission
@@ -43,7 +43,7 @@ class Ruling:
 
 @dataclass(frozen=True)
 class Refused:
-    """An identity that may take no work: its release, for people, and how many of its workers are online."""
+    """An identity that may take no work: its release, for people, and its workers online."""
 
     release: str
     withdrawn: bool
@@ -57,10 +57,10 @@ class Identities:
         self._database = database
 
     def declare(self, release: CodeProvenance, digests: Sequence[str] = ()) -> None:
-        """Replaces what is declared; what administrators have ruled stays.
+        """Replaces what is declared, not the rulings.
 
-        `release`: of the service. Where its source is unknown, its commit stands for it, else its version.
-        `digests`: of identities that may take work, too.
+        `release`: of the service; its source, else its commit, else its version counts. `digests`: of further
+        identities that may take work.
         """
         own = next(iter(release_names(release)), "")
         by = {own: f"{OWN}, {release_text(release)}"} if own else {}
@@ -73,10 +73,7 @@ class Identities:
                     upsert(connection, identities, values)
 
     def rule(self, digest: str, verdict: Admission, by_whom: str, by: Actor | None = None) -> Ruling:
-        """Allows or withdraws the identity of a digest, whether a worker of it is online or not.
-
-        `by_whom`: who did it, for people.
-        """
+        """Allows or withdraws an identity's digest; `by_whom`: who did it, for people."""
         action: Action = "worker.allow" if verdict == ALLOWED else "worker.withdraw"
         with self._database.writing() as connection:
             values = {"name": digest, "verdict": verdict, "by_whom": by_whom, "since": now()}

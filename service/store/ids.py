@@ -36,9 +36,9 @@ _sequence = _Sequence()
 
 
 def new_id(seconds: float) -> str:
-    """Makes an id for this moment (unix seconds), later than every id made before in this process.
+    """A ULID of this moment (unix seconds), later than every id of this process.
 
-    Raises ValueError: for a moment outside the 48 bits of milliseconds (before 1970 or after 10889).
+    Raises ValueError: a moment before 1970 or after 10889, outside 48 bits of milliseconds.
     """
     milliseconds = int(seconds * 1000)
     if not 0 <= milliseconds < 2**48:
@@ -67,7 +67,7 @@ def encode_cursor(last_id: str) -> str:
 
 
 def decode_cursor(cursor: str, pattern: str | None = None) -> str:
-    """The id in a cursor, or the name that matches a pattern. Raises InvalidSpec: it is not ours."""
+    """The id, or the name that matches a pattern, in a cursor. Raises InvalidSpec: a foreign cursor."""
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         last_id = base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")

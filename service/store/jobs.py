@@ -29,7 +29,7 @@ from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.submit import add_job, known_job
 from assay.service.store.transactions.transitions import CLAIMABLE, is_left, lock_job, states_before
 
-MAX_PAGE_CHARACTERS = 4_000_000  # Of all specs on a page of a list; one job is always on it.
+MAX_PAGE_CHARACTERS = 4_000_000  # Of all specs on a page; one job is always on it.
 
 
 class Jobs:
@@ -50,10 +50,9 @@ class Jobs:
     ) -> tuple[JobRow, bool]:
         """Adds a job with its first shard.
 
-        `spec` has every default filled in; two calls with the same `idempotency_key` and body add one job of
-        a tenant; `tenant` is None where the service asks for no keys; `limits` are for tenants without their
-        own. Raises TooManyRequests: a limit of the tenant is reached; IdempotencyMismatch: the key was used
-        with another body; InvalidSpec: a job that must give weights is unknown or has ended without them.
+        `spec` has every default filled in. Two calls of a tenant with the same `idempotency_key` and body add
+        one job. Raises TooManyRequests: a limit of the tenant; IdempotencyMismatch: the key with another
+        body; InvalidSpec: a job that must give weights is unknown or has ended without them.
         """
         while True:
             try:
@@ -66,7 +65,7 @@ class Jobs:
                     record(connection, by, "job.submit", job_id, detail=told)
                     return read_job(connection, job_id), True
             except IntegrityError:
-                # Another request with the same key was quicker, and can be read now.
+                # Another request with the same key was quicker.
                 if idempotency_key is None:
                     raise
 
@@ -77,12 +76,12 @@ class Jobs:
             return None if job_id is None else read_job(connection, job_id)
 
     def get(self, job_id: str, *, tenant: str | None = None) -> JobRow:
-        """Reads a job; with a tenant, one of that tenant. Raises NotFound: when there is no such job."""
+        """Reads a job, of a tenant if given. Raises NotFound."""
         with self._database.reading() as connection:
             return read_job(connection, job_id, tenant)
 
     def source(self, job_id: str, *, tenant: str | None = None) -> SourceRow:
-        """Reads a job, of a tenant if given, as a source of weights. Raises NotFound: no such job."""
+        """Reads a job, of a tenant if given, as a source of weights. Raises NotFound."""
         with self._database.reading() as connection:
             job = read_job(connection, job_id, tenant)
             return SourceRow(job.kind, job.state, job.spec, weights_expired(connection, job_id))
@@ -105,14 +104,12 @@ class Jobs:
         cursor: str | None = None,
         tenant: str | None = None,
     ) -> tuple[list[JobRow], str | None]:
-        """Lists jobs, newest first, without checks; jobs added later never shift a page.
+        """Lists jobs, of a tenant if given, newest first, without checks; later jobs never shift a page.
 
-        With a tenant, only jobs of that tenant. Returns at most `limit` jobs, fewer where their specs are
-        very long, and the cursor of the next page or None on the last one.
-
-        Raises InvalidSpec: when the cursor was not made by this service.
+        Returns at most `limit` jobs, fewer where their specs are very long, and the cursor of the next page,
+        None on the last. Raises InvalidSpec: a foreign cursor.
         """
-        # The same id either way; but from the table whose index has the page in order.
+        # The same id; from the table whose index has the page in order.
         by = jobs.c.id if tag is None else tags.c.job_id
         sized = select(jobs.c.id, func.length(jobs.c.spec).label("size"))
         statement = sized.where(jobs.c.kind != "check").order_by(by.desc()).limit(limit + 1)
@@ -130,18 +127,18 @@ class Jobs:
         with self._database.reading() as connection:
             found = connection.execute(statement).all()
             sizes = accumulate(row.size for row in found[:limit])
-            # Specs of a megabyte are allowed, and 200 of them would fill the memory.
+            # 200 specs of a megabyte would fill the memory.
             count = sum(1 for number, size in enumerate(sizes) if number == 0 or size <= MAX_PAGE_CHARACTERS)
             chosen = [row.id for row in found[:count]]
             shown = connection.execute(select(jobs).where(jobs.c.id.in_(chosen)).order_by(jobs.c.id.desc()))
             rows = [job_row(row) for row in shown]
-        # A job may have been deleted between the two statements: the cursor is not one of `rows`.
+        # A job may have been deleted between the two statements.
         return rows, encode_cursor(chosen[-1]) if len(found) > count else None
 
     def cancel(self, job_id: str, *, by: Actor | None = None) -> JobRow:
         """Cancels a job: at once when no worker has a shard of it, else it is `canceling` until then.
 
-        Raises NotFound: when there is no such job; InvalidState: when it has ended.
+        Raises NotFound; InvalidState: it has ended.
         """
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
@@ -158,9 +155,8 @@ class Jobs:
     ) -> JobRow:
         """Queues a failed, canceled or timed out job again; its finished shards are kept.
 
-        Jobs that failed with `dependency_failed` because of it stay failed. Raises TooManyRequests: when a
-        limit of its tenant is reached; NotFound: when there is no such job; InvalidState: when it is in
-        another state or has no plan, or a job that it needs weights of was deleted.
+        Jobs that failed with `dependency_failed` because of it stay failed. Raises TooManyRequests: a limit
+        of its tenant; NotFound; InvalidState: another state, no plan, or required weights were deleted.
         """
         with self._database.writing() as connection:
             retry_job(connection, job_id, limits, replan=replan)
@@ -170,10 +166,9 @@ class Jobs:
             return read_job(connection, job_id)
 
     def delete(self, job_id: str, *, by: Actor | None = None) -> None:
-        """Deletes a job that has ended, with its shards, outcomes, results and artifact rows.
+        """Deletes an ended job, with its shards, outcomes, results and artifact rows.
 
-        Raises NotFound: when there is no such job; InvalidState: when it has not ended, or a job that has not
-        ended needs its weights.
+        Raises NotFound; InvalidState: it, or a job that needs its weights, has not ended.
         """
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
@@ -183,14 +178,14 @@ class Jobs:
                 raise InvalidState(f"job {job_id} is {job.state}: only a job that has ended can be deleted")
             dependent = unfinished_dependent(connection, job_id)
             if dependent is not None:
-                # An administrator's job may need this one, and its id must not be disclosed.
+                # The id of another tenant's job must not be disclosed.
                 name = f"job {dependent.id}" if dependent.tenant == job.tenant else "a job of another tenant"
                 raise InvalidState(f"{name} is not finished and needs the weights of job {job_id}")
             delete_job(connection, job_id, job.tenant)
             record(connection, by, "job.delete", job_id, detail=_owner(job.tenant, by))
 
     def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:
-        """Queue positions of these jobs where queued, 1 the tenant's next; a query per tenant, priority."""
+        """Queue positions of the queued jobs, 1 the tenant's next; a query per tenant and priority."""
         queued = [row for row in rows if row.state is JobState.QUEUED]
         if not queued:
             return {}
@@ -203,13 +198,13 @@ class Jobs:
         return places
 
     def free_repetitions(self, seconds: float) -> None:
-        """Lets repetitions that have waited so long run where they were measured, or ends them."""
+        """Lets repetitions that waited so long run where they were measured, or ends them."""
         free_waiting(self._database, seconds)
 
     def ready_to_finish(self) -> list[str]:
-        """Ids of active jobs with all shards done: only the merge is missing, or was lost."""
+        """Ids of active jobs with all shards done: only the merge is missing."""
         working = jobs.c.state.in_([str(JobState.STARTING), str(JobState.RUNNING)])
-        # As a value, not `exists`: PostgreSQL would turn `exists` into a join that reads all shards.
+        # As a value: PostgreSQL would turn `exists` into a join that reads all shards.
         left = select(shards.c.id).where(shards.c.job_id == jobs.c.id, LEFT).limit(1).scalar_subquery()
         statement = select(jobs.c.id).where(working, left.is_(None)).order_by(jobs.c.id)
         with self._database.reading() as connection:
@@ -227,7 +222,7 @@ class Jobs:
                 {JobState.STARTING, JobState.RUNNING},
                 JobState.SUCCEEDED,
                 provenance=provenance,
-                # Sums of fractions have rounding errors; a finished job is done exactly.
+                # Sums of fractions have rounding errors.
                 progress_done=func.coalesce(jobs.c.progress_total, jobs.c.progress_done),
                 cost_done=func.coalesce(jobs.c.cost_total, jobs.c.cost_done),
             )
@@ -240,17 +235,14 @@ class Jobs:
             return end_job(connection, job_id, states_before(JobState.FAILED), JobState.FAILED, error=error)
 
     def time_out(self, at: float | None = None) -> int:
-        """Ends every job past its deadline; returns their number.
-
-        `at`: the present, by who watches that the database's clock does not jump; None is that clock.
-        """
+        """Ends every job past its deadline, returns their number; `at` None: the database's clock."""
         with self._database.reading() as connection:
             statement = select(jobs.c.id).where(overdue(at)).order_by(jobs.c.id)
             job_ids = connection.execute(statement).scalars().all()
         return sum(self._time_out(job_id, at) for job_id in job_ids)
 
     def log(self, job_id: str, message: str) -> None:
-        """Sets the job's message: one line on its current step. Unknown jobs are ignored."""
+        """Sets the job's message on its current step. Unknown jobs are ignored."""
         with self._database.writing() as connection:
             record_message(connection, job_id, one_line(message))
 
@@ -258,7 +250,7 @@ class Jobs:
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
             late = select(jobs.c.id).where(jobs.c.id == job_id, overdue(at))
-            # Anew under the lock: it may have got a fresh clock since.
+            # Once more under the lock: the job may have a fresh clock.
             if job is None or connection.execute(late).first() is None:
                 return False
             error = problem("timed_out", overdue_message(job))
@@ -271,10 +263,9 @@ def _owner(tenant: str | None, by: Actor | None) -> dict[str, str | None]:
 
 
 def _places(tenant: str | None, priority: int, ids: Sequence[str]) -> Select[str, int]:
-    """Queue positions of some queued jobs with the same tenant and priority.
+    """Queue positions of queued jobs with the same tenant and priority.
 
-    A queue may be very long: the jobs ahead of all of these are counted, from an index alone, and only the
-    jobs between them are numbered.
+    The jobs ahead of all of these are counted, from an index alone; only the jobs between are numbered.
     """
     mine = jobs.c.tenant.is_(None) if tenant is None else jobs.c.tenant == tenant
     queued = (jobs.c.state == str(JobState.QUEUED)) & mine

@@ -68,7 +68,7 @@ class Keys:
         expires_seconds: float | None = None,
         by: Actor | None = None,
     ) -> tuple[KeyRow, str]:
-        """Makes a key; without `tenant` for a new tenant, without `expires_seconds` of unlimited lifetime."""
+        """Makes a key; no `tenant`: for a new tenant, no `expires_seconds`: of unlimited lifetime."""
         key_id = letters(ID_LETTERS)
         text = f"assay_{key_id}_{letters(SECRET_LETTERS)}"
         values = {
@@ -95,7 +95,7 @@ class Keys:
             return [key_row(row) for row in connection.execute(statement)]
 
     def revoke(self, key_id: str, *, by: Actor | None = None) -> KeyRow:
-        """Ends a key and its sessions for good; idempotent. Raises NotFound: when there is no such key."""
+        """Ends a key and its sessions for good; idempotent. Raises NotFound."""
         if KEY_ID.fullmatch(key_id) is None:
             raise _unknown(key_id)
         valid = (api_keys.c.id == key_id) & api_keys.c.revoked_at.is_(None)
@@ -109,21 +109,21 @@ class Keys:
         return row
 
     def remembered(self, text: str, seconds: float) -> KeyRow | None:
-        """The key with this text if it was authenticated here within the last seconds; no database query.
+        """The key with this text if authenticated here within the last seconds, without a query.
 
-        So a key revoked by another process may work for that much longer.
+        A key revoked by another process works for that much longer.
         """
         then, row = self._remembered.get(sha256(text), (float("-inf"), None))
         return row if time.monotonic() - then < seconds else None
 
     def authenticate(self, text: str) -> KeyRow | None:
-        """The key with this text; None for one that is unknown, revoked or expired."""
+        """The key with this text; None: unknown, revoked or expired."""
         shape = SHAPE.fullmatch(text)
         if shape is None:
             return None
         with self._database.reading() as connection:
             row = find_working(connection, shape[1])
-        # Compared even without a match, and in constant time: timing does not leak where two hashes differ.
+        # In constant time, also without a match: timing must not leak where two hashes differ.
         known = row.secret_sha256 if row is not None else sha256("")
         if not hmac.compare_digest(known, sha256(text)) or row is None:
             return None
@@ -148,7 +148,7 @@ class Keys:
             with self._database.writing() as connection:
                 connection.execute(update(api_keys).where(again).values(last_used_at=now()))
         except DBAPIError as error:
-            # Informational: no reason to refuse the call, which may only read.
+            # Informational: no reason to refuse the call.
             logger.warning("could not note that key %s was used: %s", row.id, error.orig)
 
 

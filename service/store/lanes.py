@@ -1,7 +1,7 @@
-"""Lanes with requirements: what queued shards ask of their worker beyond its device class and identity.
+"""Lanes with requirements: what queued shards ask of their worker beyond device class and identity.
 
-Few: shards of equal requirements share one. A worker reads them all, judges which it meets, and claims from
-those; the index of claims leads to the shards of each.
+Shards of equal requirements share a lane, so lanes are few. A worker reads them all, judges which it meets,
+and claims from those by the claiming index.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from assay.service.store.tables import LEFT, cordons, lanes, shards, workers
 from assay.service.submission.requirements import digest_of, first_requirements
 
 ONLINE_SECONDS = 60.0
-# A lane stays for so long after its last use: a transaction that is queueing a shard there is long over.
+# After so long, no transaction is still queueing a shard there.
 KEPT_SECONDS = 3600.0
 UNFINISHED = (ShardState.QUEUED, ShardState.RUNNING)
-SHOWN = 3  # The reasons of at most so many workers are listed.
+SHOWN = 3  # Workers with listed reasons, at most.
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Lanes:
         return [OpenLane(Lane(row.device, row.identity, row.requirements), row.stated) for row in rows]
 
     def unmet(self, device: str, requirements: str) -> bool:
-        """Whether every online worker of a device class, cordoned or not, has said that it lacks it."""
+        """Whether every online worker of a device class has said that it lacks it."""
         with self._database.reading() as connection:
             told = lacking(connection, device, cordoned=True)
         return bool(told) and all(requirements in lacks for _, lacks in told)
 
     def prune(self) -> None:
-        """Removes lanes that no shard names any more which is not done: it may be queued again."""
+        """Removes lanes that no unfinished shard names."""
         with self._database.writing() as connection:
             old = lanes.c.used_at < now() - KEPT_SECONDS
             connection.execute(delete(lanes).where(old, ~_has_shards()))
@@ -80,7 +80,7 @@ def _has_shards(*states: ShardState) -> ColumnElement[bool]:
 
 
 def open_lane(connection: Connection, device: str, identity: str, stated: Requirements) -> str:
-    """Makes sure that a lane is known; returns the digest of its requirements, empty for none."""
+    """Makes a lane known; returns the digest of its requirements, empty for none."""
     if not stated:
         return ""
     digest = digest_of(stated)
@@ -90,7 +90,7 @@ def open_lane(connection: Connection, device: str, identity: str, stated: Requir
 
 
 def first_lane(connection: Connection, device: str, spec: Spec) -> str:
-    """Opens the lane of a job's first shard; returns the digest of its requirements, empty for none."""
+    """Opens the lane of a job's first shard; returns its digest, as `open_lane`."""
     stated = first_requirements(load(), spec)
     if stated.get("gpu") and not lacking(connection, "cuda"):
         return ""  # without a GPU online a program is checked on a CPU
@@ -98,10 +98,7 @@ def first_lane(connection: Connection, device: str, spec: Spec) -> str:
 
 
 def blocked(connection: Connection, job_id: str, device: str, devices: int, identity: str) -> Blocked:
-    """Why shards of a planned job wait for workers that are not there.
-
-    `device` and `identity` (empty: any) are of its plan; a worker needs so many `devices`.
-    """
+    """Why shards of a planned job wait for absent workers; an empty `identity` is any."""
     queued = (shards.c.job_id == job_id) & (shards.c.state == "queued") & LEFT
     asked = connection.execute(select(shards.c.requirements).where(queued).distinct()).scalars().all()
     told = lacking(connection, device, devices, identity)
@@ -125,10 +122,10 @@ def read_lanes(connection: Connection) -> list[Lane]:
 def lacking(
     connection: Connection, device: str, devices: int = 1, identity: str = "", *, cordoned: bool = False
 ) -> list[tuple[str, dict[str, str]]]:
-    """Each worker that takes work of a device class: its name, and what it lacks by digest, and why.
+    """Each worker that takes work of a device class: its name, and why it lacks what, by digest.
 
-    The device "auto" or "checks" is any class, an empty `identity` any code; the worker has at least so many
-    `devices`. `cordoned` includes workers that an administrator has taken out of service.
+    "auto" or "checks" is any class, an empty `identity` any code; the worker has at least so many `devices`.
+    `cordoned` includes workers out of service.
     """
     alive = (workers.c.seen_at >= now() - ONLINE_SECONDS) & (workers.c.devices >= devices) & admitted()
     if not cordoned:

@@ -15,7 +15,7 @@ from assay.service.store.database import Database
 from assay.service.store.tables import artifacts, jobs, results
 
 MAX_JOBS = 2000
-MAX_CHARACTERS = 2_000_000  # Characters of a job's results; a job with more is left out.
+MAX_CHARACTERS = 2_000_000  # of a job's results; a job with more is left out
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,7 @@ class Leaderboards:
 
 
 class TenantLeaderboards:
-    """The finished evaluations that a caller sees, with the methods of `Leaderboards`.
-
-    `rows`: of all tenants. `tenant`: the tenant to read; None for all tenants.
-    """
+    """The finished evaluations that a caller sees; `tenant` None: all tenants."""
 
     def __init__(self, rows: Leaderboards, tenant: str | None) -> None:
         self._rows = rows

@@ -1,7 +1,7 @@
 """Identity of lease owners: host, boot, process and thread, to recognise dead owners on this machine.
 
-Taking a shard from a living worker wastes its work, waiting for the lease of a dead one costs a minute
-and a half. So an owner is called dead only when that is certain; for all others the lease decides.
+Taking a shard from a living worker wastes its work; waiting for a dead worker's lease costs 90 s. So an owner
+is called dead only when that is certain; otherwise the lease decides.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def pid() -> int:
 def is_dead(owner: str) -> bool:
     """Whether the owner was a process under this kernel that is gone.
 
-    False for owners under other kernels (other machines, of any name, and earlier boots) and in other process
-    namespaces (containers): their process numbers mean nothing here.
+    False under other kernels (machines, earlier boots) and in other process namespaces (containers): their
+    process numbers mean nothing here.
     """
     parts = owner.split(":")
     if len(parts) != PARTS or parts[1] != _kernel() or not parts[2].isdecimal():
@@ -47,8 +47,7 @@ def is_dead(owner: str) -> bool:
 def _kernel() -> str:
     """This boot of this machine, and the namespace of its process numbers.
 
-    Where these are hidden (as in some sandboxes), a name unique to this process: such machines must not be
-    taken for one another, nor their process numbers confused.
+    Where these are hidden (sandboxes), a name unique to this process: such machines must not be confused.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -59,10 +58,7 @@ def _kernel() -> str:
 
 
 def _started(process: int) -> str:
-    """Start time in clock ticks (field 22 of /proc/PID/stat): a reused pid has another one.
-
-    Processes are hidden without /proc, or where it shows users only their own (hidepid).
-    """
+    """Start time in clock ticks (field 22 of /proc/PID/stat), which tells a reused pid; may be hidden."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text()
     except OSError:

@@ -37,10 +37,10 @@ PING_TIMEOUT_SECONDS = 0.5
 
 
 class Live:
-    """Safe to use from several threads; connects at the first call that needs it.
+    """Redis, connected at the first call that needs it; safe to use from several threads.
 
-    `url`: of the Redis server; empty: none, and every method returns at once. `away_seconds`: pause before a
-    server that did not answer is asked again.
+    `url`: empty for no server: every method returns at once. `away_seconds`: pause before a server that did
+    not answer is asked again.
     """
 
     def __init__(self, url: str, *, away_seconds: float = AWAY_SECONDS) -> None:
@@ -63,18 +63,18 @@ class Live:
         return bool(self._ask(lambda client: client.exists(f"assay:cancel:{claim.job_id}:{claim.attempt}")))
 
     def report(self, claim: Claim, done: int) -> bool:
-        """Reports how much of a claimed shard is done; False when the report was not stored."""
+        """Reports how much of a claimed shard is done; False: not stored."""
         key = _progress(claim.shard_id, claim.fence)
         return bool(self._ask(lambda client: client.set(key, done, ex=PROGRESS_SECONDS)))
 
     def done(self, shards: Sequence[RunningShard]) -> list[int | None]:
-        """How much of these shards is done, by their present claims; None where unknown."""
+        """How much of these shards their present claims have done; None where unknown."""
         keys = [_progress(shard.id, shard.fence) for shard in shards]
         values = self._ask(lambda client: client.mget(keys)) if keys else None
         return [_number(value) for value in values] if values else [None] * len(keys)
 
     def count_failure(self, number: int, seconds: int) -> tuple[int, float] | None:
-        """Counts a failed login on a counter that all processes of the service share.
+        """Counts a failed login on a counter shared by all processes.
 
         Returns the new count, and the seconds until it begins again; None without an answer.
         """
@@ -108,7 +108,7 @@ class Live:
         return answer
 
     def _may_ask(self) -> bool:
-        """Whether to ask the server; while it is away, one call at a time tries it."""
+        """Whether to ask the server; while it is away, one call at a time does."""
         with self._lock:
             if self._away_until is None:
                 return True
@@ -125,7 +125,7 @@ class Live:
             log.warning("Redis is away, the database answers instead: %s", error)
 
     def _back(self) -> None:
-        # Read without the lock: this runs after every call, and almost never has anything to do.
+        # Without the lock: this runs after every call, and almost never acts.
         if self._away_until is not None:
             with self._lock:
                 self._away_until = None
@@ -133,7 +133,7 @@ class Live:
 
 
 def _client(url: str) -> redis.Redis:
-    # Without the client's own retries: they would multiply the timeouts.
+    # The client's own retries would multiply the timeouts.
     return redis.Redis.from_url(
         url,
         socket_connect_timeout=TIMEOUT_SECONDS,

@@ -1,7 +1,6 @@
-"""Overview of jobs, shards and workers for monitoring. Cheap for any number of jobs.
+"""Overview of jobs, shards and workers for monitoring.
 
-Jobs are counted from an index alone, and shards that are queued or running too: those that have ended, by far
-the most, are not read.
+Cheap for any number of jobs: ended shards, by far the most, are not read.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from assay.service.store.transactions.transitions import CLAIMABLE
 from assay.service.store.workers import CounterKey
 
 ONLINE_SECONDS = 60.0
-MAX_QUEUES = 50  # At most so many tenants' queues are reported, so that a monitor does not drown in series.
+MAX_QUEUES = 50  # of tenants, so that a monitor does not drown in series
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,9 @@ class WorkerRow:
     devices: int  # that it has for one shard; 0: it takes none
     pid: int
     gauges: Gauges  # its own measurements
-    # whether it takes shards: it has devices for them, its code may, and it is not cordoned
+    # it has devices, its code may take work, and it is not cordoned
     in_service: bool = True
-    cordoned: bool = False  # whether an administrator has taken it out of service
+    cordoned: bool = False  # by an administrator
     unknown: bool = False  # whether its code may take no work
 
 
@@ -56,16 +55,16 @@ class TenantQueue:
 class Overview:
     """One moment."""
 
-    jobs: Mapping[str, int]  # their number by state, without empty states
-    # number by device class and state, queued or running, without the shards of waiting jobs
+    jobs: Mapping[str, int]  # by state, without empty states
+    # queued or running, by device class and state, without shards of waiting jobs
     shards: Mapping[tuple[str, str], int]
     oldest_queued_seconds: float  # age of the first queued job; 0 without one
-    longest_queued_seconds: float  # how long the shard has waited that has waited longest; 0 without one
-    # since the progress of the running shard that has had none for longest; 0 without one
+    longest_queued_seconds: float  # the longest wait of a queued shard; 0 without any
+    # the longest time of a running shard without progress; 0 without any
     slowest_seconds: float
     workers: tuple[WorkerRow, ...]
     counters: Mapping[CounterKey, float]  # sums by name and labels
-    # the longest queues by tenant, longest first; an empty name stands for jobs without a tenant
+    # by tenant, longest first; an empty name is jobs without a tenant
     queues: tuple[TenantQueue, ...] = ()
 
 
@@ -91,14 +90,14 @@ def online_workers(database: Database) -> tuple[WorkerRow, ...]:
 
 
 def job_counts(database: Database, tenant: str | None = None) -> dict[str, int]:
-    """Number of jobs by state, without empty states; with a tenant, of that tenant alone."""
+    """Number of jobs by state, without empty states, of a tenant if given."""
     with database.reading() as connection:
         found = connection.execute(jobs_by_state(tenant))
         return {row.state: row.number for row in found if row.number}
 
 
 def jobs_by_state(tenant: str | None = None) -> CompoundSelect[Any]:
-    """The statement that counts jobs; with a tenant, the jobs of that tenant.
+    """The statement that counts jobs, of a tenant if given.
 
     State by state: grouped by state, PostgreSQL would read all rows, with their specs, and not the index.
     """
@@ -114,27 +113,27 @@ def jobs_by_state(tenant: str | None = None) -> CompoundSelect[Any]:
 
 
 def shards_by_device() -> Select[Any]:
-    """The statement that counts queued and running shards, of waiting jobs too, from an index alone."""
+    """The statement that counts queued and running shards from an index alone."""
     wanted = [str(ShardState.QUEUED), str(ShardState.RUNNING)]
     counted = select(shards.c.device, shards.c.state, func.count().label("number"))
     return counted.where(shards.c.state.in_(wanted)).group_by(shards.c.device, shards.c.state)
 
 
 def waiting_shards() -> Select[Any]:
-    """The statement that counts the queued shards of jobs that wait for others: one each."""
+    """The statement that counts the queued shards of waiting jobs: one each."""
     waiting = (jobs.c.state == str(JobState.WAITING)) & QUEUED
     counted = select(shards.c.device, func.count().label("number"))
     return counted.join(jobs, jobs.c.id == shards.c.job_id).where(waiting).group_by(shards.c.device)
 
 
 def oldest_queued() -> Select[Any]:
-    """The statement that finds the age of the first queued job; ids have the order of creation."""
+    """The statement for the age of the first queued job; ids have the order of creation."""
     queued = jobs.c.state == str(JobState.QUEUED)
     return select(now() - jobs.c.created_at).where(queued).order_by(jobs.c.id).limit(1)
 
 
 def longest_queued() -> Select[Any]:
-    """The statement for the longest time that a queued shard has waited, except shards of waiting jobs."""
+    """The statement for the longest wait of a queued shard, without shards of waiting jobs."""
     claimable = jobs.c.state.in_([str(state) for state in CLAIMABLE])
     first = select(now() - shards.c.queued_at).join(jobs, jobs.c.id == shards.c.job_id)
     known = shards.c.queued_at.is_not(None)
@@ -142,7 +141,7 @@ def longest_queued() -> Select[Any]:
 
 
 def slowest_running() -> Select[Any]:
-    """The statement for how long a running shard has had no progress, at most."""
+    """The statement for the longest time of a running shard without progress."""
     return select(now() - func.min(shards.c.progressed_at)).where(RUNNING)
 
 

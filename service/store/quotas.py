@@ -32,13 +32,9 @@ class Quota:
 
 
 def check_room(connection: Connection, tenant: str | None, quota: Quota, size: int) -> int:
-    """Checks that one more checkpoint fits; returns the bytes left before it.
+    """Checks that a checkpoint of `size` bytes (as far as known) fits; returns the bytes left before it.
 
-    `connection`: in the transaction that will add it, or for a first look; `size`: of the new file in bytes,
-    as far as it is known.
-
-    Raises InvalidState: the number of checkpoints is at its limit; TooLarge: the bytes would be over the
-    limit.
+    Raises InvalidState: the number of checkpoints is at its limit; TooLarge: the bytes would be over it.
     """
     count, total = held_checkpoints(connection, tenant)
     if count >= quota.count:
@@ -66,22 +62,20 @@ def held_checkpoints(connection: Connection, tenant: str | None) -> tuple[int, i
 
 
 def one_at_a_time(connection: Connection, tenant: str | None) -> None:
-    """Serialises transactions that add a tenant's checkpoints, so that two never use the same free room."""
+    """Serialises additions of a tenant's checkpoints, so that two never use the same room."""
     serialize(connection, f"checkpoints of {tenant or ''}")
 
 
 def serialize(connection: Connection, what: str) -> None:
-    """Lets one transaction at a time go on with something. SQLite has one writer anyway."""
+    """Lets one transaction at a time go on with something; SQLite has one writer anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"), {"key": what})
 
 
 def check_queue(connection: Connection, tenant: str | None, limits: Limits) -> None:
-    """Checks that one more job may queue.
+    """Raises TooManyRequests when the tenant (None: no keys) has as many queued or waiting jobs as it may.
 
-    `connection`: in the transaction that will add it. `tenant`: the owner of the counted jobs; None where the
-    service asks for no keys. `limits`: the limits in force. Raises TooManyRequests: as many jobs as may queue
-    are queued, or waiting for others.
+    In the transaction that adds the job.
     """
     most = limits.queued_jobs
     if not most:
@@ -96,14 +90,14 @@ def check_queue(connection: Connection, tenant: str | None, limits: Limits) -> N
 
 
 def check_submission(connection: Connection, tenant: str | None, limits: Limits) -> None:
-    """Raises TooManyRequests when a tenant may queue no more jobs, or stores more than it may."""
+    """Raises TooManyRequests when a tenant may queue no more jobs or stores more than it may."""
     check_queue(connection, tenant, limits)
     if limits.stored_bytes:
         check_stored(connection, tenant, limits, 0)
 
 
 def queued_jobs(connection: Connection, tenant: str | None, most: int | None = None) -> int:
-    """A tenant's jobs that have not started, counted from an index; `most` ends the count early."""
+    """A tenant's jobs that have not started, from an index; `most` ends the count early."""
     mine = jobs.c.tenant.is_(None) if tenant is None else jobs.c.tenant == tenant
     total = 0
     for state in (JobState.QUEUED, JobState.WAITING):
@@ -116,7 +110,7 @@ def queued_jobs(connection: Connection, tenant: str | None, most: int | None = N
 
 
 def stored_bytes(connection: Connection, tenant: str | None) -> int:
-    """Bytes of a tenant's checkpoints, and of the artifacts of its jobs that have not expired."""
+    """Bytes of a tenant's checkpoints, and of its jobs' unexpired artifacts."""
     mine = jobs.c.tenant.is_(None) if tenant is None else jobs.c.tenant == tenant
     kept = (
         select(func.coalesce(func.sum(artifacts.c.size), 0))
@@ -127,7 +121,7 @@ def stored_bytes(connection: Connection, tenant: str | None) -> int:
 
 
 def over_limit(name: str, text: str, most: int, used: int, retry_seconds: int, unit: str) -> TooManyRequests:
-    """The error of a limit that is reached, with the headers of draft-ietf-httpapi-ratelimit-headers."""
+    """The error of a reached limit, with the headers of draft-ietf-httpapi-ratelimit-headers."""
     policy = name.replace("_", "-")
     left = max(0, most - used)
     headers = {
@@ -160,7 +154,7 @@ def in_flight(connection: Connection, tenant: str | None, apart: Sequence[str] =
 def check_in_flight(
     connection: Connection, tenant: str | None, quota: Quota, size: int, apart: Sequence[str]
 ) -> None:
-    """Raises TooManyRequests when one more checkpoint fits, but not beside the other uploads in flight."""
+    """Raises TooManyRequests when a checkpoint fits, but not beside the uploads in flight."""
     count, reserved = in_flight(connection, tenant, apart)
     if not count:
         return

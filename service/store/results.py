@@ -24,10 +24,10 @@ from assay.service.submission.limits import BACKWARD_COST
 
 CachedValue = TypeVar("CachedValue")
 
-PACED_JOBS = 5  # Finished jobs that are looked at for the speed of a model.
+PACED_JOBS = 5  # Finished jobs read for a model's speed.
 
 
-MAX_CACHED_ROWS = 20_000  # Metrics and rows of breakdowns that `ResultRows.cached` holds.
+MAX_CACHED_ROWS = 20_000  # Metrics and rows of breakdowns in `ResultRows.cached`.
 
 
 class ResultRows:
@@ -38,11 +38,11 @@ class ResultRows:
         self._cache: LruCache[Hashable, tuple[int, Any]] = LruCache(MAX_CACHED_ROWS, itemgetter(0))
 
     def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, CachedValue]]) -> CachedValue:
-        """What was made of the results of a job, with its number of rows; made if it is not in memory."""
+        """What `make` gave for a job's results, with its number of rows; made where absent."""
         return cast("CachedValue", self._cache.get_or_make((job_id, key), make)[1])
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
-        """Outcomes of an evaluation or of all (None), by evaluation and shard number; training has 0, 0."""
+        """Outcomes of an evaluation or of all (None), by evaluation and shard; training has 0, 0."""
         wanted = (shards.c.evaluation, shards.c.number)
         statement = (
             select(outcomes, *wanted)
@@ -57,10 +57,9 @@ class ResultRows:
         return [_outcome(row) for row in rows]
 
     def save(self, job_id: str, evaluation: int, result: ResultJson) -> None:
-        """Writes the merged result of an evaluation; writing it again replaces it.
+        """Writes or replaces the merged result of an evaluation; a change is an event of the job.
 
-        A new or changed result is recorded in the job's events. Raises NotFound: when the job has been
-        deleted; ValueError: when the result holds NaN or an infinity.
+        Raises NotFound: the job has been deleted; ValueError: NaN or an infinity.
         """
         values = {"job_id": job_id, "evaluation": evaluation, "result": result, "created_at": now()}
         with self._database.writing() as connection:
@@ -75,13 +74,11 @@ class ResultRows:
     def seconds_per_pass(
         self, model: ModelReference, device: str, tenant: str | None
     ) -> tuple[float, int] | None:
-        """Seconds per example of a forward pass in the fastest shard of the model's last finished jobs.
+        """Seconds per example of a forward pass in the fastest shard of the model's finished jobs.
 
-        And the passes of that shard: in few of them the start of an evaluation takes most of the time.
-        `model`: jobs with this name and these parameters count; for a model without parameters, such as an
-        uploaded program, jobs with the same file. `device`: device class of the jobs. `tenant`: only jobs of
-        this tenant count; None: of all tenants. Returns None where no job counts among the last `PACED_JOBS`
-        finished jobs of the name.
+        And the passes of that shard: in few, the start of an evaluation takes most of the time. `model`: name
+        and parameters; without parameters (an uploaded program) the file. `device`: class. `tenant`: None for
+        all. None where no job counts among the last `PACED_JOBS` of the name.
         """
         finished = (jobs.c.model == model["name"]) & jobs.c.provenance.is_not(None)
         if tenant is not None:

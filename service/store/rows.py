@@ -34,29 +34,29 @@ class JobRow:
     attempt: int  # 1, and one more for each retry
     priority: int
     created_at: float
-    started_at: float | None  # when the present attempt was first claimed
+    started_at: float | None  # of the present attempt's first claim
     finished_at: float | None
-    deadline: float | None  # when the present attempt times out; None before it is known, or without limits
+    deadline: float | None  # of the present attempt; None before it is known, or without limits
     spec: Spec
-    plan: Plan | None  # what the plan shard decided, without its list of shards; None before
+    plan: Plan | None  # what the plan shard decided, without its shards; None before
     provenance: JobProvenance | None
     message: str
     error: ErrorRecord | None  # `{"type", "message"}` of a failed or timed out job
-    progress_done: int  # examples or steps so far, summed over the shards
+    progress_done: int  # examples or steps so far, over all shards
     progress_total: int | None
     progress_unit: Unit
-    # the part of `cost_total` that is done, in the plan's units of work (steps for training)
+    # done part of `cost_total`, in the plan's units (steps for training)
     cost_done: float
     cost_total: float | None
     model: str  # the model's catalog name
-    paced_at: float | None = None  # when the attempt's first shard that measures was claimed
+    paced_at: float | None = None  # claim of the attempt's first measuring shard
     paced_from: float = 0.0  # `cost_done` at that time
     # speed of each evaluation (`transactions/pace.py`); None for trainings
     pace: dict[str, Any] | None = None
-    tenant: str | None = None  # the job's owner; None where the service asked for no keys
-    study_id: str | None = None  # the study that it is part of; None for a job of its own
-    replans: list[Replan] | None = None  # when it was planned again, the oldest first
-    repeated: Repeated | None = None  # what came of shards that were computed again; None without any
+    tenant: str | None = None  # owner; None where the service asked for no keys
+    study_id: str | None = None  # None for a job of its own
+    replans: list[Replan] | None = None  # oldest first
+    repeated: Repeated | None = None  # what came of repeated shards; None without any
 
 
 class JobFilters(TypedDict, total=False):
@@ -71,7 +71,7 @@ class JobFilters(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class SourceRow:
-    """A job as a source of weights; `expired` if they were deleted because it ended long ago."""
+    """A job as a source of weights; `expired`: they were deleted for their age."""
 
     kind: JobKind
     state: JobState
@@ -83,15 +83,15 @@ class SourceRow:
 class CheckpointRow:
     """Uploaded weights."""
 
-    job_id: str  # the job that checks them; its folder has the file
+    job_id: str  # checks them; its folder has the file
     name: str
     state: CheckpointState
     model: ComponentReference  # {"name", "params"} with every default filled in
-    size: int  # of the file, in bytes
+    size: int  # bytes of the file
     sha256: str  # of the file
-    reading: WeightsReading  # `normalization` and `positions` as stated by the upload, None where unstated
+    reading: WeightsReading  # as the upload states it, None where unstated
     created_at: float
-    # `contract.checkpoints.Verdict` of the check behind the present state; None without one
+    # of the check behind the present state; None without a check
     verdict: VerdictRecord | None
     error: ErrorRecord | None  # `{"type", "message"}` of a rejected one
 
@@ -146,8 +146,8 @@ class StudyJobRow:
     seed: int
     role: Role
     job_id: str
-    state: RunState  # "deleted" for a job that is gone
-    share: float  # of its work that is done, in [0, 1]
+    state: RunState  # "deleted" for a deleted job
+    share: float  # done part of its work, in [0, 1]
     message: str  # why it failed; empty otherwise
 
 
@@ -156,12 +156,12 @@ class StudyRow:
     """A study. `templates` are the jobs of its arms, with seed 0."""
 
     id: str
-    tenant: str  # the owner; empty where the service asked for no keys
+    tenant: str  # empty where the service asked for no keys
     name: str
     spec: dict[str, Any]
     templates: list[ArmTemplate]
     created_at: float
-    runs: list[StudyJobRow]  # its jobs, by seed, arm and role; a shared training once for each arm
+    runs: list[StudyJobRow]  # by seed, arm and role; a shared training once for each arm
 
     @property
     def states(self) -> dict[str, RunState]:
@@ -183,18 +183,18 @@ class Claim:
     plan: Plan | None
     evaluation: int  # index into the spec's evaluations; 0 for plan and train shards
     number: int
-    start: int  # first position in the evaluation order; `stop` is one past the last
+    start: int  # first position in the evaluation order; `stop` is exclusive
     stop: int
     failures: int
     losses: int
-    expected_seconds: float = 0.0  # of an evaluate shard, at the speed that the plan measured; else 0
-    requirements: str = ""  # digest of what its worker must have; empty for nothing
-    repeat: bool = False  # whether the shard was measured before; its kind is "evaluate"
+    expected_seconds: float = 0.0  # of an evaluate shard, at the plan's speed; else 0
+    requirements: str = ""  # digest of requirements; empty for none
+    repeat: bool = False  # measured before; the kind is "evaluate"
 
 
 @dataclass(frozen=True)
 class ShardRow:
-    """A shard. `owner` and `lease_until` are set only while it runs; its worker needs `devices` devices."""
+    """A shard; `owner` and `lease_until` only while it runs; its worker needs `devices` devices."""
 
     id: str
     job_id: str
@@ -231,12 +231,12 @@ class RunningShard:
     kind: ShardKind
     done: int
     total: int | None
-    cost: float  # of the whole shard, in the plan's units of work
+    cost: float  # in the plan's units of work
 
 
 @dataclass(frozen=True)
 class ProgressSnapshot:
-    """The sums over a job's shards and its running shards, all at one moment."""
+    """A job's sums over its shards, and its running shards, at one moment."""
 
     progress_done: int
     cost_done: float
@@ -245,7 +245,7 @@ class ProgressSnapshot:
 
 @dataclass(frozen=True)
 class EventRow:
-    """Something that happened to a job; `seq` counts up from 1 for each job, `at` is in unix seconds."""
+    """An event of a job; `seq` counts from 1 in each job, `at` is in unix seconds."""
 
     job_id: str
     seq: int
@@ -270,7 +270,7 @@ class OutcomeRow:
 
 @dataclass(frozen=True)
 class Finished:
-    """Completions by a finished shard: its evaluation, its job. Each is true for one shard only."""
+    """What a shard's finish completed: its evaluation, its job. Each is true for one shard only."""
 
     evaluation_done: bool
     job_done: bool
@@ -278,7 +278,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class ArtifactRow:
-    """A file written by a job: size in bytes, path on the machine or share that holds the state."""
+    """A file of a job: size in bytes, path on the disk or share of the state."""
 
     job_id: str
     name: str
@@ -287,7 +287,7 @@ class ArtifactRow:
     sha256: str
     media_type: str
     created_at: float
-    # when the file was deleted because its job had ended long ago; None while it is there
+    # deletion for the job's age; None while the file is there
     expired_at: float | None = None
 
 
@@ -297,9 +297,9 @@ class KeyRow:
 
     id: str
     name: str
-    prefix: str  # the public beginning of the key's text
+    prefix: str  # public beginning of the key's text
     scopes: list[Scope]  # in the order of `contract.keys.SCOPES`
-    tenant: str  # owner of the jobs that the key makes and sees
+    tenant: str  # owner of jobs made with the key
     created_at: float
     expires_at: float | None
     revoked_at: float | None

@@ -1,7 +1,7 @@
 """Shards: claimed by one worker at a time, and finished once.
 
-A claim carries a fence, a number that grows with every claim of the shard. Every write of a worker is guarded
-by its fence, so a worker that was presumed dead and returns changes nothing.
+A claim's fence grows with every claim of the shard and guards every write of a worker: a worker that was
+presumed dead and returns changes nothing.
 """
 
 from __future__ import annotations
@@ -55,18 +55,16 @@ class Shards:
     ) -> Claim | None:
         """Claims the best shard for a worker (an opaque id); None when no shard is claimable.
 
-        The `device_classes` are "cpu" or "cuda"; shards for "auto" run anywhere. The claim holds for
-        `lease_seconds` without renewal. A worker gets no shards of jobs that code of another `identity` has
-        planned, and none of the jobs `without`, which it is not fit for. The worker has the model of
-        `warm_job` loaded and has run `warm_shards` of its shards in a row: they come first within its tenant,
-        and for `fair_queue.WARM_SHARDS` in a row also when it is another tenant's turn. `devices` are for one
-        shard, `limits` for tenants without their own, `lanes` with requirements that the worker meets (None:
-        it meets all).
+        `device_classes`: "cpu", "cuda"; shards for "auto" run anywhere. `lease_seconds`: of the claim without
+        renewal. `identity`: jobs planned by other code give no shard. `without`: unfit jobs. `warm_job`: its
+        model is loaded, and `warm_shards` of its shards ran in a row; it comes first within its tenant, and
+        for `fair_queue.WARM_SHARDS` in a row also in another tenant's turn. `devices`: for a shard. `lanes`:
+        with requirements that the worker meets; None: all.
         """
         known = (warm_job, warm_shards, tuple(without), identity, None if lanes is None else tuple(lanes))
         claimer = Claimer(worker, device_classes, devices, *known)
         while True:
-            # Polling takes no lock, so that idle workers cost the others nothing.
+            # Polling takes no lock: idle workers cost the others nothing.
             with self._database.reading() as connection:
                 found = candidate(connection, claimer, limits)
             if found is None:
@@ -79,19 +77,13 @@ class Shards:
     def claimable(
         self, device_classes: Sequence[str], devices: int = 1, limits: Limits = UNLIMITED, identity: str = ""
     ) -> bool:
-        """Whether a worker with so many devices of these classes could claim a shard.
-
-        One that meets all requirements; the worker that is rung judges its own.
-        """
+        """Whether a worker with so many devices of these classes, meeting all requirements, could claim."""
         claimer = Claimer("", device_classes, devices, identity=identity)
         with self._database.reading() as connection:
             return candidate(connection, claimer, limits) is not None
 
     def keep_time(self, device_classes: Sequence[str], devices: int = 1, limits: Limits = UNLIMITED) -> None:
-        """Sets the pool's clock of fair claiming forward; for those who sweep, every few seconds.
-
-        Claims do so too, but there may be none for hours, while long shards run.
-        """
+        """Sets the pool's clock forward, as claims do; for sweeps, as hours may pass without a claim."""
         with self._database.reading() as connection:
             pool = read_pool(connection, device_classes, devices, limits)
         clock, known = changed_clock(pool)
@@ -100,7 +92,7 @@ class Shards:
                 set_clock(connection, pool.name, clock, known=known)
 
     def being_planned(self, device_classes: Sequence[str]) -> bool:
-        """Whether such a worker could claim shards of a job that is being planned."""
+        """Whether a worker could claim shards of a job that is being planned."""
         devices = shards.c.device.in_(["auto", *device_classes])
         planning = RUNNING & (shards.c.kind == "plan") & devices
         with self._database.reading() as connection:
@@ -109,8 +101,8 @@ class Shards:
     def renew(self, claim: Claim, lease_seconds: float) -> Literal["run", "cancel", "lost"]:
         """Extends the lease to this many seconds from now, and says how the worker goes on.
 
-        "run"; "cancel" when the job is being canceled or has ended: stop, then call `canceled`; "lost" when
-        the claim is void: stop, and write nothing.
+        "cancel": the job is being canceled or has ended: stop, then call `canceled`; "lost": the claim is
+        void: stop, and write nothing.
         """
         with self._database.writing() as connection:
             statement = update(shards).where(held(claim)).values(lease_until=now() + lease_seconds)
@@ -129,8 +121,8 @@ class Shards:
     ) -> None:
         """Reports how many examples or steps of the shard are done; void claims are ignored.
 
-        The first report of a training shard moves its job from `starting` to `running`. A plan shard has no
-        progress; only its message is kept.
+        A training shard's first report moves its job from `starting` to `running`. A plan shard keeps only
+        its message.
         """
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
@@ -144,14 +136,14 @@ class Shards:
                 record_message(connection, job.id, one_line(message))
 
     def checkpoint(self, claim: Claim, step: int) -> None:
-        """Records a saved training step; a later step than any before voids earlier failures and losses."""
+        """Records a saved training step; a later step voids earlier failures and losses."""
         with self._database.writing() as connection:
             none = {"failures": 0, "failed_as": None, "losses": 0, "device_faults": 0, "saved_step": step}
             later = held(claim) & (shards.c.saved_step < step)
             connection.execute(update(shards).where(later).values(none))
 
     def limit(self, claim: Claim, seconds: float) -> None:
-        """Gives the job a deadline in so many seconds, unless it has an earlier one or a user's timeout."""
+        """Gives the job a deadline in so many seconds, unless an earlier one or a user's timeout exists."""
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
             if found is not None:
@@ -165,10 +157,10 @@ class Shards:
         *,
         repeat: float = 0.0,
     ) -> bool:
-        """Writes the job's evaluate shards, once; a share of them, `repeat`, is to be computed again.
+        """Writes the job's evaluate shards, once; a share `repeat` of them is to be computed again.
 
-        `plan` has `{"device", "shards": [{"evaluation", "number", "start", "stop", "cost"}], ...}`,
-        `requirements` the needs of each evaluation's shards; empty for none.
+        `plan`: `{"device", "shards": [{"evaluation", "number", "start", "stop", "cost"}], ...}`;
+        `requirements`: of each evaluation's shards; empty for none.
         """
         assert claim.kind == "plan", claim.kind
         with self._database.writing() as connection:
@@ -188,10 +180,9 @@ class Shards:
     def finish(self, claim: Claim, outcome: OutcomeRow) -> Finished | None:
         """Writes a shard's outcome and marks it done, in one transaction; None: void claim, nothing written.
 
-        An outcome that arrives after its job was canceled or has failed is kept: it is right, and a retry
-        need not repeat it. An outcome after the lease has run out is kept too, unless another worker has
-        claimed the shard since. A second call with the same claim, by a worker that missed the first answer,
-        writes nothing and returns the same.
+        Kept too: an outcome after its job was canceled or has failed, for a retry, and after the lease ran
+        out, unless another worker has claimed the shard since. A second call with the same claim (the worker
+        missed the answer) writes nothing and returns the same.
         """
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
@@ -218,8 +209,8 @@ class Shards:
         """Records that the evaluator raised an error or died.
 
         The shard is queued again; at its `cap`th failure since a checkpoint, its `cap_in_all`th of the
-        attempt, the second in succession with the same `fingerprint`, or without `retry`, it fails with its
-        job. A void claim changes nothing. NotFound: the job has been deleted.
+        attempt, the second in a row with a `fingerprint`, or without `retry`, it fails with its job. A void
+        claim changes nothing. NotFound: the job has been deleted.
         """
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
@@ -230,7 +221,7 @@ class Shards:
             return read_job(connection, claim.job_id)
 
     def canceled(self, claim: Claim) -> None:
-        """Records that the worker has stopped the shard, as told; the last shard to stop cancels the job."""
+        """Records that the worker stopped the shard as told; the last shard cancels the job."""
         self._give_back(claim)
 
     def release(self, claim: Claim, message: str = "") -> None:
@@ -238,9 +229,9 @@ class Shards:
         self._give_back(claim, message)
 
     def device_fault(self, claim: Claim, message: str, *, cap: int = 3) -> None:
-        """Gives the shard back after a fault of the worker's device, which is no failure of the job's.
+        """Gives the shard back after a fault of the worker's device, no failure of the job.
 
-        At the `cap`th such fault of the shard its job fails with `device_fault`.
+        At the shard's `cap`th fault its job fails with `device_fault`.
         """
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
@@ -261,26 +252,23 @@ class Shards:
     ) -> int:
         """Takes back shards with an expired lease (if `leases`) or an owner known to be dead.
 
-        Each is queued again with one more loss; at its `cap`th in all the job fails with `lost_too_often`.
-        `at`: the present, by who watches that the database's clock does not jump; None is that clock.
+        Each is queued again with one more loss; at its `cap`th the job fails with `lost_too_often`. `at`
+        None: the database's clock.
         """
         return expire(self._database, cap, dead_owners, leases=leases, at=at)
 
     def reset_clock(self, jump: float, lease_seconds: float, elapsed: float = 0.0) -> None:
-        """Puts right what a jump of the database's clock made wrong: leases, deadlines, and what is charged.
+        """Puts right what a jump of the database's clock made wrong: leases, deadlines, charges.
 
-        Every lease begins again: living workers keep their shards, dead workers lose theirs in time. What was
-        written since the jump is right already. The clock went `jump` seconds ahead of time (negative: back),
-        at some moment within `elapsed` seconds.
+        Every lease begins again: living workers keep their shards, dead workers lose theirs in time. The
+        clock went `jump` seconds ahead (negative: back), at some moment within `elapsed` seconds; later
+        writes are right.
         """
         with self._database.writing() as connection:
             put_right(connection, jump, lease_seconds, elapsed)
 
     def adrift(self, shard_id: str, fence: int) -> bool:
-        """Whether the newest claim of a shard has run out, without another since.
-
-        `finish` then still accepts that claim's outcome, from any process.
-        """
+        """Whether a shard's newest claim, of this fence, has run out: `finish` still accepts its outcome."""
         newest = (shards.c.id == shard_id) & (shards.c.fence == fence)
         expired = RUNNING & (shards.c.lease_until < now())
         free = expired | (shards.c.state == str(ShardState.QUEUED))
@@ -288,7 +276,7 @@ class Shards:
             return connection.execute(select(shards.c.id).where(newest, free)).first() is not None
 
     def running(self) -> list[ShardRow]:
-        """All shards that a worker holds, by id, with `owner`, `fence` and `lease_until`."""
+        """All running shards by id, with `owner`, `fence` and `lease_until`."""
         return self._rows(RUNNING)
 
     def of(self, job_id: str) -> list[ShardRow]:
@@ -296,7 +284,7 @@ class Shards:
         return self._rows(shards.c.job_id == job_id)
 
     def progress_snapshot(self, job_id: str) -> ProgressSnapshot | None:
-        """Progress of a job and its running shards, all at one moment; None for an unknown job."""
+        """Progress of a job and its running shards at one moment; None for an unknown job."""
         with self._database.reading() as connection:
             return progress_snapshot(connection, job_id)
 

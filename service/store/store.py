@@ -77,7 +77,7 @@ class Store:
         return overview.online_workers(self._database)
 
     def job_counts(self, tenant: str | None = None) -> dict[str, int]:
-        """Number of jobs by state, without empty states; with a tenant, of that tenant alone."""
+        """Number of jobs by state, without empty states, of a tenant if given."""
         return overview.job_counts(self._database, tenant)
 
     def ping(self) -> None:
@@ -101,14 +101,17 @@ class Store:
 def open_store(url: str, *, migrate: bool = True) -> Store:
     """Opens the database at a URL.
 
-    `url`: `sqlite:////path/to/file` (made if absent, with its folder) or
-    `postgresql+psycopg://user@host/database`. `migrate`: create or upgrade the tables first; any number of
-    processes may do so at once. Raises ValueError: for another kind of URL; OperationalError: when the
-    database is away, or its file cannot be opened.
+    `url`: `sqlite:
+
+
+    path/to/file` (made if absent, with its folder) or `postgresql+psycopg:
+
+    user@host/database`. `migrate`: create or upgrade the tables first. Raises ValueError: for another kind of
+    URL; OperationalError: no database, or its file cannot be opened.
     """
     database = Database(url)
     if migrate:
-        from assay.service.store.upgrade import upgrade  # imports alembic, which most processes never need
+        from assay.service.store.upgrade import upgrade  # alembic, which most processes never need
 
         upgrade(database)
     return Store(database)

@@ -1,7 +1,7 @@
 """Studies: added whole, extended by seeds, canceled, retried and deleted with their jobs.
 
-A study's state follows from the states of its jobs. `add_job` adds its jobs, one after another in one
-transaction, so limits, dependencies and ids work as for jobs that are posted.
+A study's state follows from its jobs' states. `add_job` adds the jobs in one transaction, so limits,
+dependencies and ids work as for posted jobs.
 """
 
 from __future__ import annotations
@@ -55,12 +55,9 @@ class Studies:
     ) -> tuple[StudyRow, bool]:
         """Adds a study with all its jobs, or nothing.
 
-        `templates`: the jobs of each arm. `idempotency_key`: two calls with the same key and body add one
-        study of a tenant. `limits`: of tenants without limits of their own; all jobs count.
-
-        Raises TooManyRequests: when a limit of the tenant is reached, or would be by these jobs;
-        IdempotencyMismatch: when the key was used with another body; InvalidSpec: when a job or checkpoint
-        cannot give the weights that are needed.
+        `templates`: the jobs of each arm. Two calls of a tenant with the same `idempotency_key` and body add
+        one study. Raises TooManyRequests: these jobs are over a limit of the tenant; IdempotencyMismatch: the
+        key with another body; InvalidSpec: a job or checkpoint cannot give weights.
         """
         while True:
             try:
@@ -79,7 +76,7 @@ class Studies:
                     record(connection, by, "study.submit", study_id, detail=told)
                     return _study(connection, study_id), True
             except IntegrityError:
-                # Another request with the same key was quicker, and can be read now.
+                # Another request with the same key was quicker.
                 if idempotency_key is None:
                     raise
 
@@ -90,17 +87,14 @@ class Studies:
             return None if study_id is None else _study(connection, study_id)
 
     def get(self, study_id: str, *, tenant: str | None = None) -> StudyRow:
-        """Reads a study; with a tenant, one of that tenant. Raises NotFound: when there is no such study."""
+        """Reads a study, of a tenant if given. Raises NotFound."""
         with self._database.reading() as connection:
             return _study(connection, study_id, tenant)
 
     def page(
         self, *, limit: int = 50, cursor: str | None = None, tenant: str | None = None
     ) -> tuple[list[StudyRow], str | None]:
-        """Lists studies, newest first: a page, and the cursor of the next, None after the last.
-
-        Raises InvalidSpec: when the cursor was not made by this service.
-        """
+        """Lists studies, newest first, and the next page's cursor. Raises InvalidSpec: a foreign cursor."""
         statement = select(studies).order_by(studies.c.id.desc()).limit(limit + 1)
         if cursor is not None:
             statement = statement.where(studies.c.id < decode_cursor(cursor))
@@ -115,10 +109,10 @@ class Studies:
     def extend(
         self, study_id: str, seeds: Sequence[int], limits: Limits = UNLIMITED, *, by: Actor | None = None
     ) -> tuple[StudyRow, list[str]]:
-        """Adds the jobs of more seeds; those that the study has are passed over.
+        """Adds the jobs of more seeds, except seeds that the study has.
 
-        Raises NotFound: when there is no such study; InvalidSpec: when it would have too many jobs, or
-        weights that it needs are gone; TooManyRequests: when a limit of its tenant is reached, or would be.
+        Raises NotFound; InvalidSpec: too many jobs, or weights that it needs are gone; TooManyRequests: a
+        limit of its tenant.
         """
         with self._database.writing() as connection:
             row = _locked(connection, study_id)
@@ -135,13 +129,13 @@ class Studies:
             return _study(connection, study_id), made
 
     def cancel(self, study_id: str, *, by: Actor | None = None) -> StudyRow:
-        """Cancels all its jobs that have not ended. NotFound: no such study; InvalidState: all ended."""
+        """Cancels its unfinished jobs. Raises NotFound; InvalidState: all have ended."""
         with self._database.writing() as connection:
             row = _locked(connection, study_id)
             open_jobs = [job for job in _locked_jobs(connection, study_id) if JobState(job.state) in OPEN]
             if not open_jobs:
                 raise InvalidState(f"study {study_id} has ended and cannot be canceled")
-            # Evaluations before the trainings for which they wait: they are canceled, and do not fail.
+            # Evaluations before their trainings, so that they are canceled and do not fail.
             for job in reversed(open_jobs):
                 if job.state != JobState.CANCELING:
                     cancel_job(connection, job.id)
@@ -155,10 +149,8 @@ class Studies:
     ) -> tuple[StudyRow, list[str]]:
         """Queues its failed, canceled and timed-out jobs again; what they have finished is kept.
 
-        Jobs that failed since a shard has other bits when it is computed again are planned again.
-
-        Raises NotFound: when there is no such study; InvalidState: when it has no such job, or the training
-        of a job was deleted; TooManyRequests: when a limit of its tenant is reached.
+        Jobs that failed since a repeated shard has other bits are planned again. Raises NotFound;
+        InvalidState: no such job, or a job's training was deleted; TooManyRequests: a limit of its tenant.
         """
         with self._database.writing() as connection:
             row = _locked(connection, study_id)
@@ -166,7 +158,7 @@ class Studies:
             ended = [job.id for job in found]
             if not ended:
                 raise InvalidState(f"study {study_id} has no job that failed, was canceled or timed out")
-            # The oldest first: trainings before their evaluations, which then wait for them.
+            # Oldest first: trainings before their evaluations.
             for job in found:
                 other_bits = (job.error or {}).get("type") == DIFFERENT
                 retry_job(connection, job.id, limits, replan=other_bits)
@@ -176,10 +168,9 @@ class Studies:
             return _study(connection, study_id), ended
 
     def delete(self, study_id: str, *, by: Actor | None = None) -> list[str]:
-        """Deletes a study that has ended, with its jobs and all below them; returns the ids of these.
+        """Deletes an ended study, with its jobs and all below them; returns the jobs' ids.
 
-        Raises NotFound: when there is no such study; InvalidState: when a job of it has not ended, or another
-        job needs weights of the study.
+        Raises NotFound; InvalidState: a job has not ended, or another job needs the study's weights.
         """
         with self._database.writing() as connection:
             row = _locked(connection, study_id)
@@ -269,7 +260,7 @@ def _locked(connection: Connection, study_id: str) -> Row[Any]:
 
 
 def _locked_jobs(connection: Connection, study_id: str) -> list[Row[Any]]:
-    """Its jobs that are still there, locked in the order of `transitions`: by their ids."""
+    """Its remaining jobs, locked in the order of `transitions`: by ids."""
     named = select(study_jobs.c.job_id).where(study_jobs.c.study_id == study_id).distinct()
     locked = (lock_job(connection, job_id) for job_id in sorted(connection.execute(named).scalars()))
     return [job for job in locked if job is not None]
@@ -286,7 +277,7 @@ def _check_size(templates: Sequence[ArmTemplate], seeds: Sequence[int], new: Seq
 
 
 def _check_unneeded(connection: Connection, study_id: str, ids: Sequence[str], tenant: str) -> None:
-    """Raises InvalidState where an unfinished job outside the study needs weights of a job in it."""
+    """Raises InvalidState where an unfinished job outside the study needs its weights."""
     outside = (
         select(jobs.c.id, jobs.c.tenant)
         .join(dependencies, dependencies.c.job_id == jobs.c.id)
@@ -298,7 +289,7 @@ def _check_unneeded(connection: Connection, study_id: str, ids: Sequence[str], t
     )
     found = connection.execute(outside.limit(1)).one_or_none()
     if found is not None:
-        # An administrator's job may need this one, and its id must not be disclosed.
+        # The id of another tenant's job must not be disclosed.
         name = f"job {found.id}" if (found.tenant or "") == tenant else "a job of another tenant"
         raise InvalidState(f"{name} is not finished and needs weights of study {study_id}")
 

@@ -42,7 +42,7 @@ from sqlalchemy import (
 
 from assay.service.store.columns import Identifier, Json, PlainText, metadata
 
-# What a worker's claims are limited to, and the order of its claims.
+# What claims are limited to, and their order.
 LANE = ("state", "tenant", "device", "identity", "requirements")
 CLAIM_ORDER = ("precedence", "job_id", "evaluation", "number")
 
@@ -72,35 +72,35 @@ jobs = Table(
     Column("started_at", Double),
     Column("finished_at", Double),
     Column("deadline", Double),
-    # Since when no worker has had a shard of it: time that does not count against a default deadline.
+    # Since when no worker has had a shard: this time does not count against a default deadline.
     Column("paused_at", Double),
     Column("plan", Json),
     Column("provenance", Json),
     Column("message", PlainText, nullable=False),
     Column("error", Json),
-    # The sums over the job's shards, kept here so that a list of jobs reads no shards.
+    # Sums over the job's shards, so that a list of jobs reads no shards.
     Column("progress_done", BigInteger, nullable=False),
     Column("progress_total", BigInteger),
     Column("progress_unit", Text, nullable=False),
     Column("cost_done", Double, nullable=False),
     Column("cost_total", Double),
-    # When the attempt's first shard that measures was claimed, and what was done by then: for the eta.
+    # Claim of the attempt's first measuring shard, and what was done by then: for the eta.
     Column("paced_at", Double),
     Column("paced_from", Double, nullable=False, server_default="0"),
-    # Speed of each evaluation, or of a training (transactions/pace.py); null in jobs of earlier versions.
+    # Speed of each evaluation, or of a training (transactions/pace.py); null in early versions.
     Column("pace", Json),
-    # The number of the newest event, and when progress was last recorded as an event.
+    # The newest event's number, and when progress was last an event.
     Column("last_event", BigInteger, nullable=False),
     Column("progress_event_at", Double),
-    # The job's tenant; null where the service asks for no keys.
+    # null where the service asks for no keys
     Column("tenant", Identifier),
-    # The study that it is part of; no foreign key: a study is deleted after its jobs.
+    # No foreign key: a study is deleted after its jobs.
     Column("study_id", Identifier),
-    # That of the spec, which lists are searched by.
+    # The spec's, for searches.
     Column("name", PlainText, nullable=False, server_default=""),
-    # When it was planned again, and what it was planned by before; for the provenance.
+    # When and by what it was planned before; for the provenance.
     Column("replans", Json),
-    # What came of the shards that were computed again; null before, and without any.
+    # What came of repeated shards; null before, and without any.
     Column("repeated", Json),
     Index("jobs_state_idx", "state", "id"),
     Index("jobs_queue_idx", "state", "tenant", "priority", "id"),
@@ -123,41 +123,40 @@ shards = Table(
     Column("start", BigInteger, nullable=False),
     Column("stop", BigInteger, nullable=False),
     Column("device", Text, nullable=False),
-    # Number of devices that its worker must have.
     Column("devices", Integer, nullable=False, server_default="1"),
-    # Negated priority of the job: one ascending index then gives the claiming order.
+    # Negated priority: one ascending index gives the claiming order.
     Column("precedence", Integer, nullable=False),
     Column("state", Text, nullable=False),
     Column("fence", BigInteger, nullable=False),
     Column("owner", PlainText),
     Column("lease_until", Double),
     Column("failures", Integer, nullable=False),
-    # Fingerprint of the last failure, null where it has none.
+    # Of the last failure; null where it has none.
     Column("failed_as", Text),
     Column("losses", Integer, nullable=False),
-    # The last step that a training has saved, and the failures of the whole attempt.
+    # The last saved step of a training, and the failures of the attempt.
     Column("saved_step", BigInteger, nullable=False, server_default="0"),
     Column("all_failures", Integer, nullable=False, server_default="0"),
-    # Faults of workers' devices under it; no failures.
+    # Faults of workers' devices.
     Column("device_faults", Integer, nullable=False, server_default="0"),
     Column("done", BigInteger, nullable=False),
     Column("total", BigInteger),
     Column("cost", Double, nullable=False),
-    # The job's tenant, empty for none: each tenant has a queue of its own.
+    # Empty for none: each tenant has a queue.
     Column("tenant", Identifier, nullable=False, server_default=""),
-    # When and by which pool of workers the present claim was made; null while it does not run.
+    # Time and pool of the present claim; null while it does not run.
     Column("claimed_at", Double),
     Column("pool", Text),
-    # The identity that its worker must have, from its job's plan; empty for any.
+    # Of its worker, from its job's plan; empty for any.
     Column("identity", Identifier, nullable=False, server_default=""),
-    # Digest of the other requirements of its worker (`lanes`), empty for none.
+    # Digest of its worker's other requirements (`lanes`), empty for none.
     Column("requirements", Identifier, nullable=False, server_default=""),
-    # Since when it has waited, and when it last got on; null where no version has noted it.
+    # Since when it has waited, and when it last got on; null in early versions.
     Column("queued_at", Double),
     Column("progressed_at", Double),
     UniqueConstraint("job_id", "kind", "evaluation", "number"),
     Index("shards_claim_idx", *LANE, *CLAIM_ORDER),
-    # Small: shards that are done are not in them.
+    # Small: done shards are not in them.
     Index("shards_left_idx", "job_id", "evaluation", **where("state <> 'done'")),
     Index("shards_running_idx", "job_id", **where("state = 'running'")),
     Index("shards_queued_idx", "queued_at", **where("state = 'queued'")),
@@ -165,7 +164,7 @@ shards = Table(
         "shards_requirements_idx", "requirements", "state", **where("state <> 'done' AND requirements <> ''")
     ),
 )
-# As in the indices, with the constants in the text: only then are these used.
+# Constants in the text, as in the indices: only then are these used.
 LEFT = shards.c.state != literal_column("'done'")
 RUNNING = shards.c.state == literal_column("'running'")
 QUEUED = shards.c.state == literal_column("'queued'")
@@ -182,7 +181,7 @@ outcomes = Table(
     Column("forward_passes", BigInteger, nullable=False),
     Column("backward_passes", BigInteger, nullable=False),
     Column("created_at", Double, nullable=False),
-    # Who measured it, by name; null in rows of earlier versions.
+    # Name of the worker that measured it; null in early versions.
     Column("worker", PlainText),
     Index("outcomes_job_id_idx", "job_id"),
 )
@@ -216,7 +215,7 @@ artifacts = Table(
     Column("sha256", Text, nullable=False),
     Column("media_type", Text, nullable=False),
     Column("created_at", Double, nullable=False),
-    # When its file was deleted for its age; the row stays.
+    # When its file was deleted for its age.
     Column("expired_at", Double),
 )
 
@@ -239,14 +238,13 @@ dependencies = Table(
 checkpoints = Table(
     "checkpoints",
     metadata,
-    # Empty for those without tenant: a part of a primary key cannot be null.
+    # Empty without tenant: a primary key cannot be null.
     Column("tenant", Identifier, primary_key=True),
     Column("name", Identifier, primary_key=True),
     _job(),
     Column("model", Json, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("sha256", Text, nullable=False),
-    # The check's verdict; null before it.
     Column("verdict", Json),
     Column("created_at", Double, nullable=False),
     UniqueConstraint("job_id"),
@@ -255,7 +253,7 @@ checkpoints = Table(
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,
-    # Empty for jobs without tenant: a part of a primary key cannot be null.
+    # Empty without tenant: a primary key cannot be null.
     Column("tenant", Identifier, primary_key=True),
     Column("key", PlainText, primary_key=True),
     Column("body_sha256", Text, nullable=False),
@@ -268,14 +266,14 @@ studies = Table(
     "studies",
     metadata,
     Column("id", Identifier, primary_key=True),
-    # Empty for those without tenant, so that keys are unique among them too.
+    # Empty without tenant, so that keys are unique among these too.
     Column("tenant", Identifier, nullable=False),
     Column("name", PlainText, nullable=False),
     Column("spec", Json, nullable=False),
-    # The jobs of each arm, with seed 0 (`submission.studies.ArmTemplate`).
+    # Jobs of each arm, with seed 0 (`submission.studies.ArmTemplate`).
     Column("templates", Json, nullable=False),
     Column("created_at", Double, nullable=False),
-    # The Idempotency-Key of the request, null without one, and the hash of its body.
+    # The request's Idempotency-Key, null without, and its body's hash.
     Column("key", PlainText),
     Column("body_sha256", Text, nullable=False),
     UniqueConstraint("tenant", "key"),
@@ -288,7 +286,6 @@ study_jobs = Table(
     Column(
         "study_id", Identifier, ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True, nullable=False
     ),
-    # Position of the arm.
     Column("arm", Integer, primary_key=True, autoincrement=False),
     Column("seed", BigInteger, primary_key=True, autoincrement=False),
     Column("role", Text, primary_key=True),
@@ -307,9 +304,9 @@ workers = Table(
     Column("seen_at", Double, nullable=False),
     Column("gauges", Json),
     Column("identity", Identifier, nullable=False, server_default=""),
-    # That of the worker's place on its machine, which a restart keeps; empty for earlier versions.
+    # Of the worker's place on its machine, which a restart keeps; empty in early versions.
     Column("name", PlainText, nullable=False, server_default=""),
-    # Source, commit and version of its code, with a comma on both sides of each; empty for earlier versions.
+    # Source, commit and version of its code, a comma on both sides of each; empty in early versions.
     Column("release", PlainText, nullable=False, server_default=""),
 )
 
@@ -318,10 +315,10 @@ lanes = Table(
     metadata,
     Column("device", Text, primary_key=True),
     Column("identity", Identifier, primary_key=True),
-    # Digest of `stated`, as in the shards.
+    # Digest of `stated`.
     Column("requirements", Identifier, primary_key=True),
     Column("stated", Json, nullable=False),
-    # When a shard was last queued there.
+    # When a shard was last queued.
     Column("used_at", Double, nullable=False),
 )
 
@@ -345,7 +342,7 @@ cordons = Table(
 identities = Table(
     "identities",
     metadata,
-    # The digest of an identity, or a name of a release (`contract.release.release_names`).
+    # Digest of an identity, or name of a release (`contract.release.release_names`).
     Column("name", Identifier, primary_key=True),
     Column("verdict", Text, nullable=False),
     Column("by_whom", PlainText, nullable=False),
@@ -356,7 +353,7 @@ counters = Table(
     "counters",
     metadata,
     Column("name", Text, primary_key=True),
-    # A JSON object with sorted keys, as text: part of the key.
+    # A JSON object with sorted keys, as text.
     Column("labels", Text, primary_key=True),
     Column("value", Double, nullable=False),
 )

@@ -55,10 +55,10 @@ sessions = Table(
 audit = Table(
     "audit",
     metadata,
-    # Given by `store.audit`, without gaps; never by the database.
+    # By `store.audit`, without gaps; never by the database.
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
     Column("at", Double, nullable=False),
-    # No foreign keys: what was done outlives who did it, and to what.
+    # No foreign keys: the audit outlives actors and objects.
     Column("tenant", Identifier),
     Column("key_id", Identifier),
     Column("session", Text),
@@ -81,7 +81,7 @@ tenants = Table(
     metadata,
     Column("name", Identifier, primary_key=True),
     Column("weight", Double, nullable=False),
-    # Null: the default of the service. 0: no limit.
+    # Null: the service's default. 0: no limit.
     Column("queued_jobs", BigInteger),
     Column("running_shards", BigInteger),
     Column("gpu_seconds", BigInteger),
@@ -94,7 +94,7 @@ tenants = Table(
 accounts = Table(
     "accounts",
     metadata,
-    # Empty for those without tenant: a part of a primary key cannot be null.
+    # Empty without tenant: a primary key cannot be null.
     Column("tenant", Identifier, primary_key=True),
     Column("pool", Text, primary_key=True),
     # Device-seconds over weight.
@@ -113,7 +113,7 @@ reservations = Table(
     metadata,
     Column("id", Identifier, primary_key=True),
     Column("tenant", Identifier, nullable=False),
-    # The service process that receives the file.
+    # Service process that receives the file.
     Column("owner", PlainText, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("created_at", Double, nullable=False),

@@ -1,8 +1,8 @@
 """The store as one caller of the service sees it.
 
-Routes get this and never the store itself. It has only methods filtered by tenant, so that no later route can
-forget the filter: a method missing here cannot be called. Another tenant's job is answered as an unknown
-one. A job's tenant never changes and ids are never reused, so checking before acting leaves no race.
+Routes get this, never the store itself. It has only methods filtered by tenant: no route can forget the
+filter. Another tenant's job is answered as an unknown job. A job's tenant never changes and ids are never
+reused, so checking before acting leaves no race.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ FeatureStore = TypeVar("FeatureStore")
 class View:
     """What a caller sees."""
 
-    tenant: str | None  # owner of the jobs it makes; None where the service asks for no keys
-    everything: bool  # whether it sees the jobs of all tenants, and those without one
+    tenant: str | None  # owner of new jobs; None where the service asks for no keys
+    everything: bool  # it sees the jobs of all tenants, and jobs without tenant
 
     @property
     def filter(self) -> str | None:
-        """The tenant to read; None for all. Raises ValueError: for an empty view, which would read all."""
+        """The tenant to read; None for all. Raises ValueError: an empty view, which would read all."""
         if self.everything:
             return None
         if not self.tenant:
@@ -64,10 +64,7 @@ class View:
 
 
 class TenantStore:
-    """The part of the store that routes may use, limited to what the caller sees.
-
-    `limits`: of tenants without limits of their own.
-    """
+    """The part of the store that routes may use, limited to what the caller sees."""
 
     def __init__(self, store: Store, view: View, limits: Limits = UNLIMITED, by: Actor | None = None) -> None:
         self.jobs = TenantJobs(store, view, limits, by)
@@ -79,12 +76,12 @@ class TenantStore:
         self.artifacts = TenantArtifacts(store, view, limits, by)
         self.checkpoints = TenantCheckpoints(store, view, limits, by)
         self.quota = TenantQuota(store, view, limits, by)
-        # Worker counts, which belong to no tenant.
+        # Counts of workers belong to no tenant.
         self.workers: Workers = store.workers
 
 
 class _Part:
-    """Base of the parts: has the caller's view, and the limits of tenants without their own."""
+    """Base of the parts: the caller's view, and the default limits."""
 
     def __init__(self, store: Store, view: View, limits: Limits, by: Actor | None) -> None:
         self._store = store
@@ -101,7 +98,7 @@ class _Part:
     def _check_sources(self, required: Sequence[Dependency]) -> None:
         """Raises InvalidSpec where weights are from a job that the caller does not see.
 
-        Checkpoints are found by name, among the checkpoints of the caller's tenant, when the job is added.
+        Adding a job finds checkpoints by name, among the caller's.
         """
         trained = {dependency.job for dependency in required if dependency.checkpoint is None}
         unseen = {job_id for job_id in trained if not self._sees(job_id)}
@@ -122,7 +119,7 @@ class TenantJobs(_Part):
     """The caller's jobs, with the methods of `Jobs`."""
 
     def add(self, spec: Spec, *, body_sha256: str, idempotency_key: str | None = None) -> tuple[JobRow, bool]:
-        """Adds a job of the caller's tenant; weights may come from jobs that the caller sees."""
+        """Adds the caller's job; weights may come from jobs that the caller sees."""
         self._check_sources(dependencies_of(spec))
         return self._store.jobs.add(
             spec,
@@ -177,7 +174,7 @@ class TenantJobs(_Part):
         self._store.jobs.delete(job_id, by=self._by)
 
     def progress_snapshot(self, job_id: str) -> ProgressSnapshot | None:
-        """A job's progress, as last written by its running shards; None for a deleted job."""
+        """A job's last written progress; None for a deleted job."""
         self._check(job_id)
         return self._store.shards.progress_snapshot(job_id)
 
@@ -197,7 +194,7 @@ class TenantStudies(_Part):
         body_sha256: str,
         idempotency_key: str | None = None,
     ) -> tuple[StudyRow, bool]:
-        """Adds a study of the caller's tenant; weights may come from jobs that the caller sees."""
+        """Adds the caller's study; weights may come from jobs that the caller sees."""
         for template in templates:
             specs: list[Spec] = [template["evaluate"]]
             if template["train"] is not None:
@@ -260,7 +257,7 @@ class TenantResults(_Part):
         return self._store.results.of(job_id)
 
     def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, CachedValue]]) -> CachedValue:
-        """What was made of the results of a job, with its number of rows; made if it is not in memory."""
+        """As `ResultRows.cached`."""
         self._check(job_id)
         return self._store.results.cached(job_id, key, make)
 
@@ -270,7 +267,7 @@ class TenantResults(_Part):
         return self._store.results.outcomes(job_id, evaluation)
 
     def seconds_per_pass(self, model: ModelReference, device: str) -> tuple[float, int] | None:
-        """Seconds per example of a forward pass, and the passes measured, from the caller's finished jobs."""
+        """Seconds per example of a forward pass, and passes measured, from the caller's finished jobs."""
         return self._store.results.seconds_per_pass(model, device, self._filter)
 
 
@@ -315,7 +312,7 @@ class TenantArtifacts(_Part):
 
 
 class TenantCheckpoints(_Part):
-    """The checkpoints of the caller's tenant: a name means one of its own, for administrators too."""
+    """The caller's checkpoints: a name means its own, for administrators too."""
 
     def add(self, name: str, **upload: Unpack[NewCheckpoint]) -> tuple[CheckpointRow, bool]:
         """Adds a checkpoint."""
@@ -324,7 +321,7 @@ class TenantCheckpoints(_Part):
     def reserve(
         self, upload: str, name: str, size: int, quota: Quota, idle_seconds: float, *, begun: bool
     ) -> int:
-        """Reserves room for an upload; returns how many bytes its file may have."""
+        """Reserves room for an upload; returns its maximum bytes."""
         return self._store.uploads.reserve(
             upload,
             name,
@@ -349,7 +346,7 @@ class TenantCheckpoints(_Part):
         return self._store.checkpoints.page(tenant=self._tenant, limit=limit, cursor=cursor)
 
     def delete(self, name: str) -> str:
-        """Deletes a checkpoint that no job needs; returns the id of the job with its file."""
+        """Deletes a checkpoint that no job needs; returns the id of its check."""
         return self._store.checkpoints.delete(name, tenant=self._tenant, by=self._by)
 
 
@@ -371,7 +368,7 @@ class TenantFeatures(_Part):
     """The stores of features that limit themselves to the caller's tenant."""
 
     def of(self, kind: Callable[[Database, str | None, Actor | None], FeatureStore]) -> FeatureStore:
-        """A feature's store for the caller. Raises LookupError: no feature names it as its TENANT_STORE."""
+        """A feature's store for the caller. Raises LookupError: no feature names it as TENANT_STORE."""
         if not any(kind is module.TENANT_STORE for module in features.modules("store")):
             raise LookupError(f"{kind} is no feature's TENANT_STORE")
         return self._store.part(lambda database: kind(database, self._tenant, self._by))

@@ -1,7 +1,7 @@
 """Migrates a database to the newest revision. Any number of processes may do so at once.
 
-In a rolling upgrade, processes of the version before start again on a database that is ahead of them. They
-leave it alone: revisions only add to what earlier versions read and write.
+In a rolling upgrade, processes of the version before start on a database ahead of them and leave it alone:
+revisions only add.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from sqlalchemy import Connection, text
 from assay.service.store.database import Database, cannot_open
 
 log = logging.getLogger(__name__)
-ADVISORY_LOCK = 0x6173736179  # Any constant that no other program on the server uses: "assay" in ASCII.
+ADVISORY_LOCK = 0x6173736179  # "assay" in ASCII; any constant that no other program on the server uses
 
 
 def upgrade(database: Database) -> None:
     """Creates or migrates the tables, in one transaction under a lock of the whole database.
 
-    A database of a newer version stays as it is. Raises OperationalError: when the database is away, or its
-    file cannot be opened.
+    A newer database stays as it is. Raises OperationalError: no database, or its file cannot be opened.
     """
     with _alone(database.file), database.writing() as connection:
         if database.file is None:
@@ -59,8 +58,8 @@ def configuration(connection: Connection) -> Config:
 def _alone(file: Path | None) -> Iterator[None]:
     """Exclusive migration on SQLite: takes a file lock and switches the write-ahead log on.
 
-    Switching to the log fails at once, regardless of the busy timeout, when another process has the file open
-    for writing; so it is done once, under the lock, and not on every connection.
+    Switching fails at once, regardless of the busy timeout, when another process has the file open for
+    writing; so it is done once, under the lock.
     """
     if file is None:
         yield
@@ -83,5 +82,5 @@ def _use_write_ahead_log(file: Path) -> None:
         with closing(sqlite3.connect(file, timeout=30)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
     except sqlite3.Error as error:
-        # Also for a file that is not a database, which the driver reports as another kind of error.
+        # The driver reports a file that is no database as another kind of error.
         raise cannot_open(file, error) from error

@@ -47,13 +47,12 @@ class Uploads:
         idle_seconds: float,
         begun: bool = False,
     ) -> int:
-        """Reserves room for a file, or more room for a file while its upload goes on.
+        """Reserves room for a file, or more room while its upload goes on.
 
-        `size` bytes are kept free for it; an upload without a byte for `idle_seconds` loses its reservation;
-        `begun` asks for more room, or gives a sign of life, for an upload that has a reservation; `limits`
-        are for tenants without their own. Returns the maximum bytes of the file, were there no other upload.
-        Raises InvalidState, TooLarge: what is stored leaves no room for it, or it has lost its reservation;
-        TooManyRequests: other uploads in flight leave none, or a limit of the tenant is reached.
+        `size` bytes are kept free for it; without a byte for `idle_seconds` the reservation is lost; `begun`:
+        an upload with a reservation asks for more, or gives a sign of life. Returns the maximum bytes of the
+        file, were there no other upload. Raises InvalidState, TooLarge: what is stored leaves no room, or the
+        reservation is lost; TooManyRequests: other uploads leave none, or a limit of the tenant.
         """
         owner = tenant or ""
         with self._database.writing() as connection:
@@ -65,7 +64,7 @@ class Uploads:
                 room = check_room(connection, tenant, quota, size)
                 check_in_flight(connection, tenant, quota, size, [upload, *stale])
             else:
-                # The same file again needs no room; for another one `add` reports that the name is taken.
+                # The same file needs no room again; for another file `add` reports that the name is taken.
                 room = max(known, size_left(connection, tenant, quota))
             more = 0 if known is not None else size
             self._check_limits(connection, tenant, limits, more, [upload, *stale])
@@ -82,13 +81,13 @@ class Uploads:
             return int(room)
 
     def release(self, upload: str, *, tenant: str | None) -> None:
-        """Gives back the room of a tenant's upload; an unknown one is ignored."""
+        """Gives back an upload's room; unknown uploads are ignored."""
         own = (reservations.c.id == upload) & (reservations.c.tenant == (tenant or ""))
         with self._database.writing() as connection:
             connection.execute(delete(reservations).where(own))
 
     def sweep(self, idle_seconds: float) -> list[str]:
-        """Drops reservations of dead processes of this machine, and of uploads without a byte for so long."""
+        """Drops reservations of dead processes here, and of uploads without a byte for so long."""
         with self._database.reading() as connection:
             if connection.execute(select(reservations.c.id).limit(1)).first() is None:
                 return []

@@ -23,11 +23,11 @@ from assay.service.store.lanes import Blocked, blocked
 from assay.service.store.tables import cordons, counters, duties, workers
 
 FORGOTTEN_SECONDS = 86400
-# The duty of the reaper, which one of all workers has.
+# The reaper's, which one worker has.
 REAPER = "reaper"
 LATELY_SECONDS = 1.0
 
-# Upper bounds of the histogram of shard lengths, in seconds; a plan aims at minutes.
+# Histogram of shard lengths, in seconds; a plan aims at minutes.
 SHARD_BOUNDS = (1, 2, 5, 10, 30, 60, 120, 240, 480, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 # A counter's name, and its labels with their values.
 CounterKey = tuple[str, tuple[tuple[str, str], ...]]
@@ -35,10 +35,10 @@ CounterKey = tuple[str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True)
 class DutyRow:
-    """A duty at one moment; who has it, and says until when, are None without anyone.
+    """A duty at one moment; the holder and `until` are None without a holder.
 
-    Times are unix seconds of the database's clock, which may jump: `until` only tells whether its holder has
-    been there since.
+    Times are of the database's clock, which may jump: `until` only tells whether the holder has been there
+    since.
     """
 
     at: float
@@ -55,7 +55,7 @@ class Workers:
         self._clock = (float("-inf"), 0.0)
 
     def clock(self) -> float:
-        """The present by the database's clock, in unix seconds: this process's own may be set to any time."""
+        """The present by the database's clock, in unix seconds."""
         read_at, ahead = self._clock
         if time.monotonic() - read_at >= LATELY_SECONDS:
             with self._database.reading() as connection:
@@ -75,15 +75,14 @@ class Workers:
         name: str = "",
         identity: str = "",
     ) -> None:
-        """Records a worker's heartbeat; workers that have been silent for a day are forgotten.
+        """Records a worker's heartbeat; workers silent for a day are forgotten.
 
-        `device_classes`: all that it serves, a machine with a GPU also "cpu". `gauges`: its own measurements,
-        JSON. `devices`: for one shard; with 0 it takes none, and does not count as online. `identity`: of its
-        code; if empty, it takes no planned shards. `name`: of its place on its machine, which a restart
-        keeps; cordons are by name.
+        `device_classes`: with a GPU also "cpu". `gauges`: its own measurements. `devices`: for a shard; with
+        0 it takes none and is not online. `identity`: of its code; if empty, it takes no planned shards.
+        `name`: of its place on its machine, which a restart keeps, for cordons.
         """
         assert not isinstance(device_classes, str), "a sequence of device classes, not one"
-        # With a comma on both sides of each, so that ",cpu," matches at any position.
+        # A comma on both sides, so that ",cpu," matches at any position.
         served = f",{','.join(device_classes)},"
         values: dict[str, Any] = {
             "worker": worker,
@@ -116,9 +115,8 @@ class Workers:
     ) -> int:
         """Number of workers serving a device ("auto": any) with a heartbeat in the last seconds.
 
-        Of workers on the machine `host` alone, with at least so many devices, of this `identity` (empty: any)
-        and other than `besides`; with `cordoned`, also workers that an administrator has taken out of
-        service, or has not allowed.
+        On the machine `host` alone, with at least so many devices, of this `identity` (empty: any), other
+        than `besides`; `cordoned`: also workers out of service or not allowed.
         """
         alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices >= devices)
         if not cordoned:
@@ -146,11 +144,11 @@ class Workers:
             return refused(connection)
 
     def catalogs(self, within_seconds: float = 60) -> list[str]:
-        """Hashes of the catalogs of workers with a recent heartbeat; early versions report none."""
+        """Hashes of the catalogs of workers with a recent heartbeat, except of early versions."""
         return [str(one["catalog"]) for one in self._gauges(within_seconds) if "catalog" in one]
 
     def identities(self, within_seconds: float = 60) -> dict[str, int]:
-        """How many workers with a heartbeat in the last seconds have each identity of code, by its digest."""
+        """Workers with a heartbeat in the last seconds, by their code's digest."""
         alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.identity != "")
         counts = select(workers.c.identity, func.count()).where(alive).group_by(workers.c.identity)
         with self._database.reading() as connection:
@@ -158,16 +156,13 @@ class Workers:
         return {row[0]: row[1] for row in rows}
 
     def containments(self, within_seconds: float = 60) -> list[ContainmentRecord]:
-        """How the evaluators of all workers with a heartbeat in the last seconds are contained.
-
-        Workers of earlier versions, and those that have not tried yet, are left out.
-        """
+        """Containment of the evaluators of recent workers that have tried and report it."""
         return [one["containment"] for one in self._gauges(within_seconds) if "containment" in one]
 
     def pulled(self, within_seconds: float = 60) -> PulledRecords | None:
-        """The pulled weights of all workers with a heartbeat in the last seconds, by reference.
+        """The pulled weights of recent workers, by reference.
 
-        None where no worker is online, or one of an earlier version has not said what it has.
+        None where no worker is online, or a worker of an earlier version does not say.
         """
         said = self._gauges(within_seconds, serving=True)
         if not said or not all(one.get("weights") is not None for one in said):
@@ -175,20 +170,20 @@ class Workers:
         return {reference: record for one in said for reference, record in one["weights"].items()}
 
     def libraries(self, within_seconds: float = 60) -> frozenset[str]:
-        """The packages of attacks that any worker with a heartbeat in the last seconds has."""
+        """The packages of attacks that any recent worker has."""
         said = self._gauges(within_seconds, serving=True)
         return frozenset(name for one in said for name in one.get("libraries", {}))
 
     def serving(self, device: str, within_seconds: float = 60) -> list[Gauges]:
-        """What workers say that may take shards of a device class ("auto": any), with a recent heartbeat."""
+        """Gauges of recent workers that may take shards of a device class ("auto": any)."""
         return self._gauges(within_seconds, serving=True, device=device)
 
     def other_data(self, within_seconds: float = 60) -> list[str]:
-        """Data sets that differ from a plan's, of each worker with a heartbeat in the last seconds."""
+        """Data sets of each recent worker that differ from a plan's."""
         return sorted(said for one in self._gauges(within_seconds) for said in one.get("other_data", []))
 
     def disagreements(self, within_seconds: float = 60) -> Disagreements:
-        """The data sets that workers in service, with a heartbeat in the last seconds, have differently."""
+        """The data sets that recent workers in service have differently."""
         alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices > 0) & admitted()
         alive &= workers.c.name.not_in(select(cordons.c.name))
         with self._database.reading() as connection:
@@ -196,12 +191,12 @@ class Workers:
         return disagreements((row.name or row.worker, (row.gauges or {}).get("data", {})) for row in rows)
 
     def unfit(self, within_seconds: float = 60) -> list[str]:
-        """Device classes that failed a self-test and why, of workers with a heartbeat in the last seconds."""
+        """Device classes of recent workers that failed a self-test, and why."""
         said = self._gauges(within_seconds)
         return sorted(f"{device}: {why}" for one in said for device, why in one.get("unfit", {}).items())
 
     def _gauges(self, within_seconds: float, *, serving: bool = False, device: str = "auto") -> list[Gauges]:
-        """What workers with a heartbeat in the last seconds say; `serving`: those that may take shards."""
+        """Gauges of recent workers; `serving`: workers that may take shards."""
         alive = workers.c.seen_at >= now() - within_seconds
         alive &= (workers.c.devices > 0) & admitted() if serving else true()
         if device != "auto":
@@ -222,7 +217,7 @@ class Workers:
         )
 
     def online_lately(self, device: str, devices: int = 1, identity: str = "") -> int:
-        """`online`, cached for a second: for views, which are requested much more often."""
+        """`online`, cached for a second, for views."""
         key = (device, devices, identity)
         then, count = self._lately.get(key, (float("-inf"), 0))
         if time.monotonic() - then >= LATELY_SECONDS:
@@ -240,9 +235,8 @@ class Workers:
     ) -> DutyRow:
         """Takes or keeps a duty that one worker does for all, unless another has it.
 
-        `seconds`: for how long it says that it has the duty; `dead`: tells of a worker whether it is
-        certainly gone; `silent`: the duty as it was when it was seen to change last, too long ago: taken from
-        that holder, if it is still the same.
+        `seconds`: announced length; `dead`: whether a worker is certainly gone; `silent`: the duty as it last
+        changed, too long ago: taken from that holder, if unchanged.
         """
         with self._database.writing() as connection:
             make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
@@ -282,7 +276,7 @@ class Counters:
         self._database = database
 
     def add(self, amounts: Mapping[CounterKey, float]) -> None:
-        """Adds to counters from zero; a lost answer makes the caller add twice: fine for monitoring."""
+        """Adds to counters from zero; after a lost answer the caller adds twice: fine for monitoring."""
         if not amounts:
             return
         # The same order in all transactions: two must never wait for each other's rows.

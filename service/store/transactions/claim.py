@@ -35,19 +35,19 @@ MEASURING = ("evaluate", "repeat")  # Kinds of shards by which a job is running.
 class Claimer:
     """A worker that asks for a shard."""
 
-    worker: str  # its id; opaque here
+    worker: str  # its id
     devices: Sequence[str]  # its device classes
-    count: int = 1  # devices that it has for one shard
-    warm_job: str | None = None  # the job of the model that it has loaded
-    warm_shards: int = 0  # how many shards of that job it has run in a row
-    without: tuple[str, ...] = ()  # jobs that it is not fit for
-    identity: str = ""  # of its code; empty: it takes no shards that are planned for one
-    lanes: tuple[Lane, ...] | None = None  # those with requirements that it meets; None: all
+    count: int = 1  # for one shard
+    warm_job: str | None = None  # the job of its loaded model
+    warm_shards: int = 0  # of that job, run in a row
+    without: tuple[str, ...] = ()  # unfit jobs
+    identity: str = ""  # of its code; empty: it takes no planned shards
+    lanes: tuple[Lane, ...] | None = None  # with requirements that it meets; None: all
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """The shard's job and lane, its tenant, and what the claim changes in the books."""
+    """The shard's job, lane and tenant, and what the claim changes in the books."""
 
     job_id: str
     lane: Lane
@@ -90,7 +90,7 @@ def candidate(connection: Connection, claimer: Claimer, defaults: Limits) -> Can
 
 
 def changed_clock(pool: Pool) -> tuple[float | None, bool]:
-    """What a pool's clock has to be set to, None for no change; and whether it has been set before."""
+    """What a pool's clock is set to, None for no change; and whether it was set before."""
     if pool.stored is None:
         return pool.clock, False
     return (pool.clock if pool.clock - pool.stored >= CLOCK_STEP else None), True
@@ -127,18 +127,18 @@ def _first(connection: Connection, heads: dict[Lane, str]) -> tuple[str, Lane]:
 
 
 def take(connection: Connection, found: Candidate, claimer: Claimer, lease_seconds: float) -> Claim | None:
-    """Claims the job's first queued shard; None when another worker was faster or the job has ended.
+    """Claims the job's first queued shard; None: another worker was faster, or the job has ended.
 
     The job's row lock and not SKIP LOCKED on shards: claiming also changes the job, and locking a shard
-    before its job would deadlock with a cancel, which has to lock them in reverse order. Claimers of other
-    jobs do not wait, except for jobs of a tenant with a limit of running shards.
+    before its job would deadlock with a cancel. Claimers of other jobs do not wait, except for jobs of a
+    tenant with a limit of running shards.
     """
     job = lock_job(connection, found.job_id)
     if job is None or JobState(job.state) not in CLAIMABLE:
         return None
     if found.limits.running_shards and _full(connection, found):
         return None
-    # Tenant, lane and precedence are the job's own: named so that the claiming index leads to its shards.
+    # The job's own tenant, lane and precedence: the claiming index leads to its shards.
     of_job = (shards.c.job_id == job.id) & (shards.c.precedence == -job.priority)
     of_job &= (shards.c.tenant == found.tenant) & waits_in(found.lane)
     statement = (
@@ -171,7 +171,7 @@ def take(connection: Connection, found: Candidate, claimer: Claimer, lease_secon
 
 
 def _full(connection: Connection, found: Candidate) -> bool:
-    """Whether the tenant runs as many shards as it may, counted one claimer at a time."""
+    """Whether the tenant runs as many shards as it may; one claimer at a time counts."""
     serialize(connection, f"running shards of {found.tenant}")
     held = RUNNING & (shards.c.tenant == found.tenant)
     count = connection.execute(select(func.count()).select_from(shards).where(held)).scalar_one()
@@ -181,8 +181,7 @@ def _full(connection: Connection, found: Candidate) -> bool:
 def retake(connection: Connection, claim: Claim) -> bool:
     """Gives a shard back to its last claim, if it was taken away and not claimed since.
 
-    For a worker that was cut off and has meanwhile finished: its fence is still the newest, so its work would
-    only be repeated.
+    For a worker that was cut off and has finished: its fence is the newest, its work would only be repeated.
     """
     job = lock_job(connection, claim.job_id)
     if job is None or JobState(job.state) not in CLAIMABLE:
@@ -197,7 +196,7 @@ def retake(connection: Connection, claim: Claim) -> bool:
 
 
 def start_job(connection: Connection, job: Row[Any], *, running: bool) -> None:
-    """Moves a queued job to `starting`, or on to `running`; its clock starts with its first claim."""
+    """Moves a queued job to `starting` or `running`; its clock starts with its first claim."""
     times: dict[str, Any] = {}
     if job.started_at is None:
         times = {"started_at": now(), "deadline": first_deadline(job)}
@@ -230,7 +229,7 @@ def _claim(job: Row[Any], shard: Row[Any], worker: str, fence: int) -> Claim:
 
 
 def _expected_seconds(job: Row[Any], shard: Row[Any]) -> float:
-    """The shard's part of the plan's estimate; costs are nominal seconds, of a nominal machine."""
+    """The shard's part of the plan's estimate, in seconds of a nominal machine."""
     if shard.kind not in MEASURING or not job.cost_total:
         return 0.0
     estimated = (job.plan or {}).get("estimated_seconds", job.cost_total)

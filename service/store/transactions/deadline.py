@@ -1,8 +1,8 @@
 """Deadlines of jobs.
 
-A user's `timeout_seconds` runs from the first claim of an attempt. Without one a job gets a default deadline,
-from its plan or the pace of its training, which stands still while no worker has a shard of the job: a long
-queue must not end a job that others keep waiting.
+A user's `timeout_seconds` runs from an attempt's first claim. Otherwise a job gets a default deadline, from
+its plan or its training's pace, which stands still while no worker has a shard of the job: a long queue must
+not end a job.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from assay.service.store.transactions.transitions import CLAIMABLE, OPEN
 
 
 def first_deadline(job: Row[Any]) -> ColumnElement[float] | None:
-    """The deadline of an attempt, at the claim of its first shard; None without a deadline."""
+    """The deadline of an attempt at its first claim; None without a deadline."""
     timeout = job.spec.get("timeout_seconds")
     if timeout is None:
         timeout = (job.plan or {}).get("deadline_seconds")
@@ -25,7 +25,7 @@ def first_deadline(job: Row[Any]) -> ColumnElement[float] | None:
 
 
 def lower_deadline(connection: Connection, job: Row[Any], seconds: float) -> None:
-    """Sets a default deadline in so many seconds, unless there is an earlier one or a user's timeout."""
+    """Sets a default deadline in so many seconds, unless an earlier one or a user's timeout exists."""
     if job.spec.get("timeout_seconds") is None:
         later = jobs.c.deadline.is_(None) | (jobs.c.deadline > now() + seconds)
         statement = update(jobs).where(jobs.c.id == job.id, later).values(deadline=now() + seconds)
@@ -33,7 +33,7 @@ def lower_deadline(connection: Connection, job: Row[Any], seconds: float) -> Non
 
 
 def pause(connection: Connection, job: Row[Any]) -> None:
-    """Stops the clock of a default deadline, if no worker has a shard of the job any more."""
+    """Stops the clock of a default deadline, if no worker has a shard of the job."""
     if job.spec.get("timeout_seconds") is not None:
         return
     running = (shards.c.job_id == job.id) & RUNNING
@@ -42,14 +42,14 @@ def pause(connection: Connection, job: Row[Any]) -> None:
 
 
 def resume(connection: Connection, job: Row[Any]) -> None:
-    """Lets the clock run on, as a worker has a shard of the job again."""
+    """Lets the clock run on."""
     if job.paused_at is not None:
         later = jobs.c.deadline + (now() - job.paused_at)
         connection.execute(update(jobs).where(jobs.c.id == job.id).values(deadline=later, paused_at=None))
 
 
 def overdue(at: float | None = None) -> ColumnElement[bool]:
-    """Condition for jobs past their deadline at a moment, by default at present."""
+    """Condition for jobs past their deadline at a moment, by default now."""
     working = jobs.c.state.in_([str(state) for state in CLAIMABLE])
     late = jobs.c.deadline < (now() if at is None else at)
     return working & late & jobs.c.paused_at.is_(None)
@@ -67,14 +67,15 @@ def overdue_message(job: Row[Any]) -> str:
 
 
 def put_right(connection: Connection, jump: float, lease_seconds: float, elapsed: float) -> None:
-    """Puts leases, deadlines and times of claims right after a jump of the clock, as `Shards.reset_clock`."""
-    # Before a jump forward all times are older than it is long; before one back, older or in the future.
+    """Puts leases, deadlines and times of claims right after a jump (`Shards.reset_clock`)."""
+    # Before a jump forward all times are older than the jump is long; before one back, older or in the
+    # future.
     begun = now() - (jump if jump > 0 else elapsed)
     claimed = case((shards.c.claimed_at.between(begun, now()), shards.c.claimed_at), else_=_moved(jump))
     values = {"lease_until": now() + lease_seconds, "claimed_at": claimed, "progressed_at": now()}
     right: ColumnElement[bool] = jobs.c.started_at.between(begun, now())
     if jump < 0:
-        # Which deadlines are of a plan since the jump is seen by their shards; none may pass by the jump.
+        # Their shards tell which deadlines are of a plan since the jump; none may pass by the jump.
         measuring = select(shards.c.id).where(shards.c.job_id == jobs.c.id, shards.c.kind == "evaluate")
         planned_before = exists(measuring.where(~shards.c.queued_at.between(begun, now())))
         right |= (exists(measuring) & ~planned_before) | (jobs.c.deadline + jump < now())
@@ -86,13 +87,13 @@ def put_right(connection: Connection, jump: float, lease_seconds: float, elapsed
     }
     started = jobs.c.state.in_([str(state) for state in OPEN]) & jobs.c.started_at.is_not(None)
     in_order = select(jobs.c.id).where(started).order_by(jobs.c.id)
-    # Jobs before their shards, and in the order of their ids, as all who lock several.
+    # Jobs before shards, in the order of ids, as all who lock several.
     connection.execute(in_order.with_for_update(key_share=True)).all()
     connection.execute(update(shards).where(RUNNING).values(values))
     connection.execute(update(jobs).where(started).values(late))
 
 
 def _moved(jump: float) -> ColumnElement[float]:
-    """When a shard was claimed, by a clock that has jumped; never in the future."""
+    """When a shard was claimed, by a clock that jumped; never in the future."""
     moved = shards.c.claimed_at + jump
     return case((moved > now(), now()), else_=moved)

@@ -1,7 +1,6 @@
 """Dependencies between jobs: a job needs the weights of another job.
 
-They are written when a job is added. A job is older than its dependents, so the lock order of
-`transitions` is the order of ids.
+A job is older than its dependents, so the lock order of `transitions` is the order of ids.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from assay.service.submission.weights import LOC
 
 
 def checkpoint_dependencies(connection: Connection, spec: Spec, tenant: str | None) -> list[Dependency]:
-    """The checkpoints that a valid spec names, as the tenant knows them: for attacks, and for its model.
+    """The tenant's checkpoints that a valid spec names, for attacks and its model.
 
-    Raises InvalidSpec: no checkpoint has such a name, or its content differs from the spec's.
+    Raises InvalidSpec: no such checkpoint, or its content differs from the spec's.
     """
     weights = spec["model"].get("weights") or {}
     named = [dependency for dependency in dependencies_of(spec) if dependency.checkpoint is not None]
@@ -61,16 +60,13 @@ def add_dependencies(connection: Connection, job_id: str, required: Sequence[Dep
 
 
 def required_jobs(connection: Connection, job_id: str) -> list[str]:
-    """The jobs that a job needs weights of, by id; they may have been deleted."""
+    """The jobs that a job needs weights of, by id, also deleted jobs."""
     mine = select(dependencies.c.depends_on).where(dependencies.c.job_id == job_id)
     return sorted(connection.execute(mine).scalars())
 
 
 def lock_required(connection: Connection, sources: Collection[str]) -> dict[str, Row[Any] | None]:
-    """Locks required jobs until the transaction ends; None for missing ones.
-
-    Their dependents are locked after this, or do not exist yet.
-    """
+    """Locks required jobs, before their dependents, until the transaction ends; None: missing."""
     return {source: lock_job(connection, source, share=True) for source in sorted(sources)}
 
 
@@ -81,7 +77,7 @@ def waiting_dependents(connection: Connection, job_id: str) -> list[str]:
 
 
 def dependencies_met(connection: Connection, job_id: str) -> bool:
-    """Whether all jobs that a job needs have succeeded. The caller holds the job's row."""
+    """Whether all required jobs have succeeded. The caller holds the job's row."""
     needed = jobs.alias("needed")
     missing = (
         select(needed.c.id)
@@ -92,7 +88,7 @@ def dependencies_met(connection: Connection, job_id: str) -> bool:
 
 
 def unfinished_dependent(connection: Connection, job_id: str) -> Row[str, str] | None:
-    """A dependent that has not ended: its `id` and `tenant`; None without one."""
+    """`id` and `tenant` of a dependent that has not ended; None without one."""
     return connection.execute(_dependents(job_id).where(_open(jobs.c.state)).limit(1)).one_or_none()
 
 
@@ -104,7 +100,7 @@ def has_unfinished_dependent() -> ColumnElement[bool]:
 
 
 def missing_dependency(problems: Sequence[tuple[Dependency, str]]) -> InvalidSpec:
-    """The error of a job that names other jobs or a checkpoint: why each of them has no weights to give."""
+    """The error of a job that names jobs or a checkpoint without weights to give, and why."""
     details = [
         ErrorDetail(loc=[*dependency.loc], message=message, given=dependency.checkpoint or dependency.job)
         for dependency, message in problems

@@ -14,14 +14,14 @@ from assay.service.store.transactions.release import fail
 from assay.service.store.transactions.standings import charge
 from assay.service.store.transactions.transitions import complete, lock_claim
 
-# The error of a check that found the weights wrong; its other errors are accidents.
+# The error of a check of wrong weights; its other errors are accidents.
 BAD_WEIGHTS = "bad_weights"
 
 
 def end_check(connection: Connection, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
-    """Writes the verdict of a check shard and ends its job, in a writing transaction; False: a void claim.
+    """Writes a check's verdict and ends its job, in a writing transaction; False: a void claim.
 
-    `error` says why the file is rejected, as one sentence; None when it is ready.
+    `error`: the rejection in one sentence; None: ready.
     """
     assert claim.kind == "check", claim.kind
     found = lock_claim(connection, claim)

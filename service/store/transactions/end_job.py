@@ -40,9 +40,9 @@ def end_job(
 ) -> bool:
     """Moves a job to a terminal state, with all consequences.
 
-    Its queued shards are canceled. Jobs that wait for it are released (`succeeded`, unless they wait for
-    others too) or fail with `dependency_failed`, and so do their dependents. Running shards stay with their
-    workers, which learn of it at their next renewal.
+    Its queued shards are canceled. Waiting jobs are released (`succeeded`, unless they wait for others too)
+    or fail with `dependency_failed`, and so do their dependents. Workers of running shards learn of it at
+    their next renewal.
     """
     message = one_line(error["message"]) if error else ""
     ending = {"finished_at": now(), "error": error, "message": message, **values}
@@ -62,7 +62,7 @@ def cancel_queued_shards(connection: Connection, job_id: str) -> None:
 
 
 def cancel_job(connection: Connection, job_id: str) -> None:
-    """Cancels a job that has not ended: at once when no worker has a shard of it, else it is `canceling`."""
+    """Cancels an unfinished job: at once when no worker has a shard of it, else it is `canceling`."""
     if not end_job(connection, job_id, {JobState.WAITING, JobState.QUEUED}, JobState.CANCELED):
         working = {JobState.STARTING, JobState.RUNNING}
         transition_job(connection, job_id, working, JobState.CANCELING, message="")
@@ -80,15 +80,14 @@ def cancel_when_idle(connection: Connection, job_id: str) -> bool:
 
 def _release_dependents(connection: Connection, job_id: str) -> None:
     for dependent in waiting_dependents(connection, job_id):
-        # Locked before reading its other dependencies: of two that succeed at once, the later sees the other.
+        # Before reading its other dependencies: of two that succeed at once, the later sees the other.
         lock_job(connection, dependent)
         if dependencies_met(connection, dependent):
             transition_job(connection, dependent, {JobState.WAITING}, JobState.QUEUED, message="")
 
 
 def _fail_dependents(connection: Connection, job_id: str, how: str) -> None:
-    # A heap and not recursion: a chain of fine-tunings may be longer than Python's stack. The oldest first,
-    # so that jobs are locked in the order of their ids.
+    # A heap: a chain of fine-tunings may be longer than Python's stack. Oldest first: the lock order by ids.
     first = _described(connection, job_id, how)
     due = [(dependent, *first) for dependent in waiting_dependents(connection, job_id)]
     while due:
@@ -111,7 +110,7 @@ def _described(connection: Connection, job_id: str, how: str) -> tuple[str, str]
 def delete_job(connection: Connection, job_id: str, tenant: str | None) -> None:
     """Deletes a job with everything below it, and charges its tenant for what workers still held.
 
-    Workers may still be stopping shards of a job that failed. Nothing but the audit is written after this.
+    Workers may still be stopping shards of a failed job. Only the audit is written after this.
     """
     stopped = connection.execute(running_shards(job_id)).all()
     connection.execute(jobs.delete().where(jobs.c.id == job_id))

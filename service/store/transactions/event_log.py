@@ -1,7 +1,7 @@
 """The append-only log of a job's events, written in the transaction of the change that they report.
 
-The number of an event comes from a counter in the job's row. A transaction that takes a number locks the row
-until it commits, so the events of a job become visible in the order of their numbers, and none is skipped.
+An event's number comes from a counter in the job's row, locked until the commit: the events of a job become
+visible in the order of their numbers, and none is skipped.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from assay.service.store.tables import events, jobs
 from assay.service.store.transactions.pace import cost_share, eta_seconds, training_speed
 
 PROGRESS_SECONDS = 0.5
-# A job of many hours reports its progress very often: among all but the newest events, one report in
-# `THIN_BY` is kept.
+# Among all except the newest events, one report of progress in `THIN_BY` is kept.
 KEEP_EVENTS = 1000
 THIN_EVERY = 256
 THIN_BY = 16
@@ -46,7 +45,7 @@ def record_state_event(connection: Connection, job_id: str) -> None:
 
 
 def record_progress_event(connection: Connection, job_id: str) -> None:
-    """Records the job's progress, unless the last record is less than half a second old."""
+    """Records the job's progress, at most twice a second."""
     last = jobs.c.progress_event_at
     # A clock that was set back must not silence the job.
     due = last.is_(None) | (last <= now() - PROGRESS_SECONDS) | (last > now())

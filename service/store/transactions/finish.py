@@ -19,7 +19,7 @@ from assay.service.store.transactions.transitions import complete, is_left, lock
 
 
 def finish(connection: Connection, job: Row[Any], shard: Row[Any], outcome: OutcomeRow) -> Finished:
-    """Completes a running shard with its outcome, which of a repetition is only compared."""
+    """Completes a running shard with its outcome; a repetition's is only compared."""
     again = shard.kind == "repeat"
     if again:
         compare(connection, job, shard, outcome)
@@ -60,7 +60,7 @@ def finished(connection: Connection, job: Row[Any], shard: Row[Any]) -> Finished
 
 
 def finished_before(connection: Connection, claim: Claim) -> Finished | None:
-    """Completions by this claim's earlier call, read again; None if the call did not finish the shard.
+    """Completions by this claim's earlier call; None if it did not finish the shard.
 
     The caller holds the job's lock. Once the job has succeeded, nothing is left to do.
     """

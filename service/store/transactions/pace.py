@@ -1,9 +1,8 @@
-"""How fast a job runs: the planned cost of each evaluation, and the seconds that the done part of it took.
+"""How fast a job runs: the planned cost of each evaluation, and the seconds of its done part.
 
-A plan's costs are nominal: an attack that stops at its first success takes less than planned, an evaluation
-that waits for files more. So each evaluation has a speed of its own, measured while it runs. Those to come
-are expected at the speed of those that cost about as much, for clean examples and attacks differ most, and of
-the forward passes that the plan has timed.
+A plan's costs are nominal: an attack that stops at its first success takes less, an evaluation that waits for
+files more. So each evaluation has its measured speed. Evaluations to come are expected at the speed of those
+that cost about as much, and of the forward passes that the plan has timed.
 """
 
 from __future__ import annotations
@@ -14,19 +13,18 @@ from typing import Any, Protocol
 from assay.service.contract.records import TrainingSpeed
 from assay.service.contract.states import JobState
 
-PLAN_WEIGHT = 0.1  # What the plan's timing counts for, beside 1 for an evaluation of the same cost.
-ROUNDING = 1e-9  # Rounding of sums of costs, relative to the sums.
-GUESS_WEIGHT = 0.02  # Share of an evaluation that the guess counts for once it is measured itself.
+PLAN_WEIGHT = 0.1  # The plan's timing, beside 1 for an evaluation of the same cost.
+ROUNDING = 1e-9  # of sums of costs, relative
+GUESS_WEIGHT = 0.02  # Share of an evaluation that the guess counts for once it is measured.
 
-# Under "evaluations": number of the evaluation to [planned cost, done cost, seconds of its shards]; under
-# "planned": seconds for a unit of cost, as the plan has timed passes; under "at": when it was last measured;
-# under "before": seconds that were spent before the present attempt; under "waited": seconds of an evaluation
-# since it last made progress. A training has no evaluations; under "training" its `TrainingSpeed`.
+# "evaluations": number to [planned cost, done cost, seconds of its shards]; "planned": seconds for a unit of
+# cost, by the plan's passes; "at": last measurement; "before": seconds before the present attempt; "waited":
+# seconds of an evaluation since its last progress; "training": a training's `TrainingSpeed`.
 PaceJson = dict[str, Any]
 
 
 class Pace(Protocol):
-    """Input of the estimate: a row of `jobs`, or some of its columns."""
+    """Columns of `jobs`, for the estimate."""
 
     @property
     def state(self) -> str: ...  # noqa: D102
@@ -53,16 +51,16 @@ def new_pace(costs: Iterable[tuple[int, float]], estimated_seconds: float | None
 
 
 def begun_pace(pace: PaceJson) -> PaceJson:
-    """The pace at an attempt's first claim that measures: what was spent before was by other workers."""
+    """The pace at an attempt's first measuring claim: earlier seconds were of other workers."""
     return {**pace, "before": sum(part[2] for part in pace["evaluations"].values())}
 
 
 def paced(pace: PaceJson, evaluation: int, cost: float, seconds: float, at: float) -> PaceJson:
-    """The pace after so much more of an evaluation, which took so long; lost work has negative cost."""
+    """The pace after so much more of an evaluation; lost work has negative cost."""
     key = str(evaluation)
     waited: dict[str, float] = pace.get("waited", {})
     if cost == 0:
-        # Counted with the next progress: time alone says nothing of the cost, and the estimate would climb.
+        # Counted with the next progress: time without cost would make the estimate climb.
         return {**pace, "waited": {**waited, key: waited.get(key, 0.0) + max(0.0, seconds)}}
     if cost > 0:
         seconds = max(0.0, seconds) + waited.get(key, 0.0)
@@ -74,7 +72,7 @@ def paced(pace: PaceJson, evaluation: int, cost: float, seconds: float, at: floa
 
 
 def cost_share(row: Pace) -> float | None:
-    """The part of the planned cost that is done, in [0, 1]; None before the plan."""
+    """Done part of the planned cost, in [0, 1]; None before the plan."""
     return min(1.0, max(0.0, row.cost_done / row.cost_total)) if row.cost_total else None
 
 
@@ -87,9 +85,8 @@ def training_speed(row: Pace) -> TrainingSpeed:
 def eta_seconds(row: Pace, now: float) -> float | None:
     """Seconds until the job is done; None when unknown, as while its shards are merged or computed again.
 
-    The cost that is left of each evaluation, at its own speed, by as many shards at a time as ran on average.
-    From the claim of the attempt's first measuring shard, because planning and earlier attempts say nothing
-    about speed. Jobs without evaluations, and jobs of earlier versions, go on at their mean speed.
+    The cost left of each evaluation, at its own speed, by as many shards at a time as ran on average since
+    the attempt's first measuring claim. Jobs without evaluations or of earlier versions: at their mean speed.
     """
     if row.state not in (JobState.STARTING, JobState.RUNNING) or row.paced_at is None or not row.cost_total:
         return None
@@ -115,14 +112,14 @@ def _left_seconds(pace: Mapping[str, Any], since: float, left: float) -> float |
         max(0.0, total - part) * _speed(total, part, seconds, parts, pace["planned"])
         for total, part, seconds in parts
     )
-    # Reports of running shards may be ahead of what has been measured.
+    # Reports of running shards may be ahead of the measurements.
     return compute / (spent / wall) * left / (planned - done)
 
 
 def _speed(
     total: float, done: float, spent: float, parts: Sequence[Sequence[float]], planned: float | None
 ) -> float:
-    """Seconds for a unit of an evaluation's cost: as measured, at first as in others of about its cost."""
+    """Seconds for a unit of an evaluation's cost: measured, at first as in others of about its cost."""
     guesses = [] if planned is None else [(PLAN_WEIGHT, planned)]
     guesses += [
         ((min(total, other) / max(total, other)) ** 2, seconds / cost)

@@ -18,7 +18,7 @@ from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.event_log import record_progress_event
 from assay.service.store.transactions.pace import new_pace, paced
 
-UNCOUNTED = ("plan", "repeat")  # Kinds of shards without a part in the progress of their job.
+UNCOUNTED = ("plan", "repeat")  # Kinds of shards without a part in their job's progress.
 
 
 def set_done(
@@ -30,9 +30,8 @@ def set_done(
 ) -> None:
     """Sets a shard's progress, adds the difference to its job and records the event.
 
-    The caller holds the job's lock and has just read the shard. Plans do not count, as their work is not in
-    examples, nor do repetitions, as their examples are done. `total` is known from the plan for evaluate
-    shards and ignored there.
+    The caller holds the job's lock and has just read the shard. Plans (not in examples) and repetitions (done
+    examples) do not count. `total` is ignored for evaluate shards: the plan has it.
     """
     if shard.kind in UNCOUNTED:
         return
@@ -61,7 +60,7 @@ def set_done(
 
 
 def _paced(connection: Connection, shard: Row[Any], cost: float) -> dict[str, Any]:
-    """The job's pace after a report of a shard; the time since the one before is the evaluation's."""
+    """The job's pace after a shard's report; the time since its last report is the evaluation's."""
     row = connection.execute(select(jobs.c.pace, now().label("at")).where(jobs.c.id == shard.job_id)).one()
     if row.pace is None:
         return {}
@@ -70,7 +69,7 @@ def _paced(connection: Connection, shard: Row[Any], cost: float) -> dict[str, An
 
 
 def progress_snapshot(connection: Connection, job_id: str) -> ProgressSnapshot | None:
-    """A job's progress, in one statement, so that no shard is counted twice or missed."""
+    """A job's progress in one statement: no shard is counted twice or missed."""
     running = (shards.c.job_id == jobs.c.id) & RUNNING
     columns = (shards.c.id, shards.c.fence, shards.c.kind, shards.c.done, shards.c.total, shards.c.cost)
     statement = (
@@ -87,10 +86,10 @@ def progress_snapshot(connection: Connection, job_id: str) -> ProgressSnapshot |
 
 
 def with_reports(job: JobRow, snapshot: ProgressSnapshot, reported: Sequence[int | None]) -> JobRow:
-    """The job with the reports of its running shards that the database does not have yet.
+    """The job with reports of its running shards that the database does not have yet.
 
-    `snapshot` is read after the job, hence at least as recent; `reported` is how much of each of
-    `snapshot.running` is done, None where unknown.
+    `snapshot` is read after the job; `reported` is the done part of each of `snapshot.running`, None where
+    unknown.
     """
     done, cost = snapshot.progress_done, snapshot.cost_done
     for shard, report in zip(snapshot.running, reported, strict=True):
@@ -105,7 +104,7 @@ def with_reports(job: JobRow, snapshot: ProgressSnapshot, reported: Sequence[int
 
 
 def _ahead(shard: RunningShard, report: int | None) -> int:
-    """A report's lead over the shard's row, capped at its total; 0 where it does not count, or without."""
+    """A report's lead over the shard's row, capped at its total; 0 where it does not count."""
     if report is None or shard.kind in UNCOUNTED or shard.total is None:
         return 0
     return max(0, min(report, shard.total) - shard.done)

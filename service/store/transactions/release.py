@@ -24,13 +24,13 @@ from assay.service.store.transactions.transitions import (
     transition_shards,
 )
 
-DIFFERENT = "invalid"  # The error of a job with a shard that has other bits when it is computed again.
+DIFFERENT = "invalid"  # The error of a job with a repeated shard of other bits.
 
 
 def release(connection: Connection, shard: Row[Any], to: ShardState, **values: Any) -> None:
     """Moves a running shard to a state without an owner.
 
-    The work of an evaluate shard is lost; training resumes from its checkpoint and reports the step itself.
+    An evaluate shard's work is lost; training resumes from its checkpoint and reports the step itself.
     """
     if shard.kind == "evaluate":
         set_done(connection, shard, 0)
@@ -39,7 +39,7 @@ def release(connection: Connection, shard: Row[Any], to: ShardState, **values: A
 
 
 def requeue(connection: Connection, job: Row[Any], shard: Row[Any], **values: Any) -> None:
-    """Queues a running shard again, or cancels it when its job is no longer running."""
+    """Queues a running shard again, or cancels it when its job no longer runs."""
     if JobState(job.state) not in CLAIMABLE:
         release(connection, shard, ShardState.CANCELED, **values)
         cancel_when_idle(connection, job.id)
@@ -48,19 +48,19 @@ def requeue(connection: Connection, job: Row[Any], shard: Row[Any], **values: An
     if shard.kind == "repeat":
         record_message(connection, job.id, "a shard that is to be computed again waits for a worker")
     pause(connection, job)
-    # The time in which no worker has a shard of the job, as in a restart, says nothing of its speed.
+    # Time without a worker, as in a restart, says nothing of the job's speed.
     running = (shards.c.job_id == job.id) & RUNNING
     idle = (jobs.c.id == job.id) & ~exists().where(running)
     connection.execute(update(jobs).where(idle).values(paced_at=None))
     if job.state == JobState.STARTING:
-        # A starting job has one shard, now without a worker.
+        # A starting job has one shard.
         transition_job(connection, job.id, {JobState.STARTING}, JobState.QUEUED)
 
 
 def fail(
     connection: Connection, job: Row[Any], shard: Row[Any], error_type: str, message: str, **values: Any
 ) -> None:
-    """Fails a running shard and its job; a repetition is given up, as all of its job is measured."""
+    """Fails a running shard and its job; a repetition is given up, as its job is measured."""
     if shard.kind == "repeat" and error_type != DIFFERENT:
         not_compared(connection, job, f"they failed with {error_type}", 1)
         record_message(connection, job.id, f"a shard was not computed again, {error_type}: {message}"[:500])
@@ -79,7 +79,7 @@ def not_compared(connection: Connection, job: Row[Any], reason: str, count: int)
 
 
 class ShardFailure(NamedTuple):
-    """Why a shard has failed; a `fingerprint` that is the last failure's, too, tells that it recurs."""
+    """Why a shard has failed; a repeated `fingerprint` tells that it recurs."""
 
     error_type: str
     message: str
@@ -108,7 +108,7 @@ def count_failure(
 def expire(
     database: Database, cap: int, dead_owners: Sequence[str], *, leases: bool = True, at: float | None = None
 ) -> int:
-    """Takes back every lost shard, returns their number; a transaction per job, so never two jobs' locks."""
+    """Takes back every lost shard, returns their number; a transaction per job: never two jobs' locks."""
     if not leases and not dead_owners:
         return 0
     lost = _lost(dead_owners, leases, at)
@@ -128,11 +128,11 @@ def _expire_job(database: Database, job_id: str, lost: ColumnElement[bool], cap:
         locked = lock_job(connection, job_id)
         if locked is None:
             return 0
-        # Lock the rows too: a renewal takes no job lock, and an earlier one must win.
+        # A renewal takes no job lock; an earlier renewal must win.
         statement = select(shards).where(shards.c.job_id == job_id, lost).order_by(shards.c.id)
         rows = connection.execute(statement.with_for_update(key_share=True)).all()
         for shard in rows:
-            # Read again each time: the previous shard may have ended the job.
+            # The previous shard may have ended the job.
             job = lock_job(connection, job_id)
             assert job is not None
             _lose(connection, job, shard, cap)

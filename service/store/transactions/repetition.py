@@ -1,7 +1,7 @@
 """Proof by repetition: shards that are computed a second time, and the comparison of their bits.
 
-The shards are drawn when all of a job are done, so no worker knows before which of its numbers are looked at.
-A repetition is a shard of kind "repeat"; its rows are compared with the first ones, and not kept.
+Shards are drawn when all of a job are done, so no worker knows before which numbers are looked at. A
+repetition is a shard of kind "repeat"; its rows are compared with the first, and not kept.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ DRAW = random.SystemRandom()
 def draw(connection: Connection, job: Row[Any]) -> bool:
     """Queues repetitions of a job with all shards done; False where it gets none, or has had them.
 
-    A job that asks for a share gets a repetition at least. The service's share is right on average: most jobs
-    with a single shard get none. Measurements of the machine are not repeated.
+    A job's own share gives at least one; the service's share is right on average: most jobs with a single
+    shard get none. Measurements of the machine are not repeated.
     """
     plan: Plan | None = job.plan
     share = 0.0 if plan is None else plan.get("repeat", 0.0)
@@ -80,7 +80,7 @@ def _lane(connection: Connection, plan: Plan, shard: Row[Any], besides: object =
 
 
 def compare(connection: Connection, job: Row[Any], shard: Row[Any], outcome: OutcomeRow) -> None:
-    """Completes a repetition with the bits of the first outcome; with others its job fails."""
+    """Completes a repetition with the first outcome's bits; with others its job fails."""
     first = connection.execute(
         select(outcomes).where(outcomes.c.shard_id == shard.id.removesuffix(SUFFIX))
     ).one()
@@ -116,13 +116,13 @@ def _told(first: str | None, again: str) -> str:
 
 
 def known_as(owner: str) -> ColumnElement[str]:
-    """The name of a worker by its id, as administrators know it; without a heartbeat its id."""
+    """A worker's name by its id, as administrators know it; without a heartbeat its id."""
     named = select(workers.c.name).where(workers.c.worker == owner, workers.c.name != "").scalar_subquery()
     return func.coalesce(named, owner)
 
 
 def _incomparable(first: OutcomeExtra, again: OutcomeExtra, execution: Mapping[str, Any]) -> str | None:
-    """Why two outcomes of a shard may differ in their bits, and both be right, by what the job asked for."""
+    """Why two outcomes of a shard may rightly differ in their bits, by what the job asked for."""
     if first["provenance"]["device"] != again["provenance"]["device"]:
         return "on another device, or with other arithmetic"
     if "reduced_batch" in first["evidence"] or "reduced_batch" in again["evidence"]:
@@ -152,7 +152,7 @@ def _first_difference(first: Columns, again: Columns) -> str | None:
     if any(len(first[name]) != len(again[name]) for name in first):
         name = next(name for name in sorted(first) if len(first[name]) != len(again[name]))
         return f"column {name!r} has {len(first[name])} and {len(again[name])} rows"
-    # As text, for which NaN is equal to itself, and 0.0 is not -0.0.
+    # As text: NaN equals itself, and 0.0 is not -0.0.
     differing = [name for name in sorted(first) if json.dumps(first[name]) != json.dumps(again[name])]
     found = [
         (row, name, one, other)
@@ -169,7 +169,7 @@ def _first_difference(first: Columns, again: Columns) -> str | None:
 def free_waiting(database: Database, seconds: float) -> None:
     """Lets any fit worker take repetitions that wait in vain for another worker.
 
-    After so many seconds also where there is another; then they are given up where no worker is online.
+    After so many seconds also where another is online; they are given up where no worker is.
     """
     of_lane = (lanes.c.requirements == shards.c.requirements) & (lanes.c.device == shards.c.device)
     of_lane &= lanes.c.identity == shards.c.identity
@@ -195,7 +195,7 @@ def free_waiting(database: Database, seconds: float) -> None:
 
 
 def _change(database: Database, job_id: str, shard_id: str, *, lift: bool) -> None:
-    """Lifts what a queued repetition asks of its worker, or gives the repetition up."""
+    """Lifts a queued repetition's requirement of its worker, or gives the repetition up."""
     this = QUEUED & (shards.c.id == shard_id)
     with database.writing() as connection:
         job = lock_job(connection, job_id)

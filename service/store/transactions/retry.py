@@ -1,6 +1,6 @@
 """A job's next attempt: finished shards are kept, the rest is queued with its caps reset.
 
-Planned again, nothing is kept: the new plan may be of other code, which must measure every example.
+A job planned again keeps nothing: the new plan may be of other code.
 """
 
 from __future__ import annotations
@@ -46,12 +46,11 @@ def retry_job(
 ) -> None:
     """Puts a job that failed, was canceled or timed out back to work, in a writing transaction.
 
-    `limits` are for tenants without their own. `replan` gives up its plan and its outcomes, also of a running
-    or queued job without a shard at a worker. Raises TooManyRequests: a limit of its tenant is reached;
-    NotFound; InvalidState: it is in another state, has no plan to give up, or its required weights or their
-    job were deleted.
+    `replan` gives up its plan and outcomes, also of a running or queued job without a shard at a worker.
+    Raises TooManyRequests: a limit of its tenant; NotFound; InvalidState: another state, no plan to give up,
+    or required weights or their job were deleted.
     """
-    # Required jobs before the job: the lock order of `transitions`.
+    # The lock order of `transitions`.
     needed = lock_required(connection, required_jobs(connection, job_id))
     job = lock_job(connection, job_id)
     if job is None:
@@ -76,7 +75,7 @@ def retry_job(
     changes = {"attempt": job.attempt + 1, "message": message, **CLEARED, **forgotten}
     transition_job(connection, job_id, RETRYABLE, to, **changes)
     if not left:
-        # Only the merge is missing, and no claim of a shard will start the job.
+        # Only the merge is missing; no claim will start the job.
         queued = lock_job(connection, job_id)
         assert queued is not None
         start_job(connection, queued, running=True)
@@ -86,7 +85,7 @@ def retry_job(
 def _stopped(connection: Connection, job: Row[Any]) -> Row[Any]:
     """The job, canceled if it waited in vain for a worker that measures by its plan.
 
-    Raises InvalidState: it has no plan, or workers are measuring.
+    Raises InvalidState: no plan, or workers are measuring.
     """
     if job.kind != "evaluate" or job.plan is None:
         raise InvalidState(_no_plan(job))
@@ -109,9 +108,9 @@ def _no_plan(job: Row[Any]) -> str:
 
 
 def _forget_plan(connection: Connection, job: Row[Any]) -> dict[str, Any]:
-    """Deletes what was measured by a plan and queues the plan shard; returns the job's other changes."""
+    """Deletes what a plan measured and queues the plan shard; returns the job's other changes."""
     held = connection.execute(running_shards(job.id)).all()
-    # Their outcomes go with them. A worker that still has one finds its claim void: fences go on.
+    # With their outcomes. A worker that still has a shard finds its claim void: fences go on.
     for table in (shards, results, artifacts):
         connection.execute(delete(table).where(table.c.job_id == job.id))
     add_first_shard(connection, job.id, "plan", job.spec, job.tenant, attempt=job.attempt + 1)
@@ -126,7 +125,7 @@ def _forget_plan(connection: Connection, job: Row[Any]) -> dict[str, Any]:
 
 
 def _missing(connection: Connection, job_id: str, needed: Mapping[str, Row[Any] | None]) -> list[Row[Any]]:
-    """The required jobs that have not succeeded yet; InvalidState: a job or its weights were deleted."""
+    """Required jobs that have not succeeded; InvalidState: a job or its weights were deleted."""
     missing = []
     for source, row in needed.items():
         if row is None:
@@ -141,7 +140,7 @@ def _missing(connection: Connection, job_id: str, needed: Mapping[str, Row[Any] 
 
 
 def _named(connection: Connection, job_id: str, source: str) -> str:
-    """A required job as named by its dependent: a checkpoint by its name."""
+    """A required job's name; a checkpoint's own."""
     spec = connection.execute(select(jobs.c.spec).where(jobs.c.id == job_id)).scalar_one()
     others = dependencies_of(spec)
     own = (spec["model"].get("weights") or {}).get("checkpoint")
@@ -158,11 +157,11 @@ def _state_text(source: Row[Any]) -> str:
 
 
 def _queue_shards(connection: Connection, job_id: str) -> Sequence[Row[Any]]:
-    """Queues all shards but those that are done; returns those that were running."""
+    """Queues all unfinished shards; returns those that were running."""
     of_job = shards.c.job_id == job_id
     running = connection.execute(running_shards(job_id)).all()
     for shard in running:
-        # Its worker is still stopping work of the previous attempt; it will find that it lost the shard.
+        # Its worker is stopping work of the previous attempt, and will find the shard lost.
         release(connection, shard, ShardState.QUEUED)
     stopped = {ShardState.FAILED, ShardState.CANCELED}
     transition_shards(connection, of_job, stopped, ShardState.QUEUED)

@@ -1,4 +1,4 @@
-"""Input of the choice of the next shard, read without locks, and the accounts that come of it."""
+"""Input of the choice of the next shard, read without locks, and the resulting accounts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAY_SECONDS = 86400
 KEPT_TEXTS = 64
 QUEUED = str(ShardState.QUEUED)
 ONLINE_SECONDS = 60
-# The first claimable job by its lane, of each tenant that has one.
+# Each tenant's first claimable job, by lane.
 Heads = dict[str, dict[Lane, str]]
 
 
@@ -34,11 +34,11 @@ class Pool:
 
     name: str  # "cuda", "cpu" or "checks"
     clock: float  # its virtual time
-    stored: float | None  # the clock as the database has it; None before the first claim
-    standings: list[Standing]  # of the tenants with queued or running shards
-    heads: Heads  # by backlogged tenant, its first claimable job in each lane that has one
-    limits: dict[str, Limits]  # those in force, by tenant
-    # tenants with claimable shards, and the limits that keep them from being claimed
+    stored: float | None  # as in the database; None before the first claim
+    standings: list[Standing]  # of tenants with queued or running shards
+    heads: Heads  # of backlogged tenants
+    limits: dict[str, Limits]  # in force, by tenant
+    # limits that keep tenants' claimable shards from being claimed
     blocked: dict[str, list[str]]
 
 
@@ -52,9 +52,8 @@ def read_pool(
 ) -> Pool:
     """Reads everything, in a few statements on indices, with or without a transaction.
 
-    `devices` are device classes of a worker of the pool, `count` its devices for one shard, `defaults` the
-    limits of tenants without their own. `tenant` is included even without queued or running shards. `heads`
-    are as `read_heads` has just read them; None reads the heads for all workers that are online.
+    `devices`: device classes of the pool; `count`: a worker's devices for a shard. `tenant` is included even
+    without shards. `heads` are as `read_heads` has just read them; None: for all online workers.
     """
     pool = pool_of(devices)
     at, clock = connection.exec_driver_sql(_times(connection.dialect, pool)).one()
@@ -99,7 +98,7 @@ def read_pool(
 def read_heads(
     connection: Connection, lanes: Sequence[Lane], count: int, without: Sequence[str] = ()
 ) -> Heads:
-    """The first job with a shard that a worker could claim, by tenant and lane."""
+    """A claimer's first claimable job, by tenant and lane."""
     found = {}
     statement = _heads(connection.dialect, tuple(lanes), count, tuple(without))
     for tenant, *firsts in connection.exec_driver_sql(statement):
@@ -116,13 +115,13 @@ def online_identities(connection: Connection) -> list[str]:
     return sorted(connection.execute(known).scalars())
 
 
-# Polls and claims run these statements all the time, and building and compiling them is most of the cost:
-# each is kept as text, one for each engine. Their values are device classes, identities, small integers, ids.
+# Polls and claims run these statements all the time, and compiling costs most: each is kept as text, for each
+# engine. Values are device classes, identities, small integers, ids.
 
 
 @lru_cache(KEPT_TEXTS)
 def _heads(dialect: Dialect, lanes: Sequence[Lane], count: int, without: Sequence[str]) -> str:
-    """The tenants are found by one step in the claiming index for each, however long their queues are."""
+    """One step in the claiming index finds each tenant, however long the queues."""
     first = select(func.min(shards.c.tenant).label("tenant")).where(shards.c.state == QUEUED)
     queued = first.cte("queued_tenants", recursive=True)
     later = select(func.min(shards.c.tenant)).where(
@@ -160,8 +159,8 @@ def waits_in(lane: Lane) -> ColumnElement[bool]:
 
 @lru_cache(KEPT_TEXTS)
 def _running_sums(dialect: Dialect) -> str:
-    """Running shards by tenant and pool: their number, device-seconds so far, and those still expected."""
-    # Read once: it takes longer than the rest of a row.
+    """Number, past and expected device-seconds of running shards, by tenant and pool."""
+    # Read once: it costs more than the rest of a row.
     at = select(now().label("at")).cte("moment").c.at
     elapsed = case((shards.c.claimed_at < at, at - shards.c.claimed_at), else_=0.0)
     stated = case(*((shards.c.kind == kind, seconds) for kind, seconds in STATED_SECONDS.items()), else_=0.0)
@@ -186,7 +185,7 @@ def _times(dialect: Dialect, pool: str) -> str:
 
 @lru_cache(KEPT_TEXTS)
 def _configured(dialect: Dialect, pool: str) -> str:
-    """All tenants with settings of their own, few by nature, and their accounts."""
+    """All tenants with settings of their own, and their accounts."""
     settings = [tenants.c.name, tenants.c.weight, *(tenants.c[name] for name in LIMITS)]
     mine = (accounts.c.pool == pool) & (accounts.c.tenant == tenants.c.name)
     columns = [accounts.c.tenant, accounts.c.virtual, accounts.c.day, accounts.c.seconds]
@@ -253,7 +252,7 @@ def _reasons(limits: Limits, pool: str, running: int, used: float) -> list[str]:
 
 
 def set_clock(connection: Connection, pool: str, virtual: float, *, known: bool) -> None:
-    """Sets a pool's clock forward, unless another transaction is doing so: none waits for it."""
+    """Sets a pool's clock forward, unless another transaction is doing so: none waits."""
     if not known:
         make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
         new: Any = make(clocks).values(pool=pool, virtual=virtual)
@@ -281,9 +280,9 @@ def running_shards(job_id: str) -> Select[Any]:
 def charge(connection: Connection, tenant: str | None, ended: Sequence[Row[Any]]) -> None:
     """Charges a tenant for shards that have just stopped running. The last statement of a transaction.
 
-    The rows were read before the shards were moved, under their job's lock: so each claim is charged once,
-    however it ends. What a dead worker held is charged until its lease ended: the device was taken. No
-    transaction waits for a job's lock while it holds an account, so none can deadlock.
+    The rows were read before the shards were moved, under their job's lock: each claim is charged once. A
+    dead worker's claim is charged until its lease ended: the device was taken. No transaction waits for a
+    job's lock while it holds an account: no deadlock.
     """
     held = [shard for shard in ended if shard.claimed_at is not None and shard.pool is not None]
     if not held:

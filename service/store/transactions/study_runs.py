@@ -26,11 +26,10 @@ def add_runs(
     tenant: str | None,
     limits: Limits,
 ) -> list[str]:
-    """Adds the jobs of some seeds, in the caller's writing transaction; returns their ids, the oldest first.
+    """Adds the jobs of new seeds to a study in the caller's transaction; returns ids, oldest first.
 
-    The study's row exists, and the study does not have these seeds; `limits` are for tenants without their
-    own. Raises TooManyRequests: a limit of the tenant is reached, or would be by these jobs; InvalidSpec: a
-    job or checkpoint cannot give the weights that are needed.
+    Raises TooManyRequests: these jobs are over a limit of the tenant; InvalidSpec: a job or checkpoint cannot
+    give weights.
     """
     runs = list(planned_runs(templates, seeds, spec["name"]))
     _check_room(connection, tenant, limits, runs)
@@ -67,7 +66,7 @@ def _check_room(
 
 
 def record_jobs(connection: Connection, by: Actor | None, made: Sequence[str], study_id: str) -> None:
-    """Audits the new jobs of a study, as if each had been posted."""
+    """Audits a study's new jobs, as if each had been posted."""
     if by is None:
         return
     told = select(jobs.c.id, jobs.c.kind, jobs.c.model).where(jobs.c.id.in_(made)).order_by(jobs.c.id)

@@ -31,11 +31,11 @@ from assay.service.store.transactions.standings import tenant_limits
 from assay.service.submission.dependencies import Dependency, dependencies_of
 from assay.service.submission.weights import EXPIRED
 
-FENCES = 1_000_000  # More than a shard is ever claimed in one attempt.
+FENCES = 1_000_000  # more than claims of a shard in an attempt
 
 
 def known_job(connection: Connection, tenant: str | None, key: str | None, body_sha256: str) -> str | None:
-    """The tenant's earlier job with this key, if any; IdempotencyMismatch: the key came with another body."""
+    """The tenant's earlier job with this key; IdempotencyMismatch: another body."""
     if key is None:
         return None
     mine = (idempotency_keys.c.tenant == (tenant or "")) & (idempotency_keys.c.key == key)
@@ -60,8 +60,8 @@ def add_job(
 ) -> str:
     """Writes all rows of a new job, of a study or of its own, and returns its id.
 
-    Raises TooManyRequests: at a limit of the tenant; InvalidSpec: a job or checkpoint that must give weights
-    is unknown or has ended without them; IntegrityError: another transaction has just used the key.
+    Raises TooManyRequests: a limit of the tenant; InvalidSpec: a job or checkpoint that must give weights is
+    unknown or has ended without them; IntegrityError: another transaction has just used the key.
     """
     check_submission(connection, tenant, tenant_limits(connection, tenant, limits))
     trained = [dependency for dependency in dependencies_of(spec) if dependency.checkpoint is None]
@@ -74,7 +74,7 @@ def add_job(
     add_dependencies(connection, job_id, required)
     record_state_event(connection, job_id)
     add_first_shard(connection, job_id, "train" if spec["kind"] == "train" else "plan", spec, tenant)
-    # Two tags that differ only in characters that no database can hold are one tag.
+    # Tags that differ only in characters that no database can hold are one tag.
     names = list(dict.fromkeys(storable(tag) for tag in spec["tags"]))
     if names:
         connection.execute(insert(tags), [{"tag": tag, "job_id": job_id} for tag in names])
@@ -86,7 +86,7 @@ def add_job(
 
 
 def _state(connection: Connection, required: Sequence[Dependency]) -> JobState:
-    # Locked: a job that ended between this read and the commit would leave the new job waiting forever.
+    # Locked: a job that ended before the commit would leave the new job waiting forever.
     found = lock_required(connection, {dependency.job for dependency in required})
     complaints = [
         (dependency, _complaint(connection, dependency, found[dependency.job])) for dependency in required
@@ -109,7 +109,7 @@ def _complaint(connection: Connection, dependency: Dependency, source: Row[Any] 
 
 
 def job_values(job_id: str, spec: Spec, created_at: float) -> dict[str, Any]:
-    """The columns of a new job, all but its state and its tenant."""
+    """A new job's columns, except its state and tenant."""
     return {
         "id": job_id,
         "name": spec["name"],
@@ -132,16 +132,16 @@ def job_values(job_id: str, spec: Spec, created_at: float) -> dict[str, Any]:
 def add_first_shard(
     connection: Connection, job_id: str, kind: ShardKind, spec: Spec, tenant: str | None, attempt: int = 1
 ) -> None:
-    """Queues the `plan` shard of an evaluation job, or the `train` shard that is all of a training job.
+    """Queues an evaluation job's `plan` shard, or a training job's `train` shard.
 
-    Claims of an earlier attempt's shards stay void: the fences of each attempt are higher.
+    Claims of an earlier attempt stay void: the fences of each attempt are higher.
     """
     execution = spec["execution"]
     device = CHECKS if kind == "check" else execution["device"]
     at = float(connection.execute(select(now())).scalar_one())
     shard = shard_values(job_id, kind, spec["priority"], device, tenant, at)
     shard["requirements"] = first_lane(connection, device, spec)
-    # Only trainings have several, and older specs have no such field.
+    # Only trainings have several; older specs have no field.
     shard["devices"] = execution.get("devices", 1)
     fence = first_fence(attempt)
     connection.execute(insert(shards), [{**shard, "id": f"{job_id}-{kind}", "fence": fence}])

@@ -1,4 +1,4 @@
-"""A new check of an uploaded file: a job that no route shows, its one shard, and the checkpoint's row."""
+"""A new check of an uploaded file: a hidden job, its one shard, and the checkpoint's row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def submit_check(
     tenant: str | None,
     reading: WeightsReading,
 ) -> str:
-    """Writes the job that checks an uploaded file, and the checkpoint's row; returns the job's id."""
+    """Writes a file's check and the checkpoint's row; returns the job's id."""
     created_at = connection.execute(select(now())).scalar_one()
     job_id = new_id(created_at)
     weights: WeightsReference = {

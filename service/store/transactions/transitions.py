@@ -23,7 +23,7 @@ OPEN = frozenset(JobState) - TERMINAL
 
 
 class IllegalTransitionError(RuntimeError):
-    """The store tried a transition missing from the tables: a defect, not a race."""
+    """A transition missing from the tables: a defect, not a race."""
 
 
 def states_before(to: JobState) -> frozenset[JobState]:
@@ -34,9 +34,9 @@ def states_before(to: JobState) -> frozenset[JobState]:
 def transition_job(
     connection: Connection, job_id: str, from_states: Collection[JobState], to: JobState, **values: Any
 ) -> bool:
-    """Moves a job to a state if it is in one of the given states, and records that in its events.
+    """Moves a job in one of the given states to a state, and records that in its events.
 
-    `values` are other columns. IllegalTransitionError: a job in one of `from_states` may not go to `to`.
+    `values` are other columns. IllegalTransitionError: the tables forbid the transition.
     """
     if _transition(connection, jobs, JOB_TRANSITIONS, jobs.c.id == job_id, from_states, to, values) == 0:
         return False
@@ -51,9 +51,9 @@ def transition_shards(
     to: ShardState,
     **values: Any,
 ) -> int:
-    """Moves those shards that meet the condition and are in one of the given states.
+    """Moves shards in one of the given states that meet the condition.
 
-    Raises IllegalTransitionError: a shard in one of `from_states` may not go to `to`.
+    Raises IllegalTransitionError: the tables forbid the transition.
     """
     return _transition(connection, shards, SHARD_TRANSITIONS, condition, from_states, to, values)
 
@@ -65,9 +65,9 @@ def complete(connection: Connection, shard: Row[Any]) -> None:
 
 
 def is_left(connection: Connection, job_id: str, evaluation: int | None = None) -> bool:
-    """Whether a job, or one of its evaluations, has a shard that is not done.
+    """Whether a job, or one of its evaluations, has an unfinished shard; by one step in an index.
 
-    One step in an index, however many shards there are. Those that plan and train count as evaluation 0.
+    Plan and train shards count as evaluation 0.
     """
     left = select(shards.c.id).where(shards.c.job_id == job_id, LEFT).limit(1)
     if evaluation is not None:
@@ -93,17 +93,14 @@ def _transition(
 
 
 def lock_job(connection: Connection, job_id: str, *, share: bool = False) -> Row[Any] | None:
-    """Reads and locks a job until the writing transaction ends; None for an unknown job.
-
-    A shared lock is enough where the job only must not change.
-    """
-    # A lock that spares the key does not wait for rows being added below the job.
+    """Reads and locks a job in a transaction; None: unknown. : it only must not change."""
+    # A lock that spares the key does not wait for rows added below the job.
     statement = select(jobs).where(jobs.c.id == job_id).with_for_update(read=share, key_share=not share)
     return connection.execute(statement).one_or_none()
 
 
 def fenced(connection: Connection, claim: Claim) -> Row[Any] | None:
-    """The claimed shard, or None when the claim is void: claimed by another worker, or no longer running."""
+    """The claimed shard, or None when the claim is void: claimed again, or no longer running."""
     return connection.execute(select(shards).where(held(claim))).one_or_none()
 
 

@@ -18,7 +18,7 @@ from assay.service.store.transactions.pace import new_pace
 from assay.service.store.transactions.submit import first_fence, shard_values
 from assay.service.store.transactions.transitions import transition_job
 
-# Keys of a stored plan that no evaluator writes: rows of their own, and what this module adds.
+# Not of an evaluator: rows of their own, and this module's keys.
 OWN = ("shards", "requirements", "repeat", "stated")
 
 
@@ -31,8 +31,8 @@ def write_plan(
 ) -> None:
     """Queues the evaluate shards of a plan, pinned to its device, and sets the job running.
 
-    The job, locked in a writing transaction, keeps the plan without `shards`: they are rows now, and may be
-    thousands. Each evaluation has `requirements` of its shards; without them workers need nothing more.
+    The job, locked, keeps the plan without `shards`, which may be thousands of rows. Each evaluation has
+    `requirements` of its shards; none: workers need nothing more.
     """
     at = float(connection.execute(select(now())).scalar_one())
     # A plan of an earlier version has none: any worker may measure it.
@@ -52,7 +52,7 @@ def write_plan(
     if any(lanes):
         kept["requirements"] = lanes
     if repeat:
-        # With the text of the requirements: their lanes may be gone when the last shard is done.
+        # As text: the lanes may be gone when the last shard is done.
         kept |= {"repeat": repeat, "stated": dict(zip(lanes, requirements, strict=True))}
     if "deadline_seconds" in plan:
         lower_deadline(connection, job, plan["deadline_seconds"])
