@@ -29,8 +29,8 @@ def move_pixels(
 ) -> Tensor:
     """Rotate, scale, mirror and shift each image of (B, C, S, S) by random amounts, in one interpolation.
 
-    Pixels from outside an image are 0 (black). The same seed and step give the same amounts on every device;
-    images that are a `part` of a batch get the amounts of its rows.
+    Outside pixels are 0 (black). A seed and step give the same amounts on every device; images of a `part` of
+    a batch get the amounts of its rows.
     """
     if not augmentation.moves:
         return images
@@ -43,7 +43,7 @@ def move_pixels(
 def move_maps(
     maps: Tensor, augmentation: Augmentation, *, seed: int, step: int, part: Part | None = None
 ) -> Tensor:
-    """Move label maps (B, S, S) as `move_pixels` does images, by nearest pixels; outside is IGNORE."""
+    """Move label maps (B, S, S) as `move_pixels` moves images, by nearest pixels; outside is IGNORE."""
     if not augmentation.moves:
         return maps.to(torch.int64)
     transform = _affine(part or everything(len(maps)), augmentation, generator(seed, "augment", step))
@@ -55,7 +55,7 @@ def move_maps(
 
 
 def _affine(part: Part, augmentation: Augmentation, draws: torch.Generator) -> Tensor:
-    """Maps from output to input coordinates, which run from -1 to 1 across the image: (n, 2, 3)."""
+    """Maps from output to input coordinates, in [-1, 1] across the image: (n, 2, 3)."""
     uniform = part.of(torch.rand(part.whole, 5, generator=draws, dtype=torch.float64))  # (n, 5)
     n = len(uniform)
     symmetric = 2 * uniform - 1
@@ -76,9 +76,9 @@ def erase(
 ) -> None:
     """Fill a rectangle of each image (B, C, S, S) in place with noise, standard normal after normalisation.
 
-    Random erasing: Zhong et al., AAAI 2020. Rectangles are top, left, bottom and right, int64 (B, 4), on the
-    CPU; an empty rectangle fills nothing. `noise` has mean and standard deviation of each channel. Each
-    image's noise depends on its key alone.
+    Random erasing: Zhong et al., AAAI 2020. Rectangles: top, left, bottom, right, int64 (B, 4), on the CPU,
+    may be empty. `noise`: each channel's mean and standard deviation. An image's noise depends on its key
+    alone.
     """
     rows = (erased[:, 2] > erased[:, 0]).nonzero().flatten()
     if len(rows) == 0:
@@ -106,8 +106,8 @@ def mix(
 ) -> tuple[Tensor, Tensor]:
     """Mixup and cutmix of each image (B, C, S, S) with its mirror image in the batch; labels are int64 (B,).
 
-    The augmentation states the Beta parameters; examples that are a `part` of a batch are mixed as in the
-    whole batch. Returns images (B, C, S, S), and labels (B,) or, when mixed, class probabilities (B, K).
+    Examples of a `part` of a batch are mixed as in the whole batch. Returns images (B, C, S, S), and labels
+    (B,) or, when mixed, class probabilities (B, K).
     """
     if augmentation.cutmix > 0:
         from assay.workers.training import timm_augment

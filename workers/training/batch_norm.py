@@ -1,10 +1,8 @@
 """Batch normalisation over a batch shared by several processes.
 
-Ioffe and Szegedy, "Batch Normalization", ICML 2015, algorithm 1: mean and variance of the whole batch.
-Written here, because torch's `SyncBatchNorm` does not support the CPU. In eval mode, attacks included, a
-layer behaves as torch's own.
-
-C = channels, n = values of a channel in the whole batch.
+Ioffe and Szegedy, "Batch Normalization", ICML 2015, algorithm 1: mean and variance of the whole batch. Not
+torch's `SyncBatchNorm`, which does not support the CPU. In eval mode, attacks included, a layer is torch's
+own.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def share_batch_norms(model: nn.Module) -> None:
-    """Normalise by the batch of all processes; names, weights and buffers stay the same objects."""
+    """Normalise by the batch of all processes; names, weights and buffers stay."""
     for name, child in model.named_children():
         if isinstance(child, _BatchNorm):
             setattr(model, name, SharedBatchNorm(child))
@@ -27,7 +25,7 @@ def share_batch_norms(model: nn.Module) -> None:
 
 
 def has_batch_norm(model: nn.Module) -> bool:
-    """Whether an example's outputs in training depend on the others of its pass, by their statistics."""
+    """Whether an example's outputs in training depend on its pass."""
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
@@ -48,7 +46,7 @@ class SharedBatchNorm(_BatchNorm):
             raise ValueError(f"batch normalisation is for (batch, channels, ...): got {tuple(input.shape)}")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise (B, C, ...) by the mean and variance of all processes' batches, in training."""
+        """Normalise (B, C, ...) by mean and variance of all processes' batches, in training."""
         if not self.training:
             plain: Tensor = super().forward(x)
             return plain
@@ -74,7 +72,7 @@ class SharedBatchNorm(_BatchNorm):
             return
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
-        # Without momentum torch keeps the plain mean over all batches.
+        # Without momentum torch keeps the mean over all batches.
         rate = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean.to(self.running_mean), rate)
         self.running_var.lerp_(variance.to(self.running_var), rate)
@@ -86,7 +84,7 @@ def _total(tensor: Tensor) -> Tensor:
 
 
 class _Total(torch.autograd.Function):
-    """All-reduce sum; each summand affects every process's loss, so its gradient is the sum of theirs."""
+    """All-reduce sum; each summand affects every process's loss, so gradients are summed too."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:

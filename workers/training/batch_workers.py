@@ -1,7 +1,7 @@
 """Batches of examples made one by one (`Examples`), prefetched by worker processes.
 
-Each example's draws are keyed by seed, epoch and position in the epoch's order, so it is independent of the
-process that makes it, the point of resumption and the batch size.
+Seed, epoch and position in the epoch's order key an example's draws: processes, resumption and batch size do
+not matter.
 """
 
 from __future__ import annotations
@@ -31,29 +31,28 @@ from assay.workers.training.order import Order
 from assay.workers.training.randomness import derive_seed, library_generators_restored
 
 Array = npt.NDArray[Any]
-# Examples per chunk passed between processes.
+# Examples per chunk between processes.
 CHUNK = 16
 MAX_WORKERS = 16
-# Below this many cores to spare a process that makes examples would take the training's own.
+# With fewer cores to spare, a process that makes examples takes the training's.
 WORTHWHILE = 2
 
 
 class MakingFailed(Exception):
-    """An example could not be made, for a reason outside the user's data; the message names it."""
+    """An example could not be made, and the user's data are not to blame."""
 
 
 class ChunkRequest(NamedTuple):
-    """Examples of one step: their indices in the data set, and the seed of each."""
+    """Examples of one step: indices in the data set, and seeds."""
 
     indices: tuple[int, ...]
     seeds: tuple[int, ...]
 
 
 class Chunk(NamedTuple):
-    """Chunk of n examples as arrays.
+    """Chunk of n examples as arrays, which travel through a pipe between processes.
 
-    Arrays travel through a pipe between processes. Tensors would go through shared memory, whose descriptors
-    torch hands over through sockets, and an evaluator has none (docs/containment.md).
+    Torch hands shared memory of tensors over through sockets, and an evaluator has none.
     """
 
     images: Array  # (n, C, S, S), uint8 or float32
@@ -63,7 +62,7 @@ class Chunk(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Why an example could not be made, and what the training raises; a ValueError blames the data."""
+    """Why an example was not made, and the error to raise; a ValueError blames the data."""
 
     error: type[ValueError | MemoryError | MakingFailed]
     message: str
@@ -93,10 +92,9 @@ class MadeBatches:
     ):
         """Defers all work to `between`.
 
-        A batch has `batch_size` examples over all processes of the training; an epoch visits `rows` (None:
-        all) `repeats` times. As many `workers` make examples for this process; with 0 it makes them itself.
-        `noise` has the mean and standard deviation of what fills erased rectangles. Raises ValueError: no
-        examples, or too few for the processes.
+        `batch_size` counts all processes' examples; an epoch visits `rows` (None: all) `repeats` times.
+        `workers` processes make the examples; with 0 this process does. `noise`: mean and standard deviation
+        of erased rectangles. Raises ValueError: no examples, or too few for the processes.
         """
         if len(examples.ids) == 0:
             raise ValueError("there are no training examples")
@@ -122,9 +120,8 @@ class MadeBatches:
     def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
         """The batches of the steps start..stop-1.
 
-        Raises ValueError: the data of an example are bad; the message names it. MemoryError: memory was too
-        short for an example. MakingFailed: an example cannot be made for another reason. RuntimeError: a
-        worker process died.
+        Raises ValueError: an example's data are bad; MemoryError: memory was too short for an example;
+        MakingFailed: an example cannot be made otherwise; RuntimeError: a worker process died.
         """
         per_step = -(-len(self._part.rows) // CHUNK)
         with closing(self._chunks(start, stop)) as chunks:
@@ -173,7 +170,7 @@ class _Making(Dataset[Chunk | Failed]):
             for index, seed in zip(*task, strict=True):
                 try:
                     made.append(self._examples.make(index, seed))
-                except Exception as error:  # any error, reported with its example
+                except Exception as error:  # reported with its example
                     text = f"training example {self._examples.ids[index]!r}: {error}"
                     if isinstance(error, ValueError):
                         return Failed(ValueError, text)
@@ -186,20 +183,20 @@ class _Making(Dataset[Chunk | Failed]):
 
 
 def _ahead(making: _Making, tasks: Iterable[ChunkRequest], workers: int) -> Iterator[Chunk | Failed]:
-    """The same, in order, from other processes; they end when the iterator is closed or this process dies."""
+    """The same, in order, from other processes, which end with the iterator or this process."""
     loader = DataLoader(
         making,
         batch_size=None,
         sampler=tasks,
         num_workers=workers,
         collate_fn=_unchanged,  # type: ignore[arg-type]  # of single items: they are chunks already
-        # Copies of this process, which share the data set's memory. A fresh process would need it pickled.
+        # Forks share the data set's memory; a fresh process would need it pickled.
         multiprocessing_context="fork",
         worker_init_fn=partial(_begin, parent=os.getpid()),
         generator=torch.Generator(),  # leaves the global generator alone
     )
     with warnings.catch_warnings():
-        # Python 3.12 warns about forks of threaded processes; torch recreates its threads in the fork.
+        # Python 3.12 warns of forks of threaded processes; torch recreates its threads.
         warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
         iterator = iter(loader)
     yield from iterator

@@ -1,10 +1,8 @@
 """Batches of a training: the interface, and batches of images in memory.
 
-`Source` is the interface of the loop. It has three implementations: `Batches`, of images at the model's size,
-transformed on the device; `workers.training.tokens.TokenBatches`, of words; and
-`workers.training.batch_workers.MadeBatches`, of examples made one by one from the data set (`Examples`:
-timm's augmentation, or crops with their label maps), prefetched by worker processes.
-`workers.training.source` chooses.
+`Source` is the loop's interface, with three implementations: `Batches`;
+`workers.training.tokens.TokenBatches`, of words; `workers.training.batch_workers.MadeBatches`, of examples
+made by worker processes. `workers.training.source` chooses.
 
 Legend: B examples of this process's part of a batch, C channels, S image side.
 """
@@ -32,21 +30,20 @@ LOAD_CHUNK = 1024
 
 
 class TrainingBatch(NamedTuple):
-    """What a step trains on, on the device; of several processes, this one's part of it."""
+    """A step's examples, on the device; of several processes, this one's part."""
 
-    # Images, float32 (B, C, S, S) in [0, 1], augmented; the noise of random erasing may leave [0, 1]. Of text
-    # the tokens, int64 (B, N).
+    # images, float32 (B, C, S, S) in [0, 1], augmented (noise of random erasing may leave [0, 1]), or tokens,
+    # int64 (B, N)
     images: Tensor
-    # labels, int64 (B,), or label maps, (B, S, S), transformed with their images; for a language model the
-    # next words, int64 (B, N)
+    # labels, int64 (B,), label maps, (B, S, S), moved with their images, or next words, int64 (B, N)
     truth: Tensor
 
 
 class _Loaded(NamedTuple):
-    """Examples as the data set has them, on the CPU or on the device."""
+    """Examples of the data set, on the CPU or the device."""
 
     values: Tensor  # levels, uint8, or pixels in [0, 1], float32, (n, C, S, S)
-    white: int | None  # the level of the pixel value 1; None for pixels
+    white: int | None  # level of the pixel value 1; None for pixels
     truth: Tensor
 
     def batch(self) -> TrainingBatch:
@@ -73,8 +70,7 @@ class Source(Protocol):
 class Batches:
     """Images at the model's size: from the device's memory if the data fit, else prefetched by threads.
 
-    Images of bytes become pixels on the device, a batch at a time. Geometric augmentation (shift, rotation,
-    scale, flip) runs on the device.
+    Bytes become pixels on the device, where geometric augmentation (shift, rotation, scale, flip) runs.
     """
 
     def __init__(
@@ -91,8 +87,7 @@ class Batches:
     ):
         """Loads all images at once if their bytes, or float32 pixels, take at most `CACHE_BYTES`.
 
-        With `rows`, only the examples at these indices are visited. Raises ValueError: no examples, or too
-        few for the processes.
+        `rows`: indices to visit. Raises ValueError: no examples, or too few for the processes.
         """
         self._data = data
         self._seed = seed
@@ -162,6 +157,6 @@ class Batches:
 
     def _load_all(self, n: int) -> _Loaded:
         chunks = [self._load(chunk) for chunk in torch.arange(n).split(LOAD_CHUNK)]
-        # Once, so not through pinned memory, which torch would keep.
+        # Once: torch would keep pinned memory.
         values = torch.cat([chunk.values for chunk in chunks]).to(self._device)
         return _Loaded(values, chunks[0].white, torch.cat([chunk.truth for chunk in chunks]).to(self._device))

@@ -1,7 +1,7 @@
 """Checkpoints of a training run: durable, checked against their own hash, the last two kept.
 
-A file `step-000001234.0123456789abcdef.pt` is the output of `torch.save`; its name holds the step and the
-start of the content's SHA-256. A file that does not match its name is never loaded.
+The name of a file `step-000001234.0123456789abcdef.pt` (`torch.save`) holds the step and the start of the
+content's SHA-256. A file that does not match is never loaded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Checkpoints:
     """Checkpoints of a run in a folder, created if missing."""
 
     def __init__(self, folder: Path, *, tidy: bool = True):
-        """Remove partial files of a killed process; `tidy` is for the one process that writes."""
+        """Remove a killed process's partial files; `tidy`: for the one process that writes."""
         self._folder = folder
         if not tidy:
             return
@@ -46,7 +46,7 @@ class Checkpoints:
             leftover.unlink(missing_ok=True)
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint that survives a power failure; an OSError leaves earlier ones untouched."""
+        """Write a checkpoint that survives a power failure; an OSError leaves earlier checkpoints."""
         stem = f"step-{checkpoint.step:09d}"
         temporary = temporary_path(self._folder, stem)
         with written_through(temporary) as file:
@@ -78,13 +78,13 @@ def _save(values: Mapping[str, object], file: _HashingWriter) -> None:
     try:
         torch.save(values, cast("IO[bytes]", file))
     except RuntimeError as error:
-        if isinstance(error.__context__, OSError):  # torch hides the file's error behind one of its own
+        if isinstance(error.__context__, OSError):  # torch hides the file's error behind its own
             raise error.__context__ from None
         raise
 
 
 class _HashingWriter:
-    """Hashes the bytes written to a file, so that a large checkpoint is not read back."""
+    """Hashes what is written, so that a large checkpoint is not read back."""
 
     def __init__(self, file: BinaryIO):
         self._file = file

@@ -1,10 +1,9 @@
 """Segmenter's training examples: random crops of images and label maps, cut from the files at their own size.
 
 Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021, section 4.1: a random
-rescaling, a random crop (padded if the image is smaller), a random horizontal flip; and photometric
-distortion, as released. The padding is the pixel mean of the data, 0 after normalisation, and IGNORE in the
-label map. Deviation: the release redraws a crop, up to ten times, while one class covers more than three
-quarters of it; the paper does not mention this.
+rescaling, crop (padded if the image is smaller) and horizontal flip; photometric distortion, as released.
+Padding is the data's pixel mean, 0 after normalisation, and IGNORE in the label map. Deviation: the release
+redraws a crop, up to ten times, while a class covers over three quarters; the paper does not mention this.
 
 Legend: C channels, H height, W width, S side of a crop.
 """
@@ -30,8 +29,8 @@ def random_crop(
 ) -> tuple[Tensor, Tensor]:
     """Random training example from an image, uint8 (C, H, W) at the file's size, and its labels.
 
-    Labels are classes or IGNORE, uint8 (H, W); the mean (C,), in [0, 1], colours the padding. All random
-    numbers come from `draws`. Returns pixels in [0, 1], float32 (C, S, S), and labels, uint8 (S, S).
+    Labels: classes or IGNORE, uint8 (H, W); the mean (C,), in [0, 1], colours the padding. Returns pixels in
+    [0, 1], float32 (C, S, S), and labels, uint8 (S, S).
     """
     height, width = labels.shape
     short = float(crops.short_side or min(height, width)) * draws.uniform(*crops.scales)

@@ -12,7 +12,7 @@ import torch.utils.deterministic
 
 from assay.workers.precision import allow_tf32
 
-# Its attributes are created at import time, invisible to the type checker.
+# Attributes made at import, invisible to the type checker.
 _options: Any = torch.utils.deterministic
 
 
@@ -20,8 +20,8 @@ _options: Any = torch.utils.deterministic
 def deterministic() -> Iterator[None]:
     """Deterministic algorithms, TF32 off (workers/precision.py), no cuDNN benchmarking inside the block.
 
-    cuBLAS reads CUBLAS_WORKSPACE_CONFIG when its first handle is created, so a process that used CUDA before
-    must have set it itself. An operation without a deterministic version raises a RuntimeError that names it.
+    cuBLAS reads CUBLAS_WORKSPACE_CONFIG at its first handle, so a process that used CUDA before must have set
+    it. An operation without a deterministic version raises a RuntimeError that names it.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     mode = torch.get_deterministic_debug_mode()
@@ -29,9 +29,9 @@ def deterministic() -> Iterator[None]:
     benchmark = torch.backends.cudnn.benchmark
     matmul, convolution = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     try:
-        # Same as use_deterministic_algorithms, which also imports the whole compiler: seconds.
+        # Same as use_deterministic_algorithms, which imports the whole compiler: seconds.
         torch.set_deterministic_debug_mode("error")
-        # Filling every new tensor would cost time; no code here reads uninitialised memory.
+        # Filling every new tensor costs time; no code here reads uninitialised memory.
         _options.fill_uninitialized_memory = False
         torch.backends.cudnn.benchmark = False
         allow_tf32(False)

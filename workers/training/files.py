@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 TEMPORARY_SUFFIX = ".tmp"
-# Metadata key of the tensor hash in the header of a weights file.
+# Metadata key of the tensor hash in a weights file.
 CONTENT = "content_sha256"
 
 
@@ -27,7 +27,7 @@ def temporary_path(folder: Path, stem: str) -> Path:
 
 @contextmanager
 def written_through(path: Path) -> Iterator[BinaryIO]:
-    """New file, synced to disk when the block ends, removed if it fails (OSError)."""
+    """New file, synced when the block ends, removed if it fails (OSError)."""
     try:
         with path.open("xb") as file:
             yield file
@@ -57,7 +57,7 @@ def save_text(text: str, path: Path) -> None:
 
 
 def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str]) -> None:
-    """Write the state dict of a model as safetensors; equal weights and metadata give equal bytes.
+    """Write a state dict as safetensors; equal weights and metadata give equal bytes.
 
     Tensors that share memory are written once per name. The header has the metadata and the content's hash.
     """
@@ -70,7 +70,7 @@ def save_tensors(given: Mapping[str, Tensor], path: Path, metadata: Mapping[str,
     texts = {**metadata, CONTENT: content_sha256(sorted(tensors.items()))}
     payload = safetensors.torch.save(tensors, metadata=texts)
     length = int.from_bytes(payload[:8], "little")
-    # The library writes metadata in the random order of a hash table.
+    # The library's metadata have a hash table's random order.
     header = json.loads(payload[8 : 8 + length])
     ordered = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     ordered += b" " * (-len(ordered) % 8)
@@ -82,7 +82,7 @@ def save_tensors(given: Mapping[str, Tensor], path: Path, metadata: Mapping[str,
 
 
 def content_sha256(tensors: Iterable[tuple[str, Tensor]]) -> str:
-    """Hash of tensors with their names, dtypes and shapes, in the given order (by name)."""
+    """Hash of tensors with names, dtypes and shapes, in the given order (by name)."""
     digest = hashlib.sha256()
     for name, tensor in tensors:
         plain = tensor.detach().cpu().contiguous()

@@ -1,8 +1,8 @@
 """The training loop. A resumed run is bit-identical to an uninterrupted one.
 
-Seed and epoch key the order of the data, seed and step key augmentation, dropout, drop-path and the starts of
-attacks, the learning rate is a function of the step, and a checkpoint holds everything else (weights,
-optimiser, average, scale of the loss, sums of the epoch, log, the best weights so far).
+Seed and epoch key the order of the data; seed and step key augmentation, dropout, drop-path and starts of
+attacks; the learning rate is a function of the step; a checkpoint holds everything else (weights, optimiser,
+average, scale of the loss, sums of the epoch, log, the best weights).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Report = Callable[[ProgressReport | CheckpointReport], None]
 # Including the final report, at most two per second.
 REPORT_SECONDS = 1.0
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-# Running sums of the epoch.
+# Sums of the epoch.
 NOTHING_YET = {"loss": 0.0, "correct": 0, "adversarial_correct": 0, "examples": 0}
 
 
@@ -69,24 +69,23 @@ def train(
 ) -> Trained:
     """Train a classifier in place, resuming from the latest intact checkpoint in `folder`; ends in eval mode.
 
-    The classifier maps pixels (B, C, S, S) in [0, 1] to logits (B, K), S being `image_size`, or what the task
-    of the training split has. `batch_size` counts a pass's examples over all processes, and a step's unless
-    the recipe states more: then gradients are accumulated. bfloat16 and float16 are autocast over float32
-    weights, float16 with a scaled loss: steps whose gradients overflow are skipped.
+    It maps pixels (B, C, S, S) in [0, 1] to logits (B, K), S being `image_size`, or what the training split's
+    task has. `batch_size` counts a pass's examples over all processes, and a step's unless the recipe states
+    more: then gradients are accumulated. bfloat16 and float16 are autocast over float32 weights, float16 with
+    a scaled loss: steps whose gradients overflow are skipped.
 
     `report` gets the steps done, at most twice a second, and each durable checkpoint, every
     `checkpoint_seconds` of wall time and at the end. All `processes` call this alike, and the first writes
-    and reports; the numbers are a single process's up to rounding, but dropout and drop-path draw others.
-    `workers` processes make examples for this one; the bits are the same with any number. After each epoch
-    the first process asks `held_out_loss` for the log, and all processes ask `judge`, for the log and the
-    recipe's selection, about examples that are not trained on; `rows` (None: all) are trained on. `metadata`
-    is for the header of the weights files.
+    and reports; the numbers are a single process's up to rounding, but dropout and drop-path draw others. The
+    bits are the same with any number of `workers`, which make examples. After each epoch the first process
+    asks `held_out_loss`, and all processes ask `judge`, for the log and the selection, about examples that
+    are not trained on; `rows` (None: all) are. `metadata`: for headers of weights files.
 
-    Raises TrainingDiverged: the loss or a weight became infinite or NaN; ValueError: unsupported dtype, empty
-    data, nothing to train, an unreadable example, or a checkpoint of another training;
-    torch.OutOfMemoryError: the smallest part of a batch does not fit (larger parts are halved); OSError: the
-    weights could not be written, or another file although the disk has room (without room for checkpoint or
-    log the training goes on).
+    Raises TrainingDiverged: the loss or a weight is infinite or NaN; ValueError: unsupported dtype, empty
+    data, nothing to train, an unreadable example, or another training's checkpoint; torch.OutOfMemoryError:
+    the smallest part of a batch does not fit (larger parts are halved); OSError: the weights could not be
+    written, or another file although the disk has room (without room for checkpoint or log the training goes
+    on).
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype}; allowed: {', '.join(map(str, DTYPES))}")
@@ -227,7 +226,7 @@ class _Run:
         return SCHEDULES[recipe.schedule](step, **shape, peak=low, start=high, minimum=high)
 
     def _judge_if_due(self) -> None:
-        """Judge the model, and keep its weights if they are the best so far and the recipe selects."""
+        """Judge the model, keep its weights if the recipe selects and they are the best."""
         every = self._recipe.judged_every or self._per_epoch
         if self._judge is None or (self._step % every and self._step != self._steps):
             return
@@ -304,7 +303,7 @@ class _Run:
         self._report({**report, "examples_per_second": self._rate})
 
     def _save(self) -> None:
-        """Write a checkpoint; every process holds the complete state. Without room, the next one is tried."""
+        """Write a checkpoint; every process holds the whole state. Without room, the next is tried."""
         self._saved_step = self._step
         if not self._processes.first:
             return
@@ -348,7 +347,7 @@ class _Run:
         self._step = self._saved_step = self._durable_step = checkpoint.step
         self._sums = dict(state["sums"])
         self._seconds_before = state["seconds"]
-        # Checkpoints of earlier versions have none of these.
+        # Absent in checkpoints of earlier versions.
         self._unsaved = state.get("unsaved", 0)
         self._judgement = Judgement(*state["judgement"]) if state.get("judgement") else None
         self._best = Best(**state["best"]) if state.get("best") else None

@@ -15,19 +15,16 @@ from assay.workers.training.recipe import Augmentation
 
 
 class MicroBatch:
-    """The largest number of examples in one pass; `reduced` tells where memory was short, over all."""
+    """The most examples of a pass; `reduced` tells where memory was short, over all."""
 
     def __init__(
         self, asked: int | None, processes: Processes, augmentation: Augmentation, *, batch_norm: bool
     ) -> None:
-        """Takes the most examples of a pass over all processes as asked for; None for whole batches.
-
-        `batch_norm` says whether the model takes statistics of a pass, over all processes.
-        """
+        """`limit` is over all processes (None: whole batches); `batch_norm`: a pass has statistics."""
         self._rows = None if asked is None else -(-asked // processes.size)
         self._processes = processes
         self._batch_norm = batch_norm
-        # Mixed examples come in pairs, and a variance takes two.
+        # Mixed examples come in pairs; a variance takes two.
         self._least = 2 if batch_norm or augmentation.mixup > 0 or augmentation.cutmix > 0 else 1
         # Processes that share statistics do as many passes.
         self._alike = batch_norm and processes.size > 1
@@ -39,10 +36,9 @@ class MicroBatch:
         return self._rows
 
     def halve(self, whole: int) -> None:
-        """Halve it, after a pass was too large; all processes of the training do this alike.
+        """Halve it after a pass was too large, alike in all processes, and empty the allocator's cache.
 
-        The allocator gives back what it keeps: its blocks have the sizes of larger passes. Raises
-        torch.OutOfMemoryError: it was the smallest one.
+        Raises torch.OutOfMemoryError: it was the smallest.
         """
         size, largest = self._processes.size, max(self._counts(whole))
         used = min(largest if self._rows is None else max(self._rows, 1 if self.reduced else 2), largest)
@@ -54,10 +50,10 @@ class MicroBatch:
         accelerator.empty_cache()
 
     def pieces(self, part: Part, device: torch.device) -> Iterator[tuple[Tensor | None, Part]]:
-        """Rows of this process's batch, None for all of them, and their part of the whole batch.
+        """Rows of this process's batch, None for all, and their part of the whole batch.
 
-        Rows that mixup and cutmix mix with each other, which are mirror images, stay in one piece: a piece
-        has one pair at least, and a single example only where nothing is mixed and memory was short.
+        Rows mixed with each other, mirror images, stay in one piece: at least a pair, or a single example
+        where nothing is mixed and memory was short.
         """
         count = len(part.rows)
         counts = self._counts(part.whole) if self._alike else [count]
@@ -84,7 +80,7 @@ class MicroBatch:
             yield sorted({*front, *(count - 1 - place for place in front)})
 
     def state(self) -> dict[str, Any] | None:
-        """What a checkpoint keeps of it; None if it is as asked for."""
+        """A checkpoint's part of it; None if it is as asked for."""
         return None if self.reduced is None else {"rows": self._rows, "reduced": dict(self.reduced)}
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
@@ -95,7 +91,7 @@ class MicroBatch:
 
 
 class KeptBuffers:
-    """The buffers of a model as they were, for a step that is done again: passes change statistics."""
+    """A model's buffers before a step that is done again: passes change statistics."""
 
     def __init__(self, model: nn.Module) -> None:
         self._kept = [

@@ -9,11 +9,10 @@ equation 5 and algorithm 1:
 
     CE(f(x), y) + beta KL(f(x) || f(x'))  with x' = argmax KL(f(x) || f(x')), by PGD from x + 0.001 N(0, 1)
 
-The attack sees the model in eval mode, as in the released code of TRADES and in the `robustness` library of
-Madry's group; the loss is computed in training mode. The gradient of TRADES flows through both f(x) and
-f(x'), as released. Deviations: the released TRADES code computes f(x) of the update twice (with different
-dropout), here once; mixed labels (mixup) are attacked as they are; label smoothing is part of the training
-loss, never of the attack's.
+The attack sees the model in eval mode, as in the released code of TRADES and the `robustness` library of
+Madry's group; the loss is in training mode. TRADES' gradient flows through f(x) and f(x'), as released.
+Deviations: the release computes f(x) of the update twice (with different dropout), here once; mixed labels
+(mixup) are attacked as they are; label smoothing is never in the attack's loss.
 
 Legend: B batch, C channels, S image side, K classes.
 """
@@ -41,34 +40,34 @@ TRADES_START = 0.001
 class Objective(NamedTuple):
     """Loss of a batch."""
 
-    loss: Tensor  # the loss to minimise, a mean over the batch
-    logits: Tensor  # of the clean images, (B, K), for the accuracy
-    adversarial_logits: Tensor | None  # of the adversarial images, (B, K); None without an attack
-    passes: int = 1  # number of forward passes behind the loss
+    loss: Tensor  # to minimise, a mean over the batch
+    logits: Tensor  # of clean images, (B, K)
+    adversarial_logits: Tensor | None  # of adversarial images, (B, K); None without an attack
+    passes: int = 1  # forward passes behind the loss
 
     def plus(self, auxiliary: Sequence[Tensor]) -> Objective:
-        """Adds the auxiliary losses of the model, weighted for one pass: the mean over two of TRADES."""
+        """Adds auxiliary losses, weighted for one pass: the mean over two of TRADES."""
         return self._replace(loss=sum((loss.to(self.loss) / self.passes for loss in auxiliary), self.loss))
 
 
 class Attacked(NamedTuple):
-    """Adversarial images (B, C, S, S) in [0, 1], and the logits (B, K) of the clean ones."""
+    """Adversarial images (B, C, S, S) in [0, 1], and clean logits (B, K)."""
 
     images: Tensor
     clean_logits: Tensor
 
 
 def plain(model: Logits, images: Tensor, target: Tensor, smoothing: float) -> Objective:
-    """Cross-entropy of a batch of images (B, C, S, S), of a model in training mode.
+    """Cross-entropy of images (B, C, S, S), of a model in training mode.
 
-    The target has labels, int64 (B,), or class probabilities (B, K); label smoothing is in [0, 1).
+    Target: labels, int64 (B,), or class probabilities (B, K); label smoothing is in [0, 1).
     """
     logits = model(images)
     return Objective(functional.cross_entropy(logits, target, label_smoothing=smoothing), logits, None)
 
 
 def starts_of(seed: int, step: int, rows: Sequence[int], device: torch.device) -> Source:
-    """Draws of the random starts of a step, keyed by an image's row in the whole batch."""
+    """Draws of a step's random starts, keyed by rows in the whole batch."""
     return Source(Randomness(seed, "adversarial"), [str(row) for row in rows], step, device)
 
 
@@ -77,11 +76,11 @@ def pixel_loss(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cross-entropy of the labelled pixels, of logits (B, K, S, S) and maps, int64 (B, S, S).
 
-    Maps have classes or IGNORE; label smoothing is in [0, 1). `pixels` is the number of labelled pixels of
-    the batch that these maps are a part of (None: they are all). Returns this part's share of the mean over
-    all pixels (0 without labels), the number of correct pixels, and of labelled ones.
+    Maps have classes or IGNORE; label smoothing is in [0, 1). `pixels`: labelled pixels of the whole batch;
+    None: of these maps. Returns this part's share of the mean over all pixels (0 without labels), and the
+    numbers of correct and labelled pixels.
     """
-    # One row per pixel: torch's 2D loss has no deterministic GPU kernel.
+    # A row per pixel: torch's 2D loss has no deterministic GPU kernel.
     rows, truth = logits.movedim(1, -1).flatten(0, -2), maps.flatten()  # (B * S * S, K), (B * S * S,)
     judged = (truth != IGNORE).sum()
     total = functional.cross_entropy(
@@ -100,8 +99,8 @@ def attack(
 ) -> Attacked:
     """Projected gradient ascent in the ball around each image of (B, C, S, S), in [0, 1].
 
-    The model is in eval mode; every row of its logits depends on its own image only. The target has labels,
-    int64 (B,), or class probabilities (B, K); `draws` has an id for each image, for its random start.
+    The model is in eval mode; an image's logits depend on it alone. Target: labels, int64 (B,), or class
+    probabilities (B, K); `draws` has an id for each image.
     """
     with torch.no_grad():
         clean_logits = model(images)
@@ -130,10 +129,9 @@ def robust(
     training: AdversarialTraining,
     smoothing: float,
 ) -> Objective:
-    """Loss of PGD-AT or TRADES at the points that `attack` found for images (B, C, S, S), in training mode.
+    """Loss of PGD-AT or TRADES at the points of `attack` for images (B, C, S, S), in training mode.
 
-    The target is int64 (B,) or class probabilities (B, K); the label smoothing of the cross-entropy is in [0,
-    1).
+    Target: int64 (B,) or class probabilities (B, K); label smoothing is in [0, 1).
     """
     passes = training.passes_of_update
     if training.objective == "pgd_at":

@@ -1,9 +1,9 @@
 """The optimiser of a recipe: torch's SGD, Adam, AdamW or RAdam.
 
 AdamW: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019. RAdam: Liu et al., "On the
-Variance of the Adaptive Learning Rate and Beyond", ICLR 2020, algorithm 2; with decoupled weight decay, as in
-its authors' code. SGD and Adam add the decay to the gradient. Weight decay is restricted as in timm,
-reimplemented because importing timm takes seconds in every evaluator process.
+Variance of the Adaptive Learning Rate and Beyond", ICLR 2020, algorithm 2, with decoupled weight decay, as in
+its authors' code. SGD and Adam add the decay to the gradient. Weight decay is restricted as in timm, whose
+import takes seconds.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from torch import nn
 
 from assay.workers.training.recipe import Recipe
 
-# Learned inputs of a transformer rather than weights, although they have three dimensions.
+# Inputs of a transformer, although of three dimensions.
 UNDECAYED = frozenset({"pos_embed", "cls_token", "dist_token", "reg_token", "mask_token"})
 
 
 def undecayed_names(model: nn.Module) -> set[str]:
     """Full names of the parameters that get no weight decay.
 
-    Biases, parameters of at most one dimension, `UNDECAYED`, and names in a submodule's `no_weight_decay()`
-    (timm's).
+    Biases, parameters of at most one dimension, `UNDECAYED`, and timm's `no_weight_decay()` of a submodule.
     """
     names = {
         name
@@ -36,7 +35,7 @@ def undecayed_names(model: nn.Module) -> set[str]:
 
 
 def optimiser_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Optimiser over parameters that require gradients (ValueError: none); each step sets its rate."""
+    """Optimiser over parameters with gradients (ValueError: none); each step sets its rate."""
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     if not trained:
         raise ValueError("the model has no parameter that requires a gradient: nothing to train")
@@ -48,10 +47,9 @@ def optimiser_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         {"params": undecayed_group, "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    # One kernel for all tensors: with a small model, calls per tensor cost more than the arithmetic.
+    # With a small model, calls per tensor cost more than the arithmetic.
     if recipe.optimiser == "sgd":
-        # Not fused: if float16 skips the first step, torch's fused SGD continues from an uninitialised
-        # momentum.
+        # If float16 skips the first step, torch's fused SGD goes on from an uninitialised momentum.
         return torch.optim.SGD(
             groups,
             lr=recipe.learning_rate,
@@ -69,7 +67,7 @@ def optimiser_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 def set_rates(optimiser: torch.optim.Optimizer, learning_rate: float, momentum: float | None) -> None:
-    """Set the learning rate of the next step, and unless None the momentum: SGD's, or the first beta."""
+    """Set the next step's learning rate, and unless None the momentum: SGD's, or the first beta."""
     for group in optimiser.param_groups:
         group["lr"] = learning_rate
         if momentum is not None and "betas" in group:

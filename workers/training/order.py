@@ -16,22 +16,22 @@ class Visit(NamedTuple):
 
     step: int  # counted from 0
     epoch: int  # counted from 0
-    first: int  # position of its first example in the epoch's order
-    indices: Tensor  # the examples' indices in the data set, int64 (B,)
+    first: int  # position in the epoch's order
+    indices: Tensor  # examples in the data set, int64 (B,)
 
 
 class Order:
     """Training set cut into batches, addressed by step.
 
-    Each epoch has its own order of the examples and drops an incomplete last batch (a different part each
-    time); a set smaller than one batch is one batch. With repeated augmentation an epoch has the same length
-    and visits the first examples of its order several times each.
+    Each epoch has its own order and drops an incomplete last batch; a set smaller than a batch is one batch.
+    With repeated augmentation an epoch has the same length and visits the first examples of its order several
+    times each.
     """
 
     def __init__(
         self, n: int, *, seed: int, batch_size: int, repeats: int = 1, rows: Sequence[int] | None = None
     ):
-        """For n examples, at least 1; or for those at `rows`, ascending, of a larger set."""
+        """`n` is at least 1; `rows`: ascending indices in a larger set."""
         self._rows = None if rows is None else torch.tensor(rows, dtype=torch.int64)
         n = n if rows is None else len(rows)
         self._n = n

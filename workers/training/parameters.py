@@ -92,7 +92,7 @@ LONG_RANGE_RULES = (
     *SELECTION_RULES,
 )
 
-# Forward and backward passes per example and visit: `AdversarialTraining.passes`, or one.
+# Passes per example and visit: `AdversarialTraining.passes`, or one.
 _UPDATE = "((params.adversarial == 'trades' and 2) or 1)"
 _ATTACKED = "(params.adversarial is not None and params.attack_steps{} or 0)"
 ADVERSARIAL_PASSES = (
@@ -100,8 +100,8 @@ ADVERSARIAL_PASSES = (
     f"{_ATTACKED.format('')} + {_UPDATE}",
 )
 
-# Augmentation of DeiT, shared by FAN: random crops, RandAugment, mixup or cutmix, erasing. Both name a colour
-# jitter too, but timm skips it with RandAugment.
+# Augmentation of DeiT and FAN: random crops, RandAugment, mixup or cutmix, erasing. Both name a colour
+# jitter, which timm skips with RandAugment.
 IMAGENET_AUGMENTATION = Augmentation(
     flip=True,
     smallest_crop=0.08,
@@ -112,7 +112,7 @@ IMAGENET_AUGMENTATION = Augmentation(
     repeats=3,
 )
 
-# Step size of Madry et al. (2/255 for a radius of 8/255); TRADES takes 0.007 for 0.031.
+# Step of Madry et al. (2/255 for a radius of 8/255); TRADES: 0.007 for 0.031.
 STEP_SHARE = 0.25
 
 
@@ -127,7 +127,7 @@ def adversarial_training(
 
 
 LongRangeTaskName = Literal["listops", "text", "retrieval", "pathfinder", "image"]
-# Null is the data's own task, which the service fills in.
+# Null is the data's own task.
 LongRangeTask = Annotated[
     LongRangeTaskName | None,
     "fact:long_range_task",
@@ -165,7 +165,7 @@ Selected = Annotated[
         'of the best one on the test set ("released_test"), which the results then warn of.'
     ),
 ]
-# torch's `OneCycleLR` starts at a 25th of the peak, ends at a 10 000th of that, and moves the first beta.
+# torch's `OneCycleLR`: from a 25th of the peak to a 10 000th of that; it moves the first beta.
 CYCLE_START, CYCLE_END, CYCLE_MOMENTUM = 25.0, 1e4, (0.85, 0.95)
 
 
@@ -202,9 +202,8 @@ def long_range_recipe(
 ) -> Recipe:
     """AdamW without weight decay and one linear cycle, as both papers train on the Long Range Arena.
 
-    A user's value is None for the published value; the warm-up keeps its share of other steps. `clip_value`
-    is the largest element of the gradient, None does not clip; `first_judged` the share of the steps before
-    the first weights that may be selected.
+    None is the published value; the warm-up keeps its share of other steps. `clip_value`: the gradient's
+    largest element, None does not clip; `first_judged`: share of the steps before selectable weights.
     """
     steps = steps or published.steps
     rate = learning_rate or published.learning_rate

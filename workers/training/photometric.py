@@ -1,9 +1,9 @@
 """Photometric distortion: random brightness, contrast, saturation and hue.
 
 Liu et al., "SSD: Single Shot MultiBox Detector", ECCV 2016, section 2.2 (after Howard 2013), with the ranges
-of the library used by Segmenter's authors. Each part has probability one half; contrast comes second or last.
+of the library of Segmenter's authors. Each part has probability one half; contrast comes second or last.
 Saturation and hue are changed in HSV with 8 bits per channel. Deviations from that library: values are
-rounded, not truncated, and saturation and hue share one conversion.
+rounded, not truncated, and saturation and hue share a conversion.
 
 Legend: H height, W width.
 """
@@ -27,7 +27,7 @@ Bytes = NDArray[np.uint8]
 
 
 def distort(pixels: Bytes, draws: random.Random) -> Bytes:
-    """Distort the colours of an image into a new array of the same shape and type."""
+    """Distort colours into a new array of the same shape and type."""
     brightness = _perhaps(draws, -BRIGHTNESS, BRIGHTNESS)
     contrast_last = draws.random() < 0.5
     contrast = _perhaps(draws, *CONTRAST)
@@ -43,7 +43,7 @@ def distort(pixels: Bytes, draws: random.Random) -> Bytes:
 
 
 def _perhaps(draws: random.Random, low: float, high: float) -> float | None:
-    """A number between the two, or None; consumes the same number of draws either way."""
+    """A number between the two, or None; the draws are as many either way."""
     happens, value = draws.random() < 0.5, draws.uniform(low, high)
     return value if happens else None
 

@@ -1,8 +1,4 @@
-"""Random numbers keyed by purpose, independent of earlier draws.
-
-A run resumed in the middle of an epoch draws the same numbers as an uninterrupted one, without a generator
-state in the checkpoint.
-"""
+"""Random numbers keyed by purpose, independent of earlier draws: a resumed run draws the same numbers."""
 
 from __future__ import annotations
 
@@ -19,23 +15,23 @@ from assay.workers import accelerator
 
 
 def derive_seed(seed: int, purpose: str, number: int) -> int:
-    """63-bit seed from the job's seed, a purpose ("order", "augment") and an epoch or step number."""
+    """63-bit seed from a job's seed, a purpose ("order", "augment") and an epoch or step."""
     key = f"{seed}/{purpose}/{number}".encode()
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 1
 
 
 def generator(seed: int, purpose: str, number: int) -> torch.Generator:
-    """CPU generator for one purpose, so that the numbers are the same on every device."""
+    """CPU generator for a purpose: the numbers are the same on every device."""
     return torch.Generator().manual_seed(derive_seed(seed, purpose, number))
 
 
 def epoch_order(n: int, *, seed: int, epoch: int) -> Tensor:
-    """Order of the examples in an epoch: a permutation of 0..n-1, int64 (n,)."""
+    """Order of an epoch's examples: a permutation of 0..n-1, int64 (n,)."""
     return torch.randperm(n, generator=generator(seed, "order", epoch))
 
 
 def seed_layers(seed: int, step: int, device: torch.device, rank: int = 0, piece: int = 0) -> None:
-    """Seed the generators of dropout and drop-path, for a process of a training and a piece of its batch."""
+    """Seed dropout and drop-path, for a process of a training and a piece of its batch."""
     purpose = f"layers/{rank}" if rank else "layers"
     seed_generators(derive_seed(seed, f"{purpose}/piece {piece}" if piece else purpose, step), device)
 

@@ -27,23 +27,21 @@ Selection = Literal["last", "validation", "released_test"]
 class Augmentation:
     """Random changes of the training images; zero (or False) disables a part."""
 
-    shift: float = 0.0  # max translation along each axis, as a fraction of the image side, in [0, 1]
+    shift: float = 0.0  # max translation along each axis, a fraction of the image side, in [0, 1]
     rotate: float = 0.0  # max rotation either way, in degrees, in [0, 180]
-    scale: float = 0.0  # max relative change of size either way, in [0, 1)
+    scale: float = 0.0  # max relative change either way, in [0, 1)
     flip: bool = False  # mirror left to right with probability one half
-    # parameter of the Beta distribution that mixes each example with another one of its batch (Zhang et al.,
-    # "mixup", ICLR 2018); 0 is off
+    # of the Beta distribution that mixes examples of a batch (Zhang et al., "mixup", ICLR 2018); 0 is off
     mixup: float = 0.0
-    # parameter of the Beta distribution for the area of a rectangle taken from another example (Yun et al.,
-    # ICCV 2019); 0 is off. With cutmix, mixup has one weight for the whole batch, and each batch gets one of
-    # the two, as in timm
+    # of the Beta distribution for the area of another example's rectangle (Yun et al., ICCV 2019); 0 is off.
+    # With cutmix, mixup has one weight for the batch, and each batch gets one of the two, as in timm
     cutmix: float = 0.0
-    smallest_crop: float = 1.0  # min fraction of the area kept by a random crop, in (0, 1]; 1 does not crop
-    # timm's name of a RandAugment policy, such as "rand-m9-mstd0.5-inc1"; None is off
+    smallest_crop: float = 1.0  # min area kept by a random crop, in (0, 1]; 1 does not crop
+    # timm's RandAugment policy, such as "rand-m9-mstd0.5-inc1"; None is off
     rand_augment: str | None = None
-    erase: float = 0.0  # probability of random erasing, in [0, 1]
-    # consecutive visits of an image in an epoch, each with its own draws; the epoch visits only that fraction
-    # of the images (Hoffer et al., "Augment your batch", CVPR 2020)
+    erase: float = 0.0  # of random erasing, in [0, 1]
+    # consecutive visits of an image in an epoch of as many fewer images (Hoffer et al., "Augment your batch",
+    # CVPR 2020)
     repeats: int = 1
 
     def __post_init__(self) -> None:
@@ -76,10 +74,10 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class Crops:
-    """Random crops of images and label maps, cut from files at their own size (`workers.training.crops`)."""
+    """Random crops of images and label maps at their own size (`workers.training.crops`)."""
 
-    size: int  # side of a crop in pixels, at least 1; padding is excluded from the loss
-    # short side of an image, in pixels, before random rescaling; None keeps the file's size
+    size: int  # side in pixels, at least 1; padding is excluded from the loss
+    # of an image, in pixels, before rescaling; None: the file's
     short_side: int | None
     scales: tuple[float, float]  # min and max random rescaling, above 0
     flip: bool  # mirror left to right with probability one half
@@ -97,13 +95,13 @@ class Crops:
 class AdversarialTraining:
     """Adversarial training with projected gradient ascent in an Linf ball around each image."""
 
-    # "pgd_at" (Madry et al., ICLR 2018): the loss of the adversarial images; or "trades" (Zhang et al., ICML
-    # 2019): the loss of the clean ones plus beta times the divergence of the answers
+    # "pgd_at" (Madry et al., ICLR 2018): loss of adversarial images; "trades" (Zhang et al., ICML 2019): loss
+    # of clean images plus beta times the divergence of the answers
     objective: Literal["pgd_at", "trades"]
-    epsilon: float  # radius of the ball in pixel units, above 0 and at most 1
-    steps: int  # gradient steps of the attack, at least 1
-    step_size: float  # length of a step, in pixel units, above 0 and at most 1
-    beta: float = 6.0  # weight of the second term of TRADES, at least 0; unused by "pgd_at"
+    epsilon: float  # radius in pixel units, in (0, 1]
+    steps: int  # of the attack, at least 1
+    step_size: float  # in pixel units, in (0, 1]
+    beta: float = 6.0  # of TRADES' second term, at least 0
 
     def __post_init__(self) -> None:
         _one_of("objective", self.objective, ("pgd_at", "trades"))
@@ -119,7 +117,7 @@ class AdversarialTraining:
 
     @property
     def passes_of_update(self) -> int:
-        """Passes with a loss that is minimised: TRADES adds the clean images' pass."""
+        """Passes with a minimised loss: TRADES adds the clean images' pass."""
         return 2 if self.objective == "trades" else 1
 
 
@@ -127,65 +125,62 @@ class AdversarialTraining:
 class Recipe:
     """An optimiser, with a learning rate that rises and falls step by step."""
 
-    epochs: int  # passes over the training set, at least 1; ignored if `steps` is set
-    learning_rate: float  # the peak, reached at the end of the warm-up
-    # the batch size of `learning_rate`: the peak is scaled in proportion to the training's (Goyal et
-    # al., "Accurate, Large Minibatch SGD", 2017); None does not scale
+    epochs: int  # over the training set, at least 1; ignored with `steps`
+    learning_rate: float  # the peak, at the end of the warm-up
+    # batch size of `learning_rate`: the peak is scaled to the training's (Goyal et al., "Accurate, Large
+    # Minibatch SGD", 2017); None does not scale
     reference_batch: int | None = None
-    # "cosine", "polynomial" (power 0.9), "inverse_sqrt" or "constant" after a linear rise;
-    # "cosine_from_start", a cosine over the whole training whose beginning the rise replaces; "one_cycle",
-    # whose rise and fall are halves of cosines, or "one_cycle_linear"
+    # after a linear rise "cosine", "polynomial" (power 0.9), "inverse_sqrt" or "constant";
+    # "cosine_from_start", where the rise replaces the beginning; "one_cycle" (halves of cosines) or
+    # "one_cycle_linear"
     schedule: Schedule = "cosine"
-    # change the learning rate at the beginning of an epoch only, as timm's schedulers do
+    # the rate changes at the beginning of an epoch only, as in timm
     by_epoch: bool = False
-    # with `by_epoch`, epochs by which the schedule lags behind, at least 0: the value of epoch 0 is kept for
-    # that much longer
+    # with `by_epoch`, epochs of lag, at least 0: epoch 0's value is kept longer
     epochs_late: int = 0
-    warmup_epochs: float = 0.0  # length of the linear warm-up; at most `epochs`
-    # optimiser steps, if they determine the length instead of the epochs; at least 1
+    warmup_epochs: float = 0.0  # linear; at most `epochs`
+    # optimiser steps in place of epochs; at least 1
     steps: int | None = None
-    # length of the warm-up in steps, in place of `warmup_epochs`; at most `steps`
+    # in place of `warmup_epochs`; at most `steps`
     warmup_steps: int | None = None
     warmup_learning_rate: float = 1e-6  # start of the warm-up
     minimum_learning_rate: float = 0.0  # end of the decay
-    # decoupled with "adamw" and "radam", part of the gradient with "adam" and "sgd"; never applied to biases,
+    # decoupled with "adamw" and "radam", in the gradient with "adam" and "sgd"; not of biases,
     # one-dimensional parameters, position embeddings and class tokens, unless `decay_everything`
     weight_decay: float = 0.0
-    decay_everything: bool = False  # apply the weight decay to all parameters, as fairseq does
-    optimiser: Optimiser = "adamw"  # "adam", "adamw", "radam" or "sgd", torch's own
-    momentum: float = 0.9  # SGD momentum, in [0, 1)
-    nesterov: bool = False  # Nesterov's form of SGD's momentum, which must be above 0
-    betas: tuple[float, float] = (0.9, 0.999)  # decay rates of Adam's two moments, each in [0, 1)
-    # with a one-cycle schedule, lowest and highest value of SGD's momentum or the first of the betas, which
-    # falls as the learning rate rises (torch's `OneCycleLR` does so by default); None leaves it as it is
+    decay_everything: bool = False  # to all parameters, as fairseq
+    optimiser: Optimiser = "adamw"
+    momentum: float = 0.9  # SGD's, in [0, 1)
+    nesterov: bool = False  # needs momentum above 0
+    betas: tuple[float, float] = (0.9, 0.999)  # Adam's, each in [0, 1)
+    # of a one-cycle schedule: lowest and highest SGD momentum or first beta, which falls as the rate rises
+    # (torch's `OneCycleLR`); None leaves it
     momentum_cycle: tuple[float, float] | None = None
     epsilon: float = 1e-8  # Adam's denominator constant
     label_smoothing: float = 0.0  # in [0, 1)
-    clip_norm: float | None = None  # max L2 norm of the whole gradient; None does not clip
-    # max absolute value of every element of the gradient, before `clip_norm`; None does not clip
+    clip_norm: float | None = None  # max L2 norm of the gradient; None does not clip
+    # max absolute element of the gradient, before `clip_norm`; None does not clip
     clip_value: float | None = None
-    # examples per step, reached by accumulating the gradients of smaller batches; None takes one batch per
-    # step
+    # examples per step, by accumulated gradients of smaller batches; None: one batch
     total_batch: int | None = None
-    total_tokens: int | None = None  # the same in tokens, for texts of a common length
-    # examples per step of the published training, if the results shall say that it was not reached
+    total_tokens: int | None = None  # in tokens, for texts of a common length
+    # examples per step of the published training, if results shall say that it was not reached
     published_batch: int | None = None
-    published_tokens: int | None = None  # the same in tokens, for texts of a common length
-    # share of the training set, in [0, 0.5], that is judged after each epoch and not trained on
+    published_tokens: int | None = None  # in tokens, for texts of a common length
+    # share of the training set, in [0, 0.5], judged after each epoch and not trained on
     validation: float = 0.0
-    # which weights are saved: "last", the last step's; "validation", the best on the validation share;
-    # or "released_test", the best on the test set, as some released code does it
+    # saved weights: "last"; "validation", the best on its share; "released_test", the best on the test set,
+    # as some released code does
     selection: Selection = "last"
-    judged_every: int | None = None  # steps between two judgements for the selection, if not an epoch
-    first_judged: float = 0.0  # share of the steps before the first judgement that may be selected, in [0, 1)
-    # decay per step of the exponential moving average of the weights, in [0, 1); None keeps none. The average
-    # is saved in addition to the raw weights, never instead
+    judged_every: int | None = None  # steps between judgements; None: an epoch
+    first_judged: float = 0.0  # share of the steps before selectable weights, in [0, 1)
+    # of the weights' exponential moving average per step, in [0, 1); None keeps none. The average is saved in
+    # addition to the raw weights
     ema_decay: float | None = None
-    augmentation: Augmentation = field(default_factory=Augmentation)  # random changes of the training images
-    # adversarial training on the augmented images; None disables it
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    # on the augmented images
     adversarial: AdversarialTraining | None = None
-    # for segmentation: random crops of the files at their own size; None trains on whole images at the
-    # model's size
+    # for segmentation; None trains on whole images at the model's size
     crops: Crops | None = None
 
     def __post_init__(self) -> None:
@@ -246,7 +241,7 @@ class Recipe:
         return batch_size if self.total_batch is None else self.total_batch
 
     def published_examples(self, length: int) -> int | None:
-        """Examples per step of the published training, of so many tokens each; None if it is not stated."""
+        """Examples per step of the published training, of so many tokens; None: not stated."""
         tokens = self.published_tokens
         return self.published_batch if tokens is None else max(1, tokens // length)
 

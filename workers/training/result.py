@@ -34,18 +34,18 @@ class Trained:
 
     steps: int  # optimiser steps
     batch_size: int  # examples per step
-    epochs: int  # passes over the data
-    final_loss: float  # mean training loss of the last epoch
+    epochs: int
+    final_loss: float  # mean of the last epoch, in training
     log_path: Path  # JSON lines, one `EpochRecord` per epoch
     curves_path: Path  # loss and accuracy by epoch, SVG
     weights_path: Path  # state dict of the classifier, safetensors
-    # the exponential moving average of the weights, in the same form; None if the recipe keeps none
+    # of the exponential moving average; None if the recipe keeps none
     average_path: Path | None
-    at_once: int  # examples of a pass; with fewer than `batch_size`, gradients were accumulated
-    selected_step: int | None = None  # steps done before the saved weights; None: all of them
-    # examples of a pass as asked for and as used, where memory was short
+    at_once: int  # of a pass; fewer than `batch_size`: gradients were accumulated
+    selected_step: int | None = None  # steps before the saved weights; None: all
+    # of a pass as asked for and as used, where memory was short
     reduced: ReducedBatch | None = None
-    unsaved: int = 0  # checkpoints that found no room on the disk
+    unsaved: int = 0  # checkpoints without room on the disk
 
 
 def trained(
@@ -84,7 +84,7 @@ def write(
     metadata: Mapping[str, str],
     judged: str = "validation",
 ) -> None:
-    """Write all files except the log, which the training writes; `judged` names a curve. Raises OSError."""
+    """Write all files except the log; `judged` names a curve. Raises OSError."""
     save_weights(classifier, outcome.weights_path, metadata)
     save_text(draw(records, judged), outcome.curves_path)
     if outcome.average_path is not None:
@@ -94,7 +94,7 @@ def write(
 
 def draw(records: Sequence[EpochRecord], judged: str = "validation") -> str:
     """SVG of loss and accuracy per epoch (records with finite losses); `judged` names the judged examples."""
-    # The axis starts at 0 even if auxiliary losses make the loss negative.
+    # From 0 even if auxiliary losses make it negative.
     loss = _by_epoch([max(record.loss, 0.0) for record in records])
     losses = [Series("loss", loss, "line")]
     evaluated = [r.evaluation_loss for r in records if r.evaluation_loss is not None]

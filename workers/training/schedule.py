@@ -27,8 +27,8 @@ def cosine_learning_rate(
 ) -> float:
     """Cosine decay after a linear rise; the minimum is reached one past the last step.
 
-    Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", ICLR 2017, equation 5
-    (one cycle); the warm-up as in DeiT (Touvron et al., ICML 2021), but step by step.
+    Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", ICLR 2017, equation 5 (one
+    cycle); the warm-up as in DeiT (Touvron et al., ICML 2021), but step by step.
     """
     _check(step, steps, warmup_steps)
     if step < warmup_steps:
@@ -40,10 +40,10 @@ def cosine_learning_rate(
 def cosine_from_start_learning_rate(
     step: int, *, steps: int, warmup_steps: float, peak: float, start: float, minimum: float
 ) -> float:
-    """Cosine decay over the whole training; a linear rise replaces its beginning.
+    """Cosine decay over the whole training, whose beginning a linear rise replaces.
 
-    So timm's `CosineLRScheduler` and the language models of lmtool-fwp: after the rise, the learning rate is
-    already below the peak. The minimum is reached one past the last step.
+    So timm's `CosineLRScheduler` and the language models of lmtool-fwp. The minimum is reached one past the
+    last step.
     """
     _check(step, steps, warmup_steps)
     if step < warmup_steps:
@@ -76,8 +76,8 @@ def inverse_sqrt_learning_rate(
 ) -> float:
     """Decay with the inverse square root of the step, after a linear rise; never below the minimum.
 
-    Vaswani et al., "Attention Is All You Need", 2017, section 5.3, with the numbers of fairseq's
-    `inverse_sqrt`: the peak is at step `warmup_steps`, without a warm-up at steps 0 and 1.
+    Vaswani et al., "Attention Is All You Need", 2017, section 5.3, with fairseq's numbers: the peak is at
+    step `warmup_steps`, without a warm-up at steps 0 and 1.
     """
     _check(step, steps, warmup_steps)
     if step < warmup_steps:
@@ -97,9 +97,9 @@ def one_cycle_learning_rate(
 ) -> float:
     """One cycle: up to the peak at the last step of the warm-up, down to the minimum at the last step.
 
-    Smith and Topin, "Super-Convergence", 2018, with the numbers of torch's `OneCycleLR`. The momentum that it
-    moves the other way has the same form, with the lowest momentum as its "peak". `anneal` goes from its
-    first value to its second as the third goes from 0 to 1.
+    Smith and Topin, "Super-Convergence", 2018, with the numbers of torch's `OneCycleLR`. Momentum moves the
+    other way with its lowest value as "peak". `anneal` goes from its first value to its second as the third
+    goes from 0 to 1.
     """
     _check(step, steps, warmup_steps)
     top = warmup_steps - 1
@@ -137,8 +137,7 @@ def learning_rate(
 ) -> float:
     """Learning rate of a step in [0, steps) of a recipe's training.
 
-    Neither the start of the warm-up nor the end of the decay is above the peak, which is scaled to the batch.
-    The warm-up has `warmup_steps`; a schedule by epochs has the recipe's own.
+    Start of the warm-up and end of the decay are at most the peak, which is scaled to the batch.
     """
     warmup = float(warmup_steps)
     if recipe.by_epoch:

@@ -1,8 +1,7 @@
 """Validation during a training: what is left for it, how the model does on it, which weights are kept.
 
-The validation share is part of the training set and is never trained on; the test set plays no part in it.
-Some released code selects the epoch on the test set instead ("released_test"): this is offered to reproduce
-it, and the results carry a warning.
+The validation share of the training set is never trained on; the test set plays no part. Some released code
+selects the epoch on the test set ("released_test"): results then carry a warning.
 
 Legend: B examples of a batch, K classes.
 """
@@ -27,11 +26,11 @@ Judge = Callable[[Logits], Tensor]
 def validation_split(
     name: str, ids: Sequence[str], labels: Sequence[int], share: float, seed: int
 ) -> tuple[list[int], list[int]]:
-    """Indices for training and for validation, stratified, keyed by seed and example id (unique).
+    """Indices for training and validation, stratified, keyed by seed and example id (unique).
 
-    In a class with k examples, the round(share * k) with the smallest key are for validation, but at least
-    one and not all when k >= 2; a single example is for training. The share is in (0, 0.5]; ids and labels
-    are (n,). Raises ValueError: no class has two examples.
+    Of a class with k >= 2 examples, round(share * k), at least one and not all, with the smallest keys are
+    for validation; a single example is for training. The share is in (0, 0.5]; ids and labels are (n,).
+    Raises ValueError: no class has two examples.
     """
     by_class: dict[int, list[int]] = {}
     for index, label in enumerate(labels):
@@ -61,10 +60,10 @@ def judge_of(
     rank: int = 0,
     processes: int = 1,
 ) -> Judge:
-    """A judge of the examples of a set; every process of a training judges its own part.
+    """A judge of a set's examples; every process of a training judges its part.
 
-    `load` takes row numbers, below `count`, to what the model reads, (B, ...), and labels, int64 (B,), on the
-    CPU. `device` is the model's, `rank` in [0, processes).
+    `load` takes row numbers, below `count`, to the model's input, (B, ...), and labels, int64 (B,), on the
+    CPU; `rank` is in [0, processes).
     """
     rows = range(rank, count, processes)
 
@@ -81,7 +80,7 @@ def judge_of(
 
 
 class Judgement(NamedTuple):
-    """Mean loss (cross-entropy without smoothing) and accuracy of the model on the judged examples."""
+    """Mean loss (cross-entropy without smoothing) and accuracy on the judged examples."""
 
     loss: float
     accuracy: float
@@ -101,11 +100,11 @@ class Judgement(NamedTuple):
 class Best:
     """The best weights so far."""
 
-    step: int  # steps done before the judgement
-    loss: float  # of the judgement
+    step: int  # done before the judgement
+    loss: float
     accuracy: float  # of the judgement
-    weights: Mapping[str, Tensor]  # state dict of the classifier, on the CPU
-    average: Mapping[str, Tensor] | None  # the averaged weights, if the recipe averages
+    weights: Mapping[str, Tensor]  # state dict, on the CPU
+    average: Mapping[str, Tensor] | None  # averaged weights, if the recipe averages
 
     @classmethod
     def of(cls, step: int, judgement: Judgement, classifier: nn.Module, average: nn.Module | None) -> Best:

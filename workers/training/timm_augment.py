@@ -1,11 +1,11 @@
 """timm's augmentations of single images and its mixing of batches, with keyed draws.
 
-The pipeline of DeiT (Touvron et al., ICML 2021): random crops of the file at its own size, resized to the
-image size, a random horizontal flip, RandAugment (Cubuk et al., NeurIPS 2020), random erasing with normal
-noise (Zhong et al., AAAI 2020), mixup or cutmix (Yun et al., ICCV 2019). timm draws from Python's, numpy's
-and torch's global generators; here they are seeded per image, and per mixed batch. Images are 8-bit until
-they are erased, as in timm. Deviation: the middle image of an odd batch is mixed with itself; timm rejects
-such a batch.
+The pipeline of DeiT (Touvron et al., ICML 2021): random crops of the file at its own size, resized,
+horizontal flips, RandAugment (Cubuk et al., NeurIPS 2020), random erasing with normal noise (Zhong et al.,
+AAAI 2020), mixup or cutmix (Yun et al., ICCV 2019). timm's draws are from Python's, numpy's and torch's
+global generators; here these are seeded per image, and per mixed batch. Images are 8-bit until they are
+erased, as in timm. Deviation: the middle image of an odd batch is mixed with itself; timm rejects such a
+batch.
 
 Importing this module imports timm, which takes seconds.
 
@@ -41,7 +41,7 @@ PICTURE_CHANNELS = (1, 3)
 
 
 class TimmExamples:
-    """Images, cropped, mirrored, recoloured, erased; ValueError unless they have 1 or 3 channels."""
+    """Images, cropped, mirrored, recoloured, erased; ValueError: not 1 or 3 channels."""
 
     def __init__(self, data: DataSet, augmentation: Augmentation, size: int) -> None:
         if data.channels not in PICTURE_CHANNELS:
@@ -54,7 +54,7 @@ class TimmExamples:
         self._erasing = RandomErasing(augmentation.erase, mode="const", device="cpu")
 
     def make(self, index: int, seed: int) -> Example:
-        """One augmented image, with draws from a seed; the noise of its erased rectangle is drawn later."""
+        """An augmented image, with draws from a seed; its erased rectangle's noise comes later."""
         picture = original(self._data, index) if self._crops else None
         if picture is None:
             picture = as_picture(self._data.images([index], self._size)[0])
@@ -66,7 +66,7 @@ class TimmExamples:
         return Example(image, self._data.labels[index], self._erased())
 
     def _erased(self) -> tuple[int, int, int, int]:
-        """The rectangle that random erasing fills; empty where it leaves the image alone."""
+        """The rectangle of random erasing; empty where it erases nothing."""
         gone = self._erasing(torch.ones(1, self._size, self._size))[0] == 0  # (S, S)
         down, across = (gone.any(axis).nonzero().flatten().tolist() for axis in (1, 0))
         return (down[0], across[0], down[-1] + 1, across[-1] + 1) if down else (0, 0, 0, 0)
@@ -78,11 +78,11 @@ def mix_batch(
     """Mixup or cutmix of the batch with itself in reverse order, one weight for all.
 
     Images are (B, C, S, S), labels int64 (B,). If both are on, each has probability one half. All parts of a
-    batch draw the same at a step. Returns images and class probabilities (B, K).
+    batch draw alike. Returns images and class probabilities (B, K).
     """
     mixing = Mixup(augmentation.mixup, augmentation.cutmix, label_smoothing=0.0, num_classes=classes)
     n, middle = len(images), len(images) // 2
-    # timm needs pairs: the middle example is doubled.
+    # The middle example is doubled: timm needs pairs.
     rows = torch.arange(n) if n % 2 == 0 else torch.cat([torch.arange(middle + 1), torch.arange(middle, n)])
     chosen = sent(rows, images)
     with library_generators_restored():
@@ -114,7 +114,7 @@ def _transforms(augmentation: Augmentation, size: int, mean: Sequence[float]) ->
 
 
 def _posterize(image: Image.Image, bits: int, **others: object) -> Image.Image:
-    """timm's, which keeps 4 to 0 bits; Pillow 12 and later refuse 0, which made the image black before."""
+    """timm's, with 4 to 0 bits; Pillow 12 refuses 0, which made the image black."""
     if bits < 1:
         return Image.new(image.mode, image.size)
     kept: Image.Image = posterize(image, bits, **others)

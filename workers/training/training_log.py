@@ -22,29 +22,28 @@ class EpochRecord:
     """Record of an epoch."""
 
     epoch: int  # counted from 1
-    step: int  # optimiser steps done since the start of the training
-    loss: float  # mean over the epoch's batches, of the recipe's loss on the augmented images
-    # accuracy on the augmented images, before each update; in adversarial training by the model in eval mode,
-    # as the attack sees it. None for language models and policies
+    step: int  # done since the start of the training
+    loss: float  # mean over the epoch's batches, on augmented images
+    # on augmented images, before each update; in adversarial training in eval mode, as the attack sees it;
+    # None for language models and policies
     accuracy: float | None
     learning_rate: float  # of the epoch's last step
-    seconds: float  # wall time of the training so far, without work lost to a kill
-    # in adversarial training, the accuracy on the adversarial images, before each update; else None
+    seconds: float  # of the training so far, without work lost to a kill
+    # in adversarial training, on adversarial images, before each update
     adversarial_accuracy: float | None = None
-    # for language models, the mean over the words of the evaluation split, in nats, by the model in eval mode
-    # after the epoch; else None
+    # language models: mean over the evaluation split's words, in nats, after the epoch, in eval mode
     evaluation_loss: float | None = None
-    # mean cross-entropy, without smoothing, on the validation share of the training set (with selection
-    # "released_test": on the test set), by the model in eval mode, at the last judgement; None without any
+    # mean cross-entropy without smoothing at the last judgement, in eval mode: on the validation share, with
+    # "released_test" on the test set
     judged_loss: float | None = None
-    judged_accuracy: float | None = None  # accuracy at that judgement
+    judged_accuracy: float | None = None  # at that judgement
 
 
 class TrainingLog:
-    """Records of a run, in memory and JSON lines; records without room on disk go with the next."""
+    """Records of a run, in memory and JSON lines; without room on disk they go with the next."""
 
     def __init__(self, path: Path | None, records: Iterable[EpochRecord] = ()):
-        """Truncates the file to exactly a checkpoint's records. Without a path they stay in memory."""
+        """Truncates the file to a checkpoint's records. Without a path they stay in memory."""
         self._path = path
         self._complete = False
         self.records = list(records)
@@ -61,7 +60,7 @@ class TrainingLog:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(_line(record))
         except OSError as error:
-            os.truncate(self._path, size)  # without a part of a line
+            os.truncate(self._path, size)  # not a part of a line
             self._wait_for_room(error)
 
     def complete(self) -> None:

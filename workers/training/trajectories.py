@@ -1,11 +1,10 @@
 """Offline reinforcement learning as supervised learning: windows of trajectories, and their loss.
 
 Chen et al., "Decision Transformer", NeurIPS 2021, algorithm 1 and its released code for gym. A window begins
-at any step of any trajectory, all alike: the released code draws a trajectory by its length, then a step of
-it. Deviations: an epoch visits each step once as a beginning, where the released code draws with replacement;
-windows that the end of a trajectory cuts short are padded on the right, where the released ones are padded on
-the left (no difference to the network, which has no positions but those in the episode); the loss is a mean
-over all steps that exist, as there, and for discrete actions the cross-entropy.
+at any step of any trajectory, all alike. Deviations: an epoch visits each step once as a beginning, the
+released code draws with replacement; windows cut short by a trajectory's end are padded on the right, the
+released ones on the left (no difference to the network, whose only positions are the episode's); the loss is
+a mean over all existing steps, as there, for discrete actions the cross-entropy.
 
 B = windows of this process's part of a batch, K = steps of a window, S = numbers of an observation, A =
 discrete actions, or numbers of a continuous one, M = steps of all trajectories.
@@ -33,8 +32,8 @@ from assay.workers.training.order import Order
 class TrajectoryBatches:
     """Windows of a training split, from memory; an example is a window, M of them.
 
-    A batch has packed contexts (B, K, S + A + 3) (`models.layers.policy_network`), and as truth the actions:
-    int64 (B, K), or (B, K, A).
+    A batch has packed contexts (B, K, S + A + 3) (`models.layers.policy_network`) and actions, int64 (B, K)
+    or (B, K, A).
     """
 
     def __init__(
@@ -47,10 +46,9 @@ class TrajectoryBatches:
         device: torch.device,
         processes: Processes = ALONE,
     ) -> None:
-        """Lays the trajectories end to end; the order of windows of `length` K is keyed by the seed.
+        """Lays the trajectories end to end; the seed keys the order of windows of `length` K.
 
-        A batch has `batch_size` windows over all processes. ValueError: no examples, or too few for the
-        processes.
+        `batch_size`: windows over all processes. ValueError: no examples, or too few for the processes.
         """
         if not data.trajectories:
             raise ValueError(f"data set {data.name!r} has no training examples")
@@ -82,13 +80,13 @@ class TrajectoryBatches:
         return self._order.steps_per_epoch
 
     def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
-        """The batches of the steps start..stop-1: the whole batch of this process each."""
+        """This process's batches of the steps start..stop-1."""
         for visit in self._order.between(start, stop):
             context, truth = self.windows(self._part.of(visit.indices))
             yield TrainingBatch(sent(context, self._device), sent(truth, self._device))
 
     def windows(self, beginnings: Tensor) -> tuple[Tensor, Tensor]:
-        """Packed contexts and actions of the windows that begin at these steps, int64 (B,)."""
+        """Packed contexts and actions of windows that begin at these steps, int64 (B,)."""
         places = beginnings[:, None] + torch.arange(self._length)  # (B, K)
         present = places < self._ends[beginnings][:, None]
         places = torch.where(present, places, beginnings[:, None])
@@ -104,11 +102,10 @@ class TrajectoryBatches:
 
 
 def action_loss(outputs: Tensor, contexts: Tensor, truth: Tensor, whole: Tensor) -> Tensor:
-    """Loss of the predicted actions: this process's share of the mean over all steps that exist.
+    """Loss of the predicted actions: this process's share of the mean over all existing steps.
 
-    Outputs (B, K, A) are logits of discrete actions, or actions; the truth is int64 (B, K) or (B, K, A);
-    contexts are packed, (B, K, S + A + 3). `whole` counts the existing steps of the whole batch, over all
-    processes.
+    Outputs (B, K, A): logits of discrete actions, or actions; truth: int64 (B, K) or (B, K, A); contexts:
+    packed, (B, K, S + A + 3). `whole`: existing steps of the whole batch, over all processes.
     """
     present = existing(contexts)  # (B, K)
     if truth.dim() == 2:

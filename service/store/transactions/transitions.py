@@ -93,7 +93,7 @@ def _transition(
 
 
 def lock_job(connection: Connection, job_id: str, *, share: bool = False) -> Row[Any] | None:
-    """Reads and locks a job in a transaction; None: unknown. : it only must not change."""
+    """Reads and locks a job in a transaction; None: unknown. `share`: it only must not change."""
     # A lock that spares the key does not wait for rows added below the job.
     statement = select(jobs).where(jobs.c.id == job_id).with_for_update(read=share, key_share=not share)
     return connection.execute(statement).one_or_none()

@@ -1,13 +1,13 @@
 """Sum of the gradients over the processes of a training, while the backward pass computes the rest.
 
-The trained weights are cut into buckets in reverse order, about the order in which the backward pass reaches
-them (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section
-3.2). A bucket is sent when all its gradients are there and all buckets before it have been sent: the order of
-the messages, and so the bits of the sums, are the same in all processes and runs. A weight that a pass leaves
-out holds back its bucket, and the buckets behind it, to the end of the pass.
+Trained weights form buckets in reverse order, about the order of the backward pass (Li et al., "PyTorch
+Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section 3.2). A bucket is sent
+when its gradients are there and all earlier buckets are sent: the order of messages, and so the bits of the
+sums, are the same in all processes and runs. A weight left out by a pass holds back its bucket, and later
+buckets, to the end of the pass.
 
 Of several pieces of a batch only the last one's backward pass sends. A process that ran out of memory sends
-zeros in place of what it has not sent yet, so that the others never wait for it (`Learner.update`).
+zeros for the rest, so that the others never wait for it (`Learner.update`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from torch import Tensor
 
 from assay.workers.training.distributed.processes import Processes
 
-# Approximate bucket size, as torch's DistributedDataParallel has it: few messages, the first of them early.
+# As torch's DistributedDataParallel: few messages, the first early.
 BUCKET_BYTES = 25 * 2**20
 
 
 class _Sent(NamedTuple):
-    """A bucket on its way: gradients and, behind them, how many processes have each."""
+    """A bucket on its way: gradients, then how many processes have each."""
 
     flat: Tensor
     work: torch.distributed.Work
@@ -39,8 +39,8 @@ class GradientSum:
     def __init__(self, processes: Processes, weights: Sequence[Tensor], *, overlapped: bool) -> None:
         """Adds a hook to each weight, in the same order in all processes, unless this is the only process.
 
-        `overlapped` sends during the backward pass; not for a model whose backward pass has sums of its own,
-        since all sums of a group must come in the same order in all processes.
+        `overlapped` sends during the backward pass; not for a model whose backward pass has sums of its own:
+        all sums of a group must come in the same order in all processes.
         """
         self._buckets = list(_buckets(weights[::-1])) if processes.size > 1 else []
         self._bucket_of = {id(weight): i for i, bucket in enumerate(self._buckets) for weight in bucket}
@@ -53,7 +53,7 @@ class GradientSum:
 
     @contextmanager
     def during(self, last: bool) -> Iterator[None]:
-        """Sends what the backward pass in the block completes, if it is the step's `last` one."""
+        """Sends what the backward pass in the block completes, in the step's `last` pass."""
         self._missing = [len(bucket) for bucket in self._buckets]
         self._sending = last
         try:
@@ -62,7 +62,7 @@ class GradientSum:
             self._sending = False
 
     def finish(self, *, failed: bool = False) -> None:
-        """Send the rest, wait, replace each gradient by its sum; without one in all processes, keep none."""
+        """Send the rest, wait, replace gradients by sums; a gradient missing everywhere stays None."""
         while len(self._sent) < len(self._buckets):
             self._send(failed=failed)
         sent, self._sent = self._sent, []
@@ -90,7 +90,7 @@ class GradientSum:
 
 
 def _flattened(bucket: Sequence[Tensor]) -> Tensor:
-    """The gradients, zeros for those that are not there, and for each whether it is there."""
+    """The gradients, zeros for missing gradients, and for each whether it is there."""
     there = bucket[0].new_ones(len(bucket))
     parts = []
     for number, weight in enumerate(bucket):
@@ -105,7 +105,7 @@ def _flattened(bucket: Sequence[Tensor]) -> Tensor:
 @torch.no_grad()
 def _put_back(bucket: Sequence[Tensor], flat: Tensor) -> None:
     *parts, there = flat.split([*(weight.numel() for weight in bucket), len(bucket)])
-    # Read only where a gradient is missing here: on a GPU this waits for the sum.
+    # Where a gradient is missing: on a GPU this waits for the sum.
     anywhere = there.tolist() if any(weight.grad is None for weight in bucket) else []
     for number, (weight, part) in enumerate(zip(bucket, parts, strict=True)):
         if weight.grad is not None:

@@ -29,27 +29,26 @@ from assay.workers.training.result import Trained
 
 POLL_SECONDS = 0.2
 STOP_SECONDS = 5.0
-# How long a process waits for another in one sum. One that has died is noticed at once, by torchrun; this is
-# for one that hangs. It is longer than what the first process does alone while the others wait: a checkpoint
-# on a slow disk, the loss of a language model on its evaluation split.
+# Wait for another process in a sum, for processes that hang (torchrun notices dead processes). Longer than
+# what the first process does alone: a checkpoint on a slow disk, a language model's loss on its evaluation
+# split.
 SUM_TIMEOUT_SECONDS = 15 * 60.0
 CHUNK = 1 << 16
-# Files in the folder shared by the processes of a training.
 REQUEST, REPORTS, DEATH = "request.json", "reports", "death.json"
 PREFIX = "assay-training-"
-# The error's type in the contract, where a process did not answer the others in time.
+# The contract's error where a process did not answer in time.
 HUNG = "process_hung"
 # No connection leaves the machine.
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
-# torchrun starts its processes without -P: they would import modules from the current folder.
+# torchrun starts processes without -P, which would import from the current folder.
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 
 def train_on_devices(request: TrainRequest, report: Report, timeout: float = SUM_TIMEOUT_SECONDS) -> Trained:
-    """Train the model of a request in `execution.devices` processes; returns when all have ended.
+    """Train a request's model in `execution.devices` processes; returns when all have ended.
 
     A process waits `timeout` seconds at most for another in a sum. Raises FailedElsewhere: a process failed,
-    died or hung, and the others have been stopped; ValueError: not enough GPUs.
+    died or hung, and the others were stopped; ValueError: not enough GPUs.
     """
     count = request["spec"]["execution"].get("devices", 1)
     _check_devices(request["spec"]["execution"]["device"], count)
@@ -57,7 +56,7 @@ def train_on_devices(request: TrainRequest, report: Report, timeout: float = SUM
     with _shared_folder() as folder:
         (folder / REQUEST).write_text(json.dumps(request, default=str))
         os.mkfifo(folder / REPORTS, mode=0o600)
-        # Opened before the first writer connects, so that polling reports no end of file yet.
+        # Before the first writer connects: polling must report no end of file yet.
         reports = os.open(folder / REPORTS, os.O_RDONLY | os.O_NONBLOCK)
         try:
             trained = _follow(_command(count, folder, timeout), reports, report)
@@ -80,7 +79,7 @@ def _command(count: int, folder: Path, timeout: float) -> list[str]:
     """Torchrun's command line; the rendezvous is a file, not a port."""
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={folder / 'meeting'}", "--rdzv-conf=store_type=file"]
     box = ["--nnodes=1", f"--nproc-per-node={count}", "--max-restarts=0", "--local-addr=127.0.0.1"]
-    logs = [f"--log-dir={folder / 'logs'}"]  # created even if nothing is written to it
+    logs = [f"--log-dir={folder / 'logs'}"]  # created even if unused
     launcher = [
         sys.executable,
         "-P",
@@ -93,14 +92,14 @@ def _command(count: int, folder: Path, timeout: float) -> list[str]:
 
 
 def _follow(command: list[str], reports: int, report: Report) -> Trained | None:
-    """Relay reports until all processes have exited; None if they did not finish."""
+    """Relay reports until all processes exit; None if they did not finish."""
     environment = LOOPBACK | dict(os.environ) | SAFE_PATH
     launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment)  # noqa: S603
     trained: Trained | None = None
     try:
         ended, pending = False, b""
         while not ended:
-            ended = launcher.poll() is not None  # before the last read, so that nothing is missed
+            ended = launcher.poll() is not None  # before the last read: nothing is missed
             *lines, pending = (pending + _read(reports)).split(b"\n")
             for line in lines:
                 message: RankReport = json.loads(line)
@@ -145,7 +144,7 @@ def _reason(folder: Path) -> Failure:
     first = min(told, key=lambda entry: entry["time"])["failure"] if told else None
     if first is not None and (not first["retry"] or first["error_type"] == HUNG):
         return first
-    # A killed process reports nothing, and the others only that it is gone.
+    # A killed process reports nothing, the others only that it is gone.
     death = folder / DEATH
     if death.exists() and (killed := json.loads(death.read_text())["killed"]):
         return Failure(error_type="evaluator_raised", message=killed, retry=True)

@@ -1,7 +1,7 @@
 """Processes of a training, and their parts of every batch.
 
-The shares of the loss add up to the loss of the whole batch, so the sum of the gradients equals the gradient
-of a single process, up to rounding.
+Shares of the loss add up to the whole batch's loss, so the sum of gradients is a single process's, up to
+rounding.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from torch import Tensor
 class Part:
     """Rows of a batch that belong to one process."""
 
-    # ascending, in [0, whole); includes row whole - 1 - i for each row i, because mixup and cutmix mix the
-    # two
+    # ascending, in [0, whole); with row i also row whole - 1 - i, as mixup and cutmix mix the two
     rows: tuple[int, ...]
-    whole: int  # number of rows of the whole batch
+    whole: int  # rows of the whole batch
 
     @property
     def share(self) -> float:
@@ -41,10 +40,10 @@ def everything(whole: int) -> Part:
 
 @dataclass(frozen=True)
 class Processes:
-    """Position of this process in a training; more than one needs torch's process group to exist."""
+    """Position of this process in a training; more than one needs torch's process group."""
 
     rank: int = 0  # of this process, in [0, size)
-    size: int = 1  # number of processes
+    size: int = 1
 
     @property
     def first(self) -> bool:
@@ -52,7 +51,7 @@ class Processes:
         return self.rank == 0
 
     def part(self, batch: int) -> Part:
-        """This process's part of a batch of a size. Raises ValueError: too few for a pair in each process."""
+        """This process's part of a batch. Raises ValueError: no pair for each process."""
         pairs = (batch + 1) // 2
         if pairs < self.size:
             raise ValueError(

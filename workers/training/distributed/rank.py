@@ -17,7 +17,7 @@ from pathlib import Path
 from assay.service.contract.messages import Failure, RankFailure, RankReport, TrainRequest
 from assay.workers.evaluator_link import die_with_parent
 
-# What gloo says; its errors are RuntimeErrors. NCCL's watchdog ends its process by SIGABRT.
+# gloo's message, in RuntimeErrors. NCCL's watchdog ends its process by SIGABRT.
 TIMED_OUT = "Timed out waiting"
 
 
@@ -28,14 +28,17 @@ def main() -> None:
     folder, timeout = Path(sys.argv[1]), timedelta(seconds=float(sys.argv[2]))
     try:
         _train(folder, timeout)
-    except Exception as error:  # any error is reported to the evaluator
+    except Exception as error:  # reported to the evaluator
         _tell(folder, error, timeout)
-        # Immediate exit: an orderly one would wait for the other processes, which wait for this one.
+        # An orderly exit would wait for the other processes, which wait for this process.
         os._exit(1)
 
 
 def join(rank: int, size: int, local: int, *, on_gpu: bool, timeout: timedelta) -> None:
-    """Make this process, `rank` in [0, size), part of the group: NCCL on the GPU `local`, else gloo."""
+    """Make this process, `rank` in [0, size), part of the group: NCCL on the GPU `local`, else gloo.
+
+    A sum may wait `timeout` for other processes; then it ends this process.
+    """
     # A sum may wait `timeout` for the other processes; the wait then ends this process.
     import torch
 
@@ -44,7 +47,7 @@ def join(rank: int, size: int, local: int, *, on_gpu: bool, timeout: timedelta) 
     if not on_gpu:
         torch.distributed.init_process_group("gloo", rank=rank, world_size=size, timeout=timeout)
         return
-    # Without its device NCCL guesses one for barriers, and connects the processes at the first sum only.
+    # Without its device NCCL guesses for barriers, and connects the processes at the first sum.
     own = accelerator.select(local)
     torch.distributed.init_process_group("nccl", rank=rank, world_size=size, timeout=timeout, device_id=own)
 

@@ -24,8 +24,8 @@ def main() -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
-    # torchrun gives each process a session of its own. These stay in the evaluator's group, where one signal
-    # ends them all; a contained evaluator may not start sessions anyway.
+    # torchrun gives each process a session. These stay in the evaluator's group, where one signal ends them
+    # all; a contained evaluator may not start sessions.
     handler = subprocess_handler.SubprocessHandler
     handler._popen = _start  # type: ignore[method-assign]  # there is no public way
     handler.close = _close  # type: ignore[method-assign]
