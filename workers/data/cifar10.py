@@ -28,7 +28,7 @@ FACTS = {
 CLASS_NAMES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
-# Per channel over the train pixels in [0, 1], to the usual four digits.
+# Per channel over the train pixels in [0, 1].
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
 

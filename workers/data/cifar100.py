@@ -15,7 +15,7 @@ FACTS = {
     "classes": 100, "channels": 3, "size": 32, "train": 50_000, "test": 10_000, "marks": [BINARY, PYTHON],
 }  # fmt: skip
 
-# The fine labels, which are in alphabetical order.
+# In alphabetical order.
 CLASS_NAMES = (
     "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee",
     "beetle", "bicycle", "bottle", "bowl", "boy", "bridge", "bus",
@@ -33,7 +33,7 @@ CLASS_NAMES = (
     "trout", "tulip", "turtle", "wardrobe", "whale", "willow_tree", "wolf",
     "woman", "worm",
 )  # fmt: skip
-# Per channel over the train pixels in [0, 1], to the usual four digits.
+# Per channel over the train pixels in [0, 1].
 MEAN = (0.5071, 0.4865, 0.4409)
 STD = (0.2673, 0.2564, 0.2762)
 

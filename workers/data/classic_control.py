@@ -1,9 +1,9 @@
 """Trajectories of scripted policies in gymnasium's classic control, made in seconds.
 
-The mixtures have the names of D4RL (Fu et al. 2020): a medium policy is about a third to a half as good as
-the expert, "medium-replay" has skills from random to medium, "medium-expert" is half medium, half expert. The
-experts are feedback laws, written here: balancing by a linear one, swinging up by adding energy. A policy of
-less than full skill does a random action for a few steps on end, as often as its skill says.
+The mixtures have D4RL's names (Fu et al. 2020): a medium policy is about a third to a half as good as the
+expert, "medium-replay" has skills from random to medium, "medium-expert" is half medium, half expert. The
+experts are feedback laws: linear balancing, swinging up by adding energy. A policy of less than full skill
+does a random action for a few steps on end.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PAPER = "Towers et al. 2024, Gymnasium; Fu et al. 2020, D4RL: Datasets for Deep 
 EnvironmentName = Literal["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0", "Acrobot-v1"]
 Quality = Literal["random", "medium", "medium-replay", "medium-expert", "expert"]
 
-# Returns of random actions and of the expert: means of 1000 episodes, of 200 for random actions in the last
-# two; standard errors at most 9.2 (Pendulum) and 1.2 (others). gymnasium 1.4.0.
+# Mean returns of 1000 episodes (200 of random actions in the last two); standard errors at most 9.2
+# (Pendulum) and 1.2 (others). gymnasium 1.4.0.
 ENVIRONMENTS: dict[str, Environment] = {
     one.name: one
     for one in (
@@ -40,8 +40,7 @@ ENVIRONMENTS: dict[str, Environment] = {
     )
 }
 FACTS = {"package": "gymnasium", "by_parameter": {"environment": by_environment(ENVIRONMENTS)}}
-# A medium policy: the share of the time in which it does as the expert, and for how many steps on end it
-# does the same random action.
+# A medium policy: the expert's share of the time, and steps on end of a random action.
 MEDIUM = {
     "CartPole-v1": (0.65, 2),
     "Pendulum-v1": (0.45, 6),
@@ -80,7 +79,7 @@ def classic_control(
     )
 
 
-@lru_cache(maxsize=4)  # both splits need them
+@lru_cache(maxsize=4)
 def _recorded(environment: str, quality: str, count: int) -> tuple[Trajectory, ...]:
     facts = ENVIRONMENTS[environment]
     made = make(facts, "classic_control")
@@ -108,10 +107,10 @@ def skill_of(environment: str, quality: str, number: int, draws: np.random.Gener
 
 
 def policy(environment: Environment, skill: float) -> Choose:
-    """A scripted policy that is random in a share 1 - skill of its steps, some steps on end."""
+    """A scripted policy that is random in a share 1 - skill of its steps, some on end."""
     expert = EXPERTS[environment.name]
     length = MEDIUM[environment.name][1] if skill else 1
-    begins = (1 - skill) / (length * skill + 1 - skill)  # chance that a random stretch begins at a step
+    begins = (1 - skill) / (length * skill + 1 - skill)  # chance that random steps begin
     held: list[Any] = [0, None]
 
     def choose(episode: Episode, draws: np.random.Generator) -> Any:
@@ -132,7 +131,7 @@ def _random_action(environment: Environment, draws: np.random.Generator) -> Any:
 
 
 def _balance(place: float, speed: float, angle: float, turning: float) -> int:
-    """CartPole: push to the side that the pole falls to, and the cart back to the middle."""
+    """CartPole: push to the side that the pole falls to, and the cart to the middle."""
     return int(0.2 * place + 0.5 * speed + 3.0 * angle + turning > 0)
 
 

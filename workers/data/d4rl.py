@@ -1,8 +1,8 @@
 """D4RL's gym-mujoco sets from their files: HalfCheetah, Hopper and Walker2d, the sets of the Primal paper.
 
-Fu et al. 2020, "D4RL: Datasets for Deep Data-Driven Reinforcement Learning", with the files of the "v2" sets.
-Episodes are played in gymnasium's "v4" environments, which need the package mujoco: D4RL's own "v2" ones are
-the same models in an older simulator, so a return may differ a little from published ones.
+Fu et al. 2020, "D4RL: Datasets for Deep Data-Driven Reinforcement Learning", "v2" files. Episodes are played
+in gymnasium's "v4" environments, which need mujoco: D4RL's "v2" are the same models in an older simulator, so
+returns may differ a little.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PAPER = "Fu et al. 2020, D4RL: Datasets for Deep Data-Driven Reinforcement Learn
 Locomotion = Literal["halfcheetah", "hopper", "walker2d"]
 Quality = Literal["random", "medium", "medium-replay", "medium-expert", "expert"]
 
-# D4RL's reference returns, and targets and scale of the Decision Transformer's code, as we know them: no copy
-# of either was at hand, and the Primal paper prints none of these numbers.
+# D4RL's reference returns, and targets and scale of the Decision Transformer's code, from memory: no copy was
+# at hand, and the Primal paper prints none of them.
 ENVIRONMENTS = {
     "halfcheetah": Environment(
         "HalfCheetah-v4", 17, 6, False, 1000, -280.178953, 12135.0, 12000.0, 1000.0, "mujoco"

@@ -23,7 +23,7 @@ TASKS = ("classification",)
 PAPER = "Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits, UCI repository"
 FACTS = {"classes": 10, "channels": 1, "size": 8, "train": 1442, "test": 355}
 
-# Mean and standard deviation of all pixels of the train part at 8 x 8, in [0, 1].
+# Of all train pixels at 8 x 8, in [0, 1].
 MEAN = (0.3047,)
 STD = (0.3757,)
 WHITE = 16
@@ -58,7 +58,7 @@ def digits(root: parameters.Root, split: parameters.Split) -> ArrayDataSet:
 @cache
 def load_all() -> tuple[Tensor, Tensor]:
     """All grey levels, uint8 (1797, 1, 8, 8), and labels, int64 (1797,)."""
-    # Its file alone: scikit-learn's own reader takes a second to import, in every evaluator.
+    # scikit-learn's own reader takes a second to import, in every evaluator.
     installed = find_spec("sklearn")
     assert installed is not None
     assert installed.submodule_search_locations is not None

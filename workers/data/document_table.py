@@ -1,8 +1,8 @@
 """Documents for language models in a local table: Parquet, CSV, JSON lines, or what `datasets` has saved.
 
-A row is a document, and the documents are one long text with `separator` after each. Models with a tokenizer
-of their own read that text; models of this project read its words, between white space, and the word `<eos>`
-at the end of each line, by the vocabulary of the training part.
+The documents are one long text with `separator` after each. Models with a tokenizer of their own read that
+text; models of this project read its words, between white space, and `<eos>` at the end of each line, by the
+training part's vocabulary.
 """
 
 from __future__ import annotations
@@ -93,5 +93,5 @@ class TableDocuments(Documents):
 
 
 def words_of(text: str) -> list[str]:
-    """The words of the lines of a text, each with `<eos>` behind it."""
+    """The words of a text's lines, each line with `<eos>` behind it."""
     return [word for line in text.strip("\n").split("\n") for word in (*line.split(), END_OF_LINE)]

@@ -1,8 +1,7 @@
 """Labelled image files in folders: the ImageNet layout and a user's own.
 
 Files of the model's size are taken as they are. Others are prepared as in the usual ImageNet evaluation (He
-et al. 2016) with timm's numbers: the short side becomes floor(size / crop_fraction), then the centre size x
-size is cropped, on 8-bit pixels.
+et al. 2016) with timm's numbers, on 8-bit pixels.
 
 Legend: n examples, S requested side.
 """
@@ -46,10 +45,10 @@ BY_CHANNELS = {"1": {"channels": 1}, "3": {"channels": 3}}
 FACTS = {"class_folders": True, "by_parameter": {"channels": BY_CHANNELS}}
 PAPER = "Deng et al. 2009, ImageNet: A Large-Scale Hierarchical Image Database (layout and normalisation)"
 
-# Per channel over ImageNet's train pixels in [0, 1], as every ImageNet model expects.
+# Per channel over ImageNet's train pixels in [0, 1].
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-# Of luminance: the weighted sums; the deviation is as of channels that rise and fall together.
+# Of luminance: weighted sums; the deviation is as of channels that rise and fall together.
 GREY_MEAN = (0.459,)
 GREY_STD = (0.226,)
 
@@ -110,7 +109,7 @@ def image_folder(
 def _with_stated_classes(
     files: ImageFiles, folder: Path, base: Path, class_names: list[str] | None, class_names_file: str | None
 ) -> ImageFiles:
-    """The files with their classes in the stated order; as they are where nothing is stated."""
+    """The files with their classes in the stated order, if any."""
     try:
         stated = stated_names(folder, base, class_names, class_names_file)
         if stated is None:
@@ -126,7 +125,7 @@ def _with_stated_classes(
 class ImageFolder:
     """Image files with labels, decoded on demand by as many threads as torch may use.
 
-    `sorted_classes` says that nothing but their sorted names gives the order of the classes.
+    `sorted_classes`: nothing but sorted names gives the classes' order.
     """
 
     sorted_classes = False
@@ -179,12 +178,12 @@ class ImageFolder:
         return Levels(pixels, 255)
 
     def picture(self, index: int) -> Image.Image:
-        """The image as stored in its file, RGB or grey at its own size; errors as for `open_picture`."""
+        """The image as stored, RGB or grey at its own size; errors as for `open_picture`."""
         (chosen,) = checked_indices([index], len(self))
         return self.opened(self.folder / self.paths[chosen])
 
     def stored_size(self, index: int) -> tuple[int, int]:
-        """Width and height of an image in its file, from the file's header."""
+        """Width and height of an image, from its file's header."""
         (chosen,) = checked_indices([index], len(self))
         return picture_size(self.folder / self.paths[chosen])
 

@@ -157,13 +157,12 @@ class ImageTable:
     def images(self, indices: Sequence[int], size: int) -> Tensor:
         """Pixels in [0, 1], float32 (len(indices), C, size, size); errors as for `open_picture`.
 
-        Square images of a common size are resized in floating point, as CIFAR-10's are; others on 8-bit
-        pixels.
+        Square images of a common size are resized in floating point, others on 8-bit pixels.
         """
         return resize(self._decoded(indices, size).pixels(), size)
 
     def levels(self, indices: Sequence[int], size: int) -> Levels | None:
-        """The same images as levels; None where they are resized in floating point."""
+        """The same as levels; None where images are resized in floating point."""
         return self._decoded(indices, size) if self._square in (None, size) else None
 
     @property
@@ -204,13 +203,13 @@ class ImageTable:
 
 
 class _Cells:
-    """The encoded images of a part: a few groups of rows at a time are in memory."""
+    """A part's encoded images: a few groups of rows at a time are in memory."""
 
     def __init__(self, table: Table, column: str, exif_orientation: bool) -> None:
         self._turned = exif_orientation
         self._table = table
         self._column = column
-        self._groups: list[tuple[Path, int, int, int]] = []  # file, group, first row in the file and the part
+        self._groups: list[tuple[Path, int, int, int]] = []  # file, group, first row in file and part
         rows = 0
         for path in table.paths:
             first = 0

@@ -24,7 +24,7 @@ TASKS = ("anomaly_detection",)
 PAPER = "Hendrycks et al. 2021, Natural Adversarial Examples"
 FACTS = {
     "classes": 200, "model_classes": 1000, "channels": 3, "test_only": True, "title": "ImageNet-O",
-    "published": 12_000,  # with the 50 validation images of each of its classes
+    "published": 12_000,  # with 50 validation images of each class
 }  # fmt: skip
 
 ANOMALY, NORMAL = "anomaly/", "normal/"

@@ -12,7 +12,7 @@ TASKS = ("classification",)
 PAPER = "Recht et al. 2019, Do ImageNet Classifiers Generalize to ImageNet?"
 FACTS = {"classes": 1000, "channels": 3, "test": 10_000, "test_only": True, "title": "ImageNet-V2"}
 
-# A folder has the number of its class. Numbers, not texts, are in order: 2 comes before 10.
+# A folder has its class's number. Numbers, not texts, are in order.
 FOLDERS = tuple(str(number) for number in range(1000))
 
 

@@ -1,8 +1,8 @@
 """IMDB: whole film reviews, negative or positive.
 
-Maas et al., "Learning Word Vectors for Sentiment Analysis", ACL 2011. Reviews are plain text with HTML line
-breaks; they are lower-cased and tokenised into runs of letters and digits, such runs after an apostrophe
-("'t"), and single other characters.
+Maas et al., "Learning Word Vectors for Sentiment Analysis", ACL 2011. Reviews, with HTML line breaks, are
+lower-cased and tokenised into runs of letters and digits, such runs after an apostrophe ("'t"), and single
+other characters.
 """
 
 from __future__ import annotations

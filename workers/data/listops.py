@@ -1,15 +1,14 @@
 """ListOps: nested lists of digits with operators, and a digit as their value; generated on the spot.
 
 Nangia and Bowman, "ListOps: A Diagnostic Dataset for Latent Tree Learning", NAACL 2018 student workshop, with
-the grammar of Long Range Arena (Tay et al., ICLR 2021), as its generator has it. A node at a depth below
-`max_depth` is an operator (MIN, MAX, MED, SM: the sum modulo 10) with probability 1/4, else a digit; an
-operator has 2 to `max_args` arguments, evenly; MED is the median, rounded down. A tree's length counts
-digits, operators and closing brackets; trees are drawn until it is above `min_length` and below `max_length`.
-Trees of all parts are different. Long Range Arena has 500 and 2000, 96,000 trees for training and 2,000 each
-for validation and test.
+the grammar of Long Range Arena's generator (Tay et al., ICLR 2021). A node above `max_depth` is an operator
+(MIN, MAX, MED, SM: the sum modulo 10) with probability 1/4, else a digit; an operator has 2 to `max_args`
+arguments, evenly; MED is rounded down. A tree's length counts digits, operators and closing brackets, and is
+above `min_length` and below `max_length`. Trees of all parts are different. Long Range Arena has 500 and
+2000, 96,000 trees for training and 2,000 each for validation and test.
 
-A token is an operator, a digit or the closing bracket: as in the released reader, the binary brackets of the
-file format are no tokens. (Its ids depend on Python's hash seed; these do not.)
+A token is an operator, a digit or the closing bracket: as in the released reader, the file format's binary
+brackets are no tokens. (Its ids depend on Python's hash seed; these do not.)
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ END = "]"
 ALPHABET = Alphabet((*DIGITS, *OPERATORS, END))
 
 OPERATOR_SHARE = 4  # one in four nodes is an operator
-# Draws in a row without a new tree of the wanted length, after which there are taken to be no more.
+# Vain draws in a row after which no trees of the wanted length are left.
 MAX_VAIN_DRAWS = 100_000
 Length = Annotated[int, Interval(ge=1, le=100_000)]
 

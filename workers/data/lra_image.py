@@ -1,11 +1,11 @@
 """The Image task of Long Range Arena: CIFAR-10 in grey, pixel by pixel.
 
-Tay et al., ICLR 2021; Krizhevsky 2009. A sequence is the 1024 grey levels of an image, row by row, each
-floor(255.5 (0.2989 R + 0.5870 G + 0.1140 B) / 255), as TensorFlow's `rgb_to_grayscale` makes bytes of bytes.
-The last tenth of the training images is the validation part.
+Tay et al., ICLR 2021; Krizhevsky 2009. A sequence is an image's 1024 grey levels, row by row, each
+floor(255.5 (0.2989 R + 0.5870 G + 0.1140 B) / 255), as TensorFlow's `rgb_to_grayscale`. The last tenth of the
+training images is the validation part.
 
-The papers' code takes the level itself as token and 0 as padding, so that black pixels are left out: `black`
-= "padding". The default gives black a token of its own.
+The papers' code takes the level as token and 0 as padding: black pixels are left out (`black` = "padding").
+By default black is a token.
 """
 
 from __future__ import annotations

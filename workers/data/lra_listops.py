@@ -1,8 +1,8 @@
 """The ListOps task of Long Range Arena from its released files; `listops` generates such trees.
 
-Tay et al., ICLR 2021: basic_{train,val,test}.tsv in the folder listops-1000 of lra_release, with a line
-`Source`, tab, `Target` first, then a tree with binary brackets, a tab and its value. As in the released
-reader, round brackets are no tokens. The papers read 2000 tokens; trees are shorter.
+Tay et al., ICLR 2021: listops-1000/basic_{train,val,test}.tsv of lra_release, with a line `Source`, tab,
+`Target` first, then a tree with binary brackets, a tab and its value. As in the released reader, round
+brackets are no tokens. The papers read 2000 tokens; trees are shorter.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The Retrieval task of Long Range Arena: does one of two papers cite the other?
 
-Tay et al., ICLR 2021, with pairs of the ACL Anthology Network (Radev et al. 2013), from the files
-new_aan_pairs.{train,eval,test}.tsv in tsv_data of lra_release. A line has the label (0 or 1, also written
-0.0 and 1.0), two paper ids and two texts, with tabs between and without quotes. A token is a byte of the
-UTF-8 text, its id one more than the byte; a model reads the first bytes of both, the papers 4000 each.
+Tay et al., ICLR 2021, with pairs of the ACL Anthology Network (Radev et al. 2013), from
+tsv_data/new_aan_pairs.{train,eval,test}.tsv of lra_release. A line has the label (0 or 1, also 0.0 and 1.0),
+two paper ids and two texts, with tabs between and without quotes. A token is a byte of the UTF-8 text, its id
+one more; a model reads the first bytes of both, the papers 4000 each.
 
-Only the places of the lines are kept in memory; a pair is read when it is needed.
+Only the lines' places are in memory; a pair is read when needed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CELLS = 5
 
 
 class Lines(NamedTuple):
-    """Labels (n,), and the first and last byte of each line's two texts, (n, 3): start, tab, end."""
+    """Labels (n,), and bytes of each line's two texts, (n, 3): start, tab, end."""
 
     labels: list[int]
     places: NDArray[np.int64]

@@ -1,9 +1,8 @@
 """The Text task of Long Range Arena: IMDB's reviews, byte by byte.
 
-Tay et al., ICLR 2021; Maas et al., ACL 2011. The reviews are read as they are in the files, with their HTML
-line breaks; a token is a byte of the UTF-8 text, and its id one more than the byte, as in the released
-pipeline. A model reads the first bytes, up to its length; the papers read 4000. The released pipeline takes
-the test set as development set. Here a recipe sets a share of the training reviews aside, or selects on the
+Tay et al., ICLR 2021; Maas et al., ACL 2011. Reviews have their HTML line breaks; a token is a byte of the
+UTF-8 text, its id one more, as released. A model reads the first bytes, the papers 4000. The released
+pipeline takes the test set as development set; here a recipe sets training reviews aside, or selects on the
 test set by name.
 """
 

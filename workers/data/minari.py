@@ -1,7 +1,7 @@
 """Minari's MuJoCo sets from their files: the successor of D4RL, with other policies and gymnasium's v5.
 
-Younis et al. 2024, "Minari". The package minari is not needed: its files are HDF5. Returns are normalised
-with D4RL's references, which belong to earlier versions of the environments.
+Younis et al. 2024, "Minari". Its files are HDF5, read without the package minari. Returns are normalised with
+D4RL's references, of earlier versions of the environments.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Synthetic time series: a point that draws one of six figures, with drift, noise and its own tempo.
 
-Every draw comes from shake_256 of set, seed and example id, and values are rounded to thousandths: the same
-series on every machine (except where a sine is rounded at the very edge).
+Draws come from shake_256 of set, seed and example id, and values are rounded to thousandths: the same series
+on every machine (except where a sine is at the edge of rounding).
 
-Legend: T_i steps of series i, F = 3 features: the place (x, y) of the point, and its speed.
+Legend: T_i steps of series i, F = 3 features: the point's place (x, y) and speed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from assay.workers.data.formats.series import Series, Values, statistics_of
 
 __all__ = ["motions"]
 
-# Figures by how often x and y go back and forth in a turn, and the phase of y, in turns.
+# How often x and y go back and forth in a turn, and y's phase, in turns.
 FIGURES = {
     "circle": (1, 1, 0.25),
     "line": (1, 1, 0.0),
@@ -42,11 +42,11 @@ FACTS = {
     "test": 300,
 }
 
-HEAD = 8  # numbers that determine a figure
+HEAD = 8  # that determine a figure
 TURNS = (0.8, 1.6)
 SIZES = (0.6, 1.4)
 TILT = 0.35  # largest rotation either way, in radians
-DRIFT = 0.6  # largest way of the whole figure until the end
+DRIFT = 0.6  # largest way of the figure until the end
 
 Numbers = NDArray[np.float64]
 
@@ -91,7 +91,7 @@ def _ids(split: str) -> list[str]:
 
 
 def _draw(identifier: str, seed: int, noise: float) -> Values:
-    """One series, float32 (T_i, 3); its figure goes by the number in its id."""
+    """A series, float32 (T_i, 3); the number in its id gives the figure."""
     key = hashlib.shake_256(f"motions/{seed}/{identifier}".encode())
     draws = np.frombuffer(key.digest(4 * (HEAD + 2 * LONGEST)), dtype="<u4") / 2**32
     length = int(SHORTEST + draws[0] * (LONGEST - SHORTEST + 1))

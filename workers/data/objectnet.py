@@ -1,7 +1,7 @@
 """ObjectNet: everyday objects in unusual places and poses; its classes that ImageNet has.
 
 Barbu et al. 2019, "ObjectNet: A large-scale bias-controlled dataset for pushing the limits of object
-recognition models". Several of ImageNet's classes may be one of ObjectNet, as lists in its archive say: the
+recognition models". Several of ImageNet's classes may be a class of ObjectNet (lists in its archive): the
 largest of their logits counts, as in the evaluation of Wortsman et al. 2022 (WiSE-FT).
 """
 
@@ -123,13 +123,13 @@ class ObjectNet(ImageFolder):
         return width - 2 * self.border, height - 2 * self.border
 
     def content_sha256(self) -> str:
-        """Hash of every file's id, label and bytes, and of the logits of every class."""
+        """Hash of every file's id, label and bytes, and of every class's logits."""
         content = f"{super().content_sha256()}\n{json.dumps(self.logit_groups)}"
         return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _classes(folder: Path, base: Path) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
-    """The label of each folder, and for each label that ImageNet has the indices of its logits."""
+    """Each folder's label, and the logits of each label that ImageNet has."""
     labels = _texts(_mapping(folder, LABEL_OF_FOLDER, base), folder / LABEL_OF_FOLDER)
     shared = _texts(_mapping(folder, IMAGENET_OF_LABEL, base), folder / IMAGENET_OF_LABEL)
     lines = _mapping(folder, LINE_OF_LOGIT, base)

@@ -1,14 +1,14 @@
 """The Pathfinder task of Long Range Arena: do two circles lie on the same dashed path?
 
-Linsley et al., NeurIPS 2018; Tay et al., ICLR 2021, from the folder of a difficulty of lra_release, such as
-pathfinder32/curv_contour_length_14: text files metadata/*.npy, in lines with the folder and the name of an
-image, a number, the label and more, with spaces between; and those PNG files, 32 x 32 in grey. A sequence is
-the levels of an image, row by row.
+Linsley et al., NeurIPS 2018; Tay et al., ICLR 2021, from a difficulty's folder of lra_release, such as
+pathfinder32/curv_contour_length_14: text files metadata/*.npy, whose lines have an image's folder and name, a
+number, the label and more, with spaces between; and PNG files, 32 x 32 in grey. A sequence is an image's
+levels, row by row.
 
-The released pipeline shuffles all images at every preprocessing, and takes 80 % for training, 10 % for
-validation and 10 % for the test; here the sha256 of seed and id gives the order. It takes the level itself as
-token, with 0 as padding, so that black pixels, nearly all of an image, are left out: `black` = "padding". The
-default gives black a token of its own. Empty files are left out, as released.
+The released pipeline shuffles at every preprocessing: 80 % training, 10 % validation, 10 % test; here the
+sha256 of seed and id gives the order. It takes the level as token, with 0 as padding: black pixels, nearly
+all of an image, are left out (`black` = "padding"). By default black is a token. Empty files are left out, as
+released.
 """
 
 from __future__ import annotations

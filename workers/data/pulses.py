@@ -1,10 +1,9 @@
 """Synthetic time series with a number to predict: the rate of a pulse, in beats per minute.
 
-Draws come from shake_256 of set, seed and example id, values are rounded to thousandths and targets to
-hundredths: the same series on every machine (except where a sine is rounded at the very edge).
+Draws come from shake_256 of set, seed and example id; values are rounded to thousandths and targets to
+hundredths: the same series on every machine (except where a sine is at the edge of rounding).
 
-Legend: T_i steps of series i at 8 per second; F = 3 features: the sensor, its change per step, and the motion
-that disturbs it.
+Legend: T_i steps of series i at 8 per second; F = 3 features: sensor, its change per step, disturbing motion.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ BEATS = (50.0, 150.0)  # per minute
 TASKS = ("series_regression",)
 FACTS = {"classes": 1, "channels": 3, "series": True, "longest": LONGEST, "train": 600, "test": 300}
 
-HEAD = 8  # numbers that determine a pulse
-OVERTONE = 0.25  # share of the second harmonic
+HEAD = 8  # that determine a pulse
+OVERTONE = 0.25  # of the second harmonic
 
 
 def pulses(

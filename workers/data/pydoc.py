@@ -1,7 +1,6 @@
 """Python's own help pages (`pydoc_data.topics`): English text without a download, for first steps.
 
-The text depends on the running Python: another version has other pages, hence another content hash. The
-results' provenance has the hash and, among the packages, Python's version.
+The text, hence the content hash, depends on Python's version; the provenance has both.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["pydoc"]
 TASKS = ("language",)
 FACTS = {"words": True, "documents": True}
 
-# A run of letters, digits and underscores, or of a repeated other character: "**" is one word.
+# A run of letters, digits and underscores, or of a repeated other character.
 WORD = re.compile(r"\w+|([^\w\s])\1*")
 PARAGRAPH = re.compile(r"\n\s*\n")
 

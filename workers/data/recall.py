@@ -1,14 +1,14 @@
 """Associative recall: which digit belongs to a letter; a generated task that needs attention by content.
 
 After Ba et al., "Using Fast Weights to Attend to the Recent Past", NeurIPS 2016, section 4.1: different
-letters with a digit each, then one of the letters; the label is its digit. A mechanism that cannot compare
-tokens sharply is right by chance only: one in ten, or the share of the commonest digit that it sees.
+letters with a digit each, then a letter; the label is its digit. A mechanism that cannot compare tokens
+sharply is right by chance: one in ten, or the share of the commonest digit that it sees.
 
 Deviation: there, letter and digit are two tokens, and two question marks stand before the last letter. Here a
-letter with its digit is one token and the question another, so that one layer learns the task within a minute
-on a processor; two tokens need two layers that work together, learned late and suddenly.
+letter with its digit is a token, as is the question, so that one layer learns the task within a minute on a
+processor; two tokens need two layers, which learn late and suddenly.
 
-All sequences are different, and equal ones would be in one part, by their hash.
+All sequences are different; equal sequences would be in one part, by their hash.
 """
 
 from __future__ import annotations

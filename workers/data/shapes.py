@@ -1,7 +1,6 @@
 """Synthetic segmentation set: simple shapes on a shaded background; H = W = 64 are height and width.
 
-Every draw comes from shake_256 of set, seed and example id, and all arithmetic is on integers: the same
-images on every machine.
+Draws come from shake_256 of set, seed and example id, in integers: the same images on every machine.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ CLASS_NAMES = ("background", "disc", "square", "triangle", "diamond")
 TASKS = ("segmentation",)
 FACTS = {"classes": len(CLASS_NAMES), "channels": 3, "size": SIDE, "train": 800, "test": 200}
 
-# Mean and standard deviation of the train pixels of seed 0, in [0, 1].
+# Of the train pixels of seed 0, in [0, 1].
 MEAN = (0.2505, 0.2498, 0.2519)
 STD = (0.2108, 0.2108, 0.2084)
 
 MAX_SHAPES = 3
 SHAPE_BYTES = 7  # kind, row, column, radius, colour
-GROUND_BYTES = 6  # the colours at the upper and at the lower edge
-GROUND = 96  # the background is darker than this, shapes are lighter than 127: every shape is visible
+GROUND_BYTES = 6  # colours at the upper and lower edge
+GROUND = 96  # the background is darker, shapes are lighter than 127: every shape is visible
 LIGHT = 128
 NOISE = 16  # max byte change, on every channel of every pixel
 RADII = (8, 16)
@@ -72,7 +71,7 @@ def shapes(
 
 
 def _draw(identifier: str, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """One image, uint8 (3, H, W), and its label map, uint8 (H, W)."""
+    """An image, uint8 (3, H, W), and its label map, uint8 (H, W)."""
     head = 1 + GROUND_BYTES + MAX_SHAPES * SHAPE_BYTES
     key = hashlib.shake_256(f"shapes/{seed}/{identifier}".encode())
     draws = np.frombuffer(key.digest(head + 3 * SIDE * SIDE), dtype=np.uint8).astype(np.int64)
@@ -93,7 +92,7 @@ def _draw(identifier: str, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.uin
 
 
 def _inside(kind: int, down: Grid, right: Grid, radius: int) -> Mask:
-    """Mask of a shape, (H, W), from the pixels' distances to its centre."""
+    """Mask of a shape, (H, W), from distances to its centre."""
     across = abs(right)
     if CLASS_NAMES[kind] == "disc":
         covered: Mask = down**2 + right**2 <= radius**2

@@ -1,7 +1,7 @@
 """The Stanford Sentiment Treebank: sentences of film reviews, in two or five classes.
 
 Socher et al., "Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank", EMNLP 2013.
-The files' tokens, between white space, are used unchanged.
+The files' tokens, between white space, are unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEADER = ["sentence", "label"]
 
 
 class LabelledSentence(NamedTuple):
-    """A sentence of words with single spaces between them, its label, and its line number."""
+    """A sentence of words with single spaces, its label and line number."""
 
     sentence: str
     label: int

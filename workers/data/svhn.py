@@ -1,7 +1,7 @@
 """SVHN: digits of house numbers, cropped, from the .mat files of its authors.
 
-Netzer et al. 2011, "Reading Digits in Natural Images with Unsupervised Feature Learning", format 2. A file
-has an array X of uint8 (32, 32, 3, n) and an array y (n, 1) of labels from 1 to 10, where 10 is the digit 0.
+Netzer et al. 2011, "Reading Digits in Natural Images with Unsupervised Feature Learning", format 2: X is
+uint8 (32, 32, 3, n), y (n, 1) has labels from 1 to 10, where 10 is the digit 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FACTS = {
 }  # fmt: skip
 
 CLASS_NAMES = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
-# Per channel over the train pixels in [0, 1], to the usual four digits.
+# Per channel over the train pixels in [0, 1].
 MEAN = (0.4377, 0.4438, 0.4728)
 STD = (0.1980, 0.2010, 0.1970)
 
@@ -78,7 +78,7 @@ def _array(path: Path, name: str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
 
     try:
         found: Any = loadmat(path, variable_names=[name]).get(name)
-    except Exception as error:  # any error of the reader means a damaged file
+    except Exception as error:  # the file is damaged
         raise CorruptData(f"{path} cannot be read as a MATLAB 5 file ({error}); fetch it again") from error
     if (
         not isinstance(found, np.ndarray)

@@ -1,7 +1,7 @@
 """Labelled texts in a local table: Parquet, CSV, JSON lines, or what `datasets` has saved.
 
-A text is read as it is. Models with a tokenizer of their own read it by that one; models of this project read
-its words, between white space, by the vocabulary of the training part.
+Models with a tokenizer of their own read the text by it; models of this project read its words, between white
+space, by the training part's vocabulary.
 """
 
 from __future__ import annotations

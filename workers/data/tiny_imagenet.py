@@ -1,8 +1,7 @@
 """Tiny ImageNet: 200 of ImageNet's classes at 64 x 64, 100,000 training and 10,000 validation images.
 
-Le and Yang 2015, "Tiny ImageNet Visual Recognition Challenge". The archive has `wnids.txt`, the classes;
-`train/WNID/images/WNID_NUMBER.JPEG`; and `val/images/val_NUMBER.JPEG` with `val/val_annotations.txt`:
-its lines begin with an image and its class, separated by tabs.
+Le and Yang 2015, "Tiny ImageNet Visual Recognition Challenge". Lines of `val/val_annotations.txt` begin with
+an image and its class, separated by tabs.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ CLASSES, TEST = 200, 10_000
 FACTS = {"classes": CLASSES, "channels": 3, "train": 100_000, "test": TEST, "marks": [CLASS_FILE]}
 
 ANNOTATIONS = "val_annotations.txt"
-# Names listed in a message.
+# In a message.
 LISTED = 5
 REMEDY = "Unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip there."
 
@@ -74,7 +73,7 @@ def tiny_imagenet(
     return data
 
 
-# Id, path below the folder, and label.
+# Id, path below the folder, label.
 Found = list[tuple[str, str, int]]
 
 

@@ -1,6 +1,6 @@
 """Tiny ImageNet-C: images of Tiny ImageNet's 200 classes under corruptions, as they were published.
 
-The images are crops of ImageNet's validation images, other images than Tiny ImageNet's validation set has.
+Crops of ImageNet's validation images, other images than Tiny ImageNet's.
 """
 
 from __future__ import annotations

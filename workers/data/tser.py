@@ -1,6 +1,6 @@
 """The archive of time series extrinsic regression, or any other set of `.ts` files with numbers as targets.
 
-Nguyen et al. 2023 ("A Primal-Dual Framework for Transformers and Neural Networks", table 8) have six sets:
+Nguyen et al. 2023 ("A Primal-Dual Framework for Transformers and Neural Networks", table 8) have
 AppliancesEnergy, BenzeneConcentration, BeijingPM10Quality, BeijingPM25Quality, LiveFuelMoistureContent and
 IEEEPPG. Missing numbers are filled as in `workers/data/uea.py`.
 """

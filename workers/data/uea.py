@@ -1,11 +1,11 @@
 """The UEA archive of multivariate time series classification, or any other set of `.ts` files.
 
-The ten sets of Chen et al. 2023 ("Primal-Attention", table 1) and Nguyen et al. 2023 ("A Primal-Dual
-Framework for Transformers and Neural Networks", table 1) are named in `TESTED`.
+`TESTED` names the ten sets of Chen et al. 2023 ("Primal-Attention", table 1) and Nguyen et al. 2023 ("A
+Primal-Dual Framework for Transformers and Neural Networks", table 1).
 
 Missing numbers are filled as in the released code of mvts_transformer: linear between the nearest known steps
-of the series, constant beyond them. Deviation: a feature without a known value in a series, which that code
-leaves undefined, gets its training mean.
+of the series, constant beyond. Deviation: a feature without a known value in a series, undefined in that
+code, gets its training mean.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TASKS = ("series",)
 PAPER = "Bagnall et al. 2018, The UEA multivariate time series classification archive, 2018"
 FACTS = {"series": True}
 
-# Test examples of the sets that the papers use, as published.
+# Test examples, as published.
 TESTED = {
     "EthanolConcentration": 263, "FaceDetection": 3524, "Handwriting": 850, "Heartbeat": 205,
     "JapaneseVowels": 370, "PEMS-SF": 173, "SelfRegulationSCP1": 293, "SelfRegulationSCP2": 180,

@@ -1,10 +1,9 @@
 """WikiText-2 and WikiText-103: tokenised articles of the English Wikipedia.
 
-Merity et al., "Pointer Sentinel Mixture Models", ICLR 2017. Perplexity depends on the tokenisation. Here, as
-in the code of the field (AWD-LSTM, Transformer-XL, lmtool-fwp): words are separated by white space, and every
-line, even an empty one, ends with the word `<eos>`, which is predicted and counted like any other. So the
-test part has 245 569 words. `<unk>` in the files is the unknown word, and so are words missing in the
-training part.
+Merity et al., "Pointer Sentinel Mixture Models", ICLR 2017. As in the field's code (AWD-LSTM, Transformer-XL,
+lmtool-fwp), white space separates words, and every line, even an empty line, ends with `<eos>`, predicted and
+counted like any word: the test part has 245 569 words. `<unk>` in the files is the unknown word, as are words
+missing in the training part.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ PAPER = "Merity et al. 2017, Pointer Sentinel Mixture Models"
 FACTS = {
     "words": True,
     "documents": True,
-    # Content hashes of WikiText-2's parts, and the size of its vocabulary, which tells that a folder has it.
-    # Measured on the authors' valid and test files, and the training file's articles in another order: a
-    # vocabulary is sorted by counts, then words.
+    # Hashes of WikiText-2's parts, and its vocabulary's size, which tells that a folder has it. Measured on
+    # the authors' valid and test files, and the training file's articles in another order: a vocabulary is
+    # sorted by counts, then words.
     "content": {
         "test": "49edef617f4624266cba95b1ba9ed0f82dbe04e542c3f8cb2bb1a88d4c528dd2",
         "valid": "420403401557df424b3ad4805c445b8936f08cfe19f05ce5dac9727e9325b579",
@@ -39,7 +38,7 @@ FACTS = {
 }
 
 PARTS = ("train", "valid", "test")
-# First-level heading, such as " = Robert Boulter = "; sections have " = = ... = = ".
+# Such as " = Robert Boulter = "; sections have " = = ... = = ".
 TITLE = re.compile(rb" = [^=\s](.*[^=\s])? = \s*")
 
 
@@ -81,12 +80,12 @@ def wikitext(
 
 
 def documents(path: Path) -> Iterator[tuple[int, int]]:
-    """Byte ranges (first, end) of a file's documents; text before the first heading is the first's, too."""
+    """Byte ranges (first, end) of documents; text before the first heading is the first's."""
     start, here, previous, title = 0, 0, b"", None
     with path.open("rb") as file:
         for line in file:
             blank = not line.strip()
-            # It is a heading only if the next line is empty, too.
+            # A heading only if the next line is empty, too.
             if title is not None and blank and title > start and _has_title(path, start, title):
                 yield start, title
                 start = title
@@ -130,6 +129,6 @@ def _words(path: Path, start: int, stop: int) -> list[str]:
     except UnicodeDecodeError as error:
         raise CorruptData(f"{path} is not UTF-8: {error}") from error
     lines = text.split("\n")
-    if lines[-1] == "":  # the last newline starts no new line
+    if lines[-1] == "":
         lines.pop()
     return [word for line in lines for word in (*line.split(), END_OF_LINE)]

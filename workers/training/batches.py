@@ -32,8 +32,8 @@ LOAD_CHUNK = 1024
 class TrainingBatch(NamedTuple):
     """A step's examples, on the device; of several processes, this one's part."""
 
-    # images, float32 (B, C, S, S) in [0, 1], augmented (noise of random erasing may leave [0, 1]), or tokens,
-    # int64 (B, N)
+    # images, float32 (B, C, S, S) in [0, 1], augmented (noise of random erasing may leave [0, 1]); of text
+    # the tokens, int64 (B, N)
     images: Tensor
     # labels, int64 (B,), label maps, (B, S, S), moved with their images, or next words, int64 (B, N)
     truth: Tensor

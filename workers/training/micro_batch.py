@@ -20,7 +20,7 @@ class MicroBatch:
     def __init__(
         self, asked: int | None, processes: Processes, augmentation: Augmentation, *, batch_norm: bool
     ) -> None:
-        """`limit` is over all processes (None: whole batches); `batch_norm`: a pass has statistics."""
+        """`asked`: most examples over all processes (None: whole batches); `batch_norm`: it is in passes."""
         self._rows = None if asked is None else -(-asked // processes.size)
         self._processes = processes
         self._batch_norm = batch_norm

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from assay.workers.data.formats.dataset import Levels, checked_indices, checked_size, resize
 
-# Below this many bytes all images are resized once and cached; above it, on each call.
+# Up to this many bytes all images are resized once and cached.
 CACHE_BYTES = 64 * 2**20
 # Examples hashed at a time.
 HASH_CHUNK = 1000
 
 
 class ArrayDataSet:
-    """Images of equal native size, read by index as bytes and scaled to [0, 1]."""
+    """Images of equal native size, read by index and scaled to [0, 1]."""
 
     task = "classification"
 
@@ -34,7 +34,7 @@ class ArrayDataSet:
         std: tuple[float, ...],
         read: Callable[[list[int]], Tensor],
     ) -> None:
-        """`read` maps indices to uint8 (n, C, H, W); `shape` is (C, H, W), `white` the byte value of 1."""
+        """`read`: indices to uint8 (n, C, H, W); `shape`: (C, H, W); `white`: the byte of 1."""
         assert len(ids) == len(labels)
         self.name = name
         self.class_names = class_names

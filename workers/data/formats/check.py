@@ -33,19 +33,19 @@ from assay.workers.data.imdb import imdb
 from assay.workers.data.sst import sst
 from assay.workers.data.wikitext import wikitext
 
-# Long Range Arena's sets, by their folders in lra_release.
+# By their folders in lra_release.
 LRA = {
     "lra_listops": "listops-1000",
     "lra_retrieval": "tsv_data",
     "pathfinder": "pathfinder32/curv_contour_length_14",
 }
 
-# For decoding the examples of a part, where no other number is given.
+# For decoding a part's examples, unless stated.
 SECONDS = 10.0
 
-# Files and folders that a service keeps in its state folder.
+# In a service's state folder.
 STATE = ("assay.sqlite", "artifacts", "data-hashes", "plots", "signing", "spool")
-# Code of the command where a set cannot be used as it is.
+# Exit code where a set cannot be used as it is.
 UNUSABLE = 1
 
 Split = Literal["train", "test"]
@@ -54,7 +54,7 @@ Build = Callable[[Path, Split], ExampleSet]
 
 @dataclass(frozen=True)
 class SplitReport:
-    """Size, hash and content of a split, or why it is unusable; an `absent` split is not there."""
+    """Size, hash and content of a split, or why it is unusable."""
 
     split: str
     examples: int | None
@@ -66,7 +66,7 @@ class SplitReport:
 
 @dataclass(frozen=True)
 class Depth:
-    """What is done with each split: hash all files, and decode examples for so many seconds."""
+    """What is done with each split: hash all files, decode for so many seconds."""
 
     hashes: bool = True
     seconds: float = 0
@@ -75,7 +75,7 @@ class Depth:
 
 @dataclass(frozen=True)
 class SetReport:
-    """One data set as a job would name it; `classes` is null if no split is usable."""
+    """A data set as a job names it; `classes` is null if no split is usable."""
 
     name: str
     folder: str | None
@@ -92,7 +92,7 @@ class SetReport:
 
 
 def list_sets(root: Path | None, *, hashes: bool = True, seconds: float = 0) -> list[SetReport]:
-    """Data sets that a worker can load: the bundled sets, then the sets in each visible folder of `root`."""
+    """Data sets that a worker can load: bundled sets, then sets in `root`'s visible folders."""
     depth = Depth(hashes, seconds)
     reports = [
         _report(name, None, functools.partial(catalog.build("data", name, {}), root), depth)
@@ -123,7 +123,7 @@ def _folders(root: Path) -> list[str]:
 
 
 def _is_state(root: Path, name: str) -> bool:
-    """Whether a folder is the state of a service, or a part of it."""
+    """Whether a folder is a service's state or a part of it."""
     return (root / name / STATE[0]).is_file() or (name in STATE and (root / STATE[0]).is_file())
 
 
@@ -135,7 +135,7 @@ def _reason(root: Path, name: str) -> str:
 
 
 def _file_reports(root: Path, name: str, depth: Depth) -> list[SetReport]:
-    """Sets of text or time series in a folder: none, or one per number of classes or file of series."""
+    """Sets of text or time series in a folder: one per number of classes or file of series."""
     folder, found = root / name, []
     for dataset in series_files(folder):
         place = f"{name}/{dataset}" if (folder / dataset).is_dir() else name
@@ -285,7 +285,7 @@ def _root_line(root: Path | None) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command: 0, or 1 where a set that is there cannot be used."""
+    """Run the command: 0, or 1 where a present set cannot be used."""
     parser = argparse.ArgumentParser(
         prog="python -m assay.workers.data.formats.check",
         description="List the data sets that a worker sees, with counts, content hashes and what is wrong.",

@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 from the binary or the python version of their authors' archives.
 
-A row of the binary version is one byte for each kind of label, then 1024 red, 1024 green and 1024 blue bytes
-of an image of 32 x 32, row by row.
+A row of the binary version: a byte for each kind of label, then 1024 red, 1024 green and 1024 blue bytes of
+an image of 32 x 32, row by row.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class CifarArchive:
 
     name: str
     title: str
-    archive: str  # how the names of its archives begin, which end in -binary.tar.gz and -python.tar.gz
+    archive: str  # start of archive names, which end in -binary.tar.gz and -python.tar.gz
     binary: str  # folder of the binary version
     python: str  # folder of the python version
-    files: Mapping[str, Sequence[str]]  # names of the files of each split, .bin in the binary version
-    meta: str  # the further file of the python version, with the class names
+    files: Mapping[str, Sequence[str]]  # names of each split's files, .bin in the binary version
+    meta: str  # the python version's file of class names
     rows: Mapping[str, int]  # images of each file, by split
-    label_bytes: int  # labels at the beginning of a row; the last is of the class
-    reader: str  # its class of `torchvision.datasets`
+    label_bytes: int  # at a row's beginning; the last is the class
+    reader: str  # class of `torchvision.datasets`
     class_names: tuple[str, ...]
-    mean: tuple[float, float, float]  # per channel over the train pixels in [0, 1], as `std`
+    mean: tuple[float, float, float]  # per channel over train pixels in [0, 1], as `std`
     std: tuple[float, float, float]
 
     @property
@@ -53,7 +53,7 @@ class CifarArchive:
 def read_archive(
     archive: CifarArchive, root: Path | None, split: str, folder: str, *, download: bool
 ) -> ArrayDataSet:
-    """One part, from the first complete version; both give the same ids, pixels, labels and hash."""
+    """A part from the first complete version; both give the same ids, pixels, labels and hash."""
     where = resolve_folder(root, folder, create=download and root is not None)
     assert root is not None
     for version in (where / archive.binary, where / archive.python):

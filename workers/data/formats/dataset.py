@@ -14,11 +14,11 @@ from assay.service.contract.corruption_cells import Cell
 
 
 class MissingData(Exception):
-    """Readers raise it where data are missing: the message says what is wanted, where, and how to get it."""
+    """Data are missing: the message says what is wanted, where, and how to get it."""
 
 
 class CorruptData(ValueError):
-    """Readers raise it where a file has invalid content: the message names file and place."""
+    """A file has invalid content: the message names file and place."""
 
 
 class ExampleSet(Protocol):
@@ -26,19 +26,18 @@ class ExampleSet(Protocol):
 
     @property
     def name(self) -> str:
-        """Catalog name; part of the key that selects examples for `limit` and splits."""
+        """Catalog name, which keys examples for `limit` and splits."""
 
     @property
     def task(self) -> str:
         """`classification`, `segmentation`, `language`, `sequence` or `control`.
 
-        For time series `series` or `series_regression`; for image classifiers also `anomaly_detection` or
-        `stored_corruptions`.
+        Time series: `series` or `series_regression`; images also `anomaly_detection` or `stored_corruptions`.
         """
 
     @property
     def classes(self) -> int:
-        """Number of classes; for a language, V, the vocabulary size; for control, A, those of an action."""
+        """Classes; of a language V, the vocabulary size; of control A, an action's."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -46,7 +45,7 @@ class ExampleSet(Protocol):
 
     @property
     def channels(self) -> int:
-        """C; for text, V; for time series, the features; for control, the numbers of an observation."""
+        """C; of text V; of time series the features; of control an observation's numbers."""
 
     @property
     def ids(self) -> Sequence[str]:
@@ -56,7 +55,7 @@ class ExampleSet(Protocol):
         """Number of examples."""
 
     def content_sha256(self) -> str:
-        """Hash of the examples' content; the same in every process and on every machine."""
+        """Hash of the examples' content; the same on every machine."""
 
 
 class Levels(NamedTuple):
@@ -66,9 +65,9 @@ class Levels(NamedTuple):
     white: int  # the level of the pixel value 1
 
     def pixels(self) -> Tensor:
-        """Pixels in [0, 1], float32 (B, C, S, S), on the device of the levels: the same bits on every device.
+        """Pixels in [0, 1], float32 (B, C, S, S), on the levels' device: the same bits on every device.
 
-        The divisor is a tensor of the device: CUDA multiplies by the rounded reciprocal of a number.
+        The divisor is a tensor: CUDA multiplies by a number's rounded reciprocal.
         """
         pixels = self.levels.to(torch.float32)
         return pixels.div_(torch.full((), float(self.white), device=pixels.device))
@@ -93,7 +92,7 @@ class ImageSet(ExampleSet, Protocol):
         """Pixels in [0, 1], float32 (len(indices), C, size, size)."""
 
     def content_sha256(self) -> str:
-        """Hash of ids, labels and pixels (or files); the same in every process and on every machine."""
+        """Hash of ids, labels and pixels (or files); the same on every machine."""
 
 
 class DataSet(ImageSet, Protocol):
@@ -105,7 +104,7 @@ class DataSet(ImageSet, Protocol):
 
 
 class CorruptedSet(DataSet, Protocol):
-    """Images stored corrupted, for `stored_corruptions`; as a `DataSet` the images of its first cell."""
+    """Images stored corrupted; as a `DataSet` the images of its first cell."""
 
     @property
     def cells(self) -> Sequence[Cell]:
@@ -118,14 +117,14 @@ class CorruptedSet(DataSet, Protocol):
         """Look at all that will be read."""
 
     def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Tensor | Levels:
-        """Images under a corruption: levels, or pixels in [0, 1], float32 (len(indices), C, size, size)."""
+        """A cell's images: levels, or pixels in [0, 1], float32 (len(indices), C, size, size)."""
 
 
 def model_class_names(data: ExampleSet) -> tuple[str, ...]:
     """Class name of each logit of a model for this data.
 
-    A set may have a subset of a larger set's classes and be meant for models of all of them, as ImageNet-A
-    is: it then has an attribute of this name that contains all of its `class_names`.
+    A set of some of a larger set's classes, for models of all of them (ImageNet-A), has an attribute of this
+    name.
     """
     names: tuple[str, ...] | None = getattr(data, "model_class_names", None)
     return data.class_names if names is None else names
@@ -138,10 +137,10 @@ def model_classes(data: ExampleSet) -> int:
 
 
 def logit_groups(data: ExampleSet) -> list[list[int]] | None:
-    """Indices of the model's logits for each of the set's classes, in order; None for all logits, one each.
+    """The model's logits for each of the set's classes, in order; None for all logits, one each.
 
-    A set whose classes are several of the model's, the best of which counts, has an attribute of this name;
-    else a class has the logit of its name.
+    A class has the logit of its name; a set with several logits for a class, of which the best counts, has an
+    attribute of this name.
     """
     groups: Sequence[Sequence[int]] | None = getattr(data, "logit_groups", None)
     if groups is not None:
@@ -154,14 +153,14 @@ def logit_groups(data: ExampleSet) -> list[list[int]] | None:
 
 
 def stored_images(data: ImageSet, indices: Sequence[int], size: int) -> Tensor | Levels:
-    """`images` of a set, or its `levels` where it has this method and every pixel at the size is a level."""
+    """`images` of a set, or its `levels` where every pixel at the size is a level."""
     read: Callable[[Sequence[int], int], Levels | None] | None = getattr(data, "levels", None)
     found = None if read is None else read(indices, size)
     return data.images(indices, size) if found is None else found
 
 
 def original(data: ImageSet, index: int) -> Image | None:
-    """An image as stored, RGB at its own size, by the set's `picture`; None for sets without image files."""
+    """An image as stored, RGB at its own size; None for sets without image files."""
     read: Callable[[int], Image | None] | None = getattr(data, "picture", None)
     return None if read is None else read(index)
 
@@ -176,7 +175,7 @@ def checked_indices(indices: Sequence[int], n: int) -> list[int]:
 
 
 def check_length(data: ExampleSet, length: int) -> None:
-    """Refuse time series, of which some are longer than what a model reads."""
+    """Refuse time series longer than what a model reads."""
     longest: int = data.longest  # type: ignore[attr-defined]
     if longest > length:
         raise ValueError(
@@ -205,4 +204,4 @@ def resize(pixels: Tensor, size: int) -> Tensor:
     resized = functional.interpolate(
         pixels, size=(size, size), mode="bilinear", align_corners=False, antialias=True
     )
-    return resized.clamp_(0.0, 1.0)  # the weights are rounded: a white image may exceed 1 by an ulp
+    return resized.clamp_(0.0, 1.0)  # rounded weights: a white image may exceed 1 by an ulp

@@ -1,7 +1,7 @@
 """Cells of CSV and TSV files, with the line of each row: no row is lost, joined or filled up silently.
 
-With the quoting `double` a cell may be in double quotes (RFC 4180). With `none` a quote is a character like
-any other, as in GLUE's TSV files, where a text may begin with a single double quote.
+With the quoting `double` a cell may be in double quotes (RFC 4180). With `none` a quote is a character, as in
+GLUE's TSV files.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from assay.workers.data.formats.dataset import CorruptData
 from assay.workers.data.formats.text_files import read_text
 
 Quoting = Literal["none", "double"]
-# Suffix of a file to the character between its cells, and to its quoting where none is stated.
+# By suffix.
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 QUOTING: dict[str, Quoting] = {".csv": "double", ".tsv": "none"}
 NAMES = {",": ",", ";": ";", "\t": "tabs", "|": "|"}
-# A cell without a value in a column of numbers.
+# In a column of numbers.
 ABSENT = frozenset({"", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "-nan", "-NaN", "#N/A"})
 TRUTHS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
@@ -35,7 +35,7 @@ MAX_VALUES = 1000  # of a column of few values
 
 @dataclass(frozen=True)
 class Delimited:
-    """The cells of some columns as texts, and the number of lines of the file."""
+    """Cells of some columns as texts, and the file's number of lines."""
 
     columns: dict[str, list[str]]
     rows: int
@@ -48,12 +48,12 @@ def is_delimited(path: Path) -> bool:
 
 
 def header_of(path: Path, quoting: Quoting | None = None) -> list[str]:
-    """The columns' names in the first line that is not empty; quoted ones around a delimiter are one name."""
+    """Columns' names in the first nonempty line; a quoted name may hold a delimiter."""
     return first_row(path, quoting)[1]
 
 
 def first_row(path: Path, quoting: Quoting | None = None) -> tuple[int, list[str]]:
-    """The line of the names of the columns, from 1, and these names as `header_of`; (1, []) without a row."""
+    """The line of the columns' names, from 1, and the names; (1, []) without a row."""
     try:
         return next(((line, cells) for line, cells, _ in _rows(path, quoting)), (1, []))
     except CorruptData:
@@ -98,7 +98,7 @@ def read_delimited(path: Path, columns: Sequence[str] | None, quoting: Quoting |
 def _rows(path: Path, quoting: Quoting | None) -> Iterator[tuple[int, list[str], list[str]]]:
     suffix = path.suffix.lower()
     plain = (quoting or QUOTING[suffix]) == "none"
-    csv.field_size_limit(2**31 - 1)  # a document may be long
+    csv.field_size_limit(2**31 - 1)
     raw: list[str] = []
 
     def lines() -> Iterator[str]:
@@ -162,7 +162,7 @@ def _swallowed(path: Path, line: int, count: int) -> str:
 def _rows_inside(
     path: Path, last: int, cells: Sequence[str], raw: Sequence[str], delimiter: str
 ) -> list[list[str]] | None:
-    """The cells of a row's lines, if each line has as many as the row; None without a delimiter in a cell."""
+    """A row's cells, if each of its lines has as many; None without a delimiter in a cell."""
     if not any(delimiter in cell and len(cell.splitlines()) > 1 for cell in cells):
         return None
     if delimiter == "\t":
@@ -176,7 +176,7 @@ def _check_suspects(
 ) -> None:
     """Refuse a cell with lines that are rows by themselves, with the values of columns of few values.
 
-    A text with commas and line breaks is usual; lines of a text that end like the rows of the file are not.
+    A text may have commas and line breaks, but not lines that end like the file's rows.
     """
     most = min(MAX_VALUES, max(2, (rows - len(suspects)) // 2))
     few = [n for n, values in enumerate(seen) if 0 < len(values) <= most]
@@ -186,7 +186,7 @@ def _check_suspects(
 
 
 def typed(cells: list[str]) -> Sequence[str | int | bool | float | None]:
-    """A column as integers, truth values or decimals where all cells are, empty cells None; else as texts."""
+    """A column as integers, truth values or decimals where all cells are, empty cells None; else texts."""
     there = {cell for cell in cells if cell not in ABSENT}
     if not there:
         return cells
@@ -200,7 +200,7 @@ def typed(cells: list[str]) -> Sequence[str | int | bool | float | None]:
 
 
 def separated_otherwise(path: Path, names: Sequence[str], wanted: str | None) -> str | None:
-    """The error if line one has the wanted name, or any, between other delimiters; None where it has not."""
+    """The error if line one has the wanted name, or any, between other delimiters."""
     own = DELIMITERS.get(path.suffix.lower())
     for other in NAMES if own is not None else ():
         if other != own and any(

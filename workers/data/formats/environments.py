@@ -1,7 +1,7 @@
 """Environments of gymnasium: what a control task is played in, one seeded episode at a time.
 
-Actions have one form everywhere: the number of a discrete one, or numbers in [-1, 1], scaled to the bounds of
-the environment. Nothing here needs gymnasium until an episode begins.
+An action is the number of a discrete action, or numbers in [-1, 1], scaled to the environment's bounds.
+gymnasium is needed from the first episode.
 
 S = numbers of an observation, A = discrete actions, or numbers of a continuous one.
 """
@@ -31,22 +31,22 @@ class Environment:
     name: str  # gymnasium's id
     observations: int  # S
     actions: int  # A
-    discrete: bool  # whether an action is one of A; else it is A numbers in [-1, 1]
-    max_steps: int  # the most steps of an episode
-    random_return: float  # mean return of random actions, which has the normalised return 0
-    expert_return: float  # mean return of the expert, which has the normalised return 1
-    target_return: float  # the return that a return-conditioned policy is asked for by default
-    return_scale: float  # returns are divided by it before a network sees them, above 0
-    # what gymnasium needs for it, by the name to install; None where gymnasium is enough
+    discrete: bool  # an action is one of A; else A numbers in [-1, 1]
+    max_steps: int  # of an episode
+    random_return: float  # mean of random actions, normalised to 0
+    expert_return: float  # mean of the expert, normalised to 1
+    target_return: float  # default target of a return-conditioned policy
+    return_scale: float  # divides returns before a network, above 0
+    # needed by gymnasium, by the name to install; None: nothing more
     package: str | None = None
 
     def normalized(self, episode_return: float) -> float:
-        """The return on the scale where random actions have 0 and the expert has 1 (D4RL's score / 100)."""
+        """The return where random actions have 0 and the expert has 1 (D4RL's score / 100)."""
         return (episode_return - self.random_return) / (self.expert_return - self.random_return)
 
 
 def by_environment(environments: Mapping[str, Environment]) -> dict[str, dict[str, int]]:
-    """The facts for the catalog of each environment, by its name in a job's data."""
+    """Facts for the catalog, by an environment's name in a job's data."""
     return {
         name: {"classes": one.actions, "channels": one.observations, "max_steps": one.max_steps}
         for name, one in environments.items()
@@ -70,7 +70,7 @@ def make(environment: Environment, wanted_by: str) -> Any:
     package = gymnasium(wanted_by)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that there is a later version of the environment
+            warnings.simplefilter("ignore")  # of later versions of the environment
             made = package.make(environment.name, disable_env_checker=True)
     except package.error.Error as error:
         needed = environment.package or "a package of gymnasium"
@@ -83,17 +83,17 @@ def make(environment: Environment, wanted_by: str) -> Any:
 
 
 class Episode:
-    """One episode, begun from a seed in [0, 2^31), in its own environment; observations are float64 (S,)."""
+    """An episode from a seed in [0, 2^31), in its own environment; observations: float64 (S,)."""
 
     def __init__(self, environment: Environment, made: Any, seed: int) -> None:
         self._environment = environment
         self._made = made
         observation, _ = made.reset(seed=seed)
         self.observation: Observation = np.asarray(observation, dtype=np.float64)
-        self.over = self.ended = False  # `ended` by itself, or `over` after its most steps, too
+        self.over = self.ended = False  # `ended` by itself; `over` after its most steps, too
 
     def step(self, action: int | Sequence[float] | NDArray[np.float64]) -> float:
-        """Do an action, from 0 to A - 1, or (A,), cut to [-1, 1], and return its reward."""
+        """Do an action, from 0 to A - 1, or (A,), cut to [-1, 1]; return its reward."""
         assert not self.over, "the episode is over"
         observation, reward, ended, cut, _ = self._made.step(self._scaled(action))
         self.observation = np.asarray(observation, dtype=np.float64)

@@ -8,11 +8,11 @@ from assay.service.submission.data_folders import FolderProblem, check_folder
 from assay.service.submission.data_folders import check_inside as check_inside
 from assay.workers.data.formats.dataset import MissingData
 
-LISTED = 20  # folders listed in a message
+LISTED = 20  # in a message
 
 
 def resolve_folder(root: Path | None, name: str, *, create: bool = False) -> Path:
-    """Resolve the folder named by a job, by the same rules as at submission (`check_folder`)."""
+    """Resolve a job's folder by the rules of submission (`check_folder`)."""
     _refuse(name, check_folder(name, None))
     if root is None:
         raise MissingData(
@@ -34,7 +34,7 @@ def resolve_folder(root: Path | None, name: str, *, create: bool = False) -> Pat
 
 
 def find_folder(root: Path | None, name: str) -> tuple[Path, Path]:
-    """The data root and the folder named by a job, both resolved; errors as of `resolve_folder`."""
+    """The data root and a job's folder, both resolved; errors as of `resolve_folder`."""
     folder = resolve_folder(root, name)
     assert root is not None
     return root.resolve(), folder

@@ -1,7 +1,7 @@
 """Image files of a folder of classes, and their splits.
 
-Layouts: FOLDER/{train,val,test}/CLASS/... (ImageNet) and FOLDER/CLASS/... (a user's own). A class
-folder may have folders inside; hidden files, what systems leave behind and other suffixes are ignored.
+Layouts: FOLDER/{train,val,test}/CLASS/... (ImageNet) and FOLDER/CLASS/.... Class folders may nest; hidden
+files, leftovers of systems and other suffixes are ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from assay.workers.data.formats.sampling import held_out_split
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Files of one split, sorted by id; labels index `class_names`. Without `paths` the ids are the paths."""
+    """A split's files, sorted by id; labels index `class_names`. Without `paths` ids are the paths."""
 
     class_names: tuple[str, ...]
     ids: list[str]
@@ -41,8 +41,8 @@ def find_images(
 ) -> ImageFiles:
     """Image files of a split.
 
-    With split folders, "train" is `train` and "test" is `val`, else `test`; without any, the classes
-    are split 80/20 by the hash of the path (`held_out_split`). `splits="all"` takes every file.
+    With split folders, "train" is `train` and "test" is `val`, else `test`; otherwise the classes are split
+    80/20 by the hash of the path (`held_out_split`). `splits="all"` takes every file.
     """
     present = _split_folders(folder, base)
     if not present:
@@ -110,7 +110,7 @@ def _split_folders(folder: Path, base: Path) -> list[str]:
 def _class_names(
     folder: Path, base: Path, present: list[str], evaluated: str | None, splits: str
 ) -> tuple[str, ...]:
-    """Class names shared by all splits: the class folders of `train`, else of the evaluated split."""
+    """Class names of all splits: class folders of `train`, else of the evaluated split."""
     reference = "train" if "train" in present else evaluated
     assert reference is not None
     names = class_folders(folder / reference, base)
@@ -141,7 +141,7 @@ def _collect(folder: Path, base: Path, parts: list[str], class_names: tuple[str,
 
 
 def walk_images(folder: Path, base: Path, prefix: str) -> Iterator[str]:
-    """Paths of the image files below a class folder, each prefixed with `prefix`, unordered."""
+    """Paths of image files below a class folder, with `prefix`, unordered."""
     with os.scandir(folder) as entries:
         for entry in entries:
             path = f"{prefix}/{entry.name}"

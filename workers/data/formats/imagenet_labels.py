@@ -1,7 +1,7 @@
 """Label lists for ImageNet's validation images in one flat folder.
 
-In the archive of the challenge (Russakovsky et al. 2015) the 50 000 images have no class in their names.
-Lists: the development kit's (its own numbers, explained in meta.mat), Kaggle's, TensorFlow's and Caffe's.
+The names of the challenge's 50 000 images (Russakovsky et al. 2015) have no class. Lists: the development
+kit's (its own numbers, explained in meta.mat), Kaggle's, TensorFlow's and Caffe's.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from assay.workers.data.formats.imagenet_classes import ALL, class_list, publish
 IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})")
 DEVKIT = "ILSVRC2012_validation_ground_truth.txt"
 META = "meta.mat"
-# Locations of the lists, below the folder of the set.
+# Places of lists below the set's folder.
 PLACES = ("", "data", "ILSVRC2012_devkit_t12/data", "devkit/data", "meta")
-# Canary: a list in another class order would silently give wrong accuracies, so this image is checked.
+# Canary: a list in another class order would silently give wrong accuracies.
 FIRST_IMAGE = "n01751748"
 
 Labels = Mapping[int, int]
@@ -65,7 +65,7 @@ def _named(path: Path) -> Labels:
 
 
 def _kaggle(path: Path) -> Labels:
-    """A CSV file with the columns ImageId and PredictionString, which starts with the class."""
+    """A CSV file with ImageId and PredictionString, which starts with the class."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.reader(file) if len(row) == 2 and IMAGE.search(row[0])]
     return dict(_pair(path, name, box.split(maxsplit=1)[0] if box.strip() else "") for name, box in rows)
@@ -77,7 +77,7 @@ def _synsets(path: Path) -> Labels:
 
 
 def _devkit(path: Path) -> Labels:
-    """One number of the development kit per image; its meta.mat maps numbers to classes."""
+    """A number of the development kit per image; its meta.mat maps numbers to classes."""
     numbers = _class_numbers(path.with_name(META))
     lines = _lines(path)
     unknown = [line for line in lines if line not in numbers]
@@ -99,7 +99,7 @@ def _class_numbers(path: Path) -> Mapping[str, int]:
     try:
         synsets = loadmat(path, squeeze_me=True)["synsets"]
         pairs = [(str(int(row["ILSVRC2012_ID"])), str(row["WNID"])) for row in synsets]
-    except Exception as error:  # any error of the reader means a damaged file
+    except Exception as error:  # the file is damaged
         raise CorruptData(f"{path} is not the {META} of the development kit ({error})") from error
     places = {wnid: label for label, wnid in enumerate(class_list(ALL))}
     found = {number: places[wnid] for number, wnid in pairs if wnid in places}
@@ -135,7 +135,7 @@ def _label(path: Path, given: str) -> int:
 
 
 _PLACES_OF = {wnid: label for label, wnid in enumerate(class_list(ALL))}
-# Parsers by the file names of the distributed lists.
+# By file names.
 READERS: Mapping[str, Callable[[Path], Labels]] = {
     "LOC_val_solution.csv": _kaggle,
     "imagenet_2012_validation_synset_labels.txt": _synsets,

@@ -1,4 +1,4 @@
-"""Which published set of images a folder has: the names in it tell; of ImageNet's sets, the classes."""
+"""Which published set of images a folder has, by names in it; of ImageNet's sets, by the classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDNET_ID = re.compile(r"n[0-9]{8}")
 
 
 def known_set(folder: Path) -> str | None:
-    """The catalog name of the set, or None: the folder has a file or folder that is a mark of the set."""
+    """The catalog name of the set with a mark in the folder, or None."""
     for component in load().list("data"):
         if any((folder / mark).exists() for mark in (component.facts or {}).get("marks", ())):
             return component.name
@@ -34,7 +34,7 @@ def known_set(folder: Path) -> str | None:
 
 
 def of_tiny_imagenet(folder: Path) -> bool:
-    """Whether a folder has as many WordNet ids as Tiny ImageNet has classes, and no other folder."""
+    """Whether a folder has as many WordNet ids as Tiny ImageNet, and no other folder."""
     names = [entry.name for entry in folder.iterdir() if entry.is_dir()] if folder.is_dir() else []
     return len(names) == CLASSES and all(map(WORDNET_ID.fullmatch, names))
 
@@ -46,12 +46,12 @@ def _has_label(path: Path, least: int) -> bool:
         return False
 
 
-# Share of the classes of a folder and of a set together that both must have.
+# Common share of the classes of folder and set together.
 COMMON = 0.9
 
 
 def set_of_imagenet(folder: Path) -> str | None:
-    """The set of ImageNet that has the classes of `folder`, or of its folder of the split; None otherwise."""
+    """The set of ImageNet with the classes of `folder`, or of its split's folder; None otherwise."""
     for place in (folder, *(folder / part for part in PARTS["val"])):
         if not place.is_dir():
             continue

@@ -1,4 +1,4 @@
-"""Labels of images in a file beside them: the columns name and label, a row an image, for a flat folder."""
+"""Labels of images in a file beside them: the columns name and label, a row an image."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.image_files import ImageFiles, part_of, walk_images
 from assay.workers.data.formats.text_files import content_lines
 
-# Columns with the names of files, the first one first; the others are names of well-known exports.
+# Columns of file names, first ours, then those of well-known exports.
 NAMES = ("name", "file_name", "filename", "file", "image")
 LABEL = "label"
-# What other programs call the columns.
+# Other programs' names of the columns.
 SYNONYMS = {
     LABEL: ("class", "class_name", "category", "target", "species"),
     NAMES[0]: ("id", "image_id", "path", "file_path"),
 }
 LISTED = 5
-# Lines of a file that are looked at for names of images, and what may be between the cells.
+# Lines looked at for names of images, and what may be between cells.
 LOOKED_AT, BETWEEN = 20, re.compile(r"[,;\t|]")
 
 
 def listed_images(folder: Path, base: Path, labels: str, split: str, splits: str, name: str) -> ImageFiles:
-    """The images of a split that a file names, relative to the folder, with or without their suffixes."""
+    """A split's images that a file names, relative to the folder, with or without suffixes."""
     path = folder / labels
     if set(labels) & set("/\\\0") or labels.startswith("."):
         raise ValueError(f"labels {labels!r} is no name of a file in the folder, such as labels.csv")
@@ -65,7 +65,7 @@ def listed_images(folder: Path, base: Path, labels: str, split: str, splits: str
 
 
 def find_labels(folder: Path) -> str | None:
-    """The file of labels in a folder of images without class folders, or a file that is meant as such."""
+    """The file that is, or is meant as, labels of a folder of images without class folders."""
     if not holds_images(folder):
         return None
     paths = sorted(path for path in folder.iterdir() if is_delimited(path) and path.is_file())
@@ -105,7 +105,7 @@ def _name_column(path: Path) -> str:
 
 
 def _guess(names: Sequence[str]) -> str:
-    """What the cells of the first line may mean: an image, or names of columns with another spelling."""
+    """What the first line's cells may mean: an image, or other spellings of the columns."""
     cells = _split(names[0]) if len(names) == 1 else names[:LISTED]
     if any(name.lower().endswith(IMAGE_SUFFIXES) for name in cells):
         return ". That is an image, not the names of columns: put a line with them before it"

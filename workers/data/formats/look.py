@@ -1,4 +1,4 @@
-"""A look at the examples of a data set before a job: what cannot be decoded, is ignored or is empty."""
+"""A look at a data set's examples before a job: what cannot be decoded, is ignored or is empty."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from assay.service.contract.data_findings import Ignored
 from assay.workers.data.formats.dataset import CorruptData, DataSet, ExampleSet, MissingData
 from assay.workers.data.formats.pictures import ORIENTATION
 
-# Side of images that are decoded by the set itself, and examples that are decoded together.
+# Side of images that the set decodes, and examples decoded together.
 SIDE, TOGETHER = 32, 64
 UPRIGHT = 1
 
@@ -34,7 +34,7 @@ class Look:
 
 
 def look_at(data: ExampleSet, seconds: float) -> Look:
-    """Decodes as many examples as these seconds allow, all or a random sample, the same each time."""
+    """Decodes all examples, or a fixed random sample for these seconds."""
     found = Look(ignored=getattr(data, "ignored", None), empty_classes=_empty_classes(data))
     order = random.Random(0).sample(range(len(data)), len(data))
     read = _reader(data)
@@ -72,7 +72,7 @@ def _results(
 
 
 def _reader(data: Any) -> Callable[[int], int] | None:
-    """What decodes an example, and gives its EXIF orientation; None for sets that are read as a whole."""
+    """What decodes an example and gives its EXIF orientation; None for sets read as a whole."""
     if (picture := getattr(data, "picture", None)) is not None:
         return lambda index: int(picture(index).getexif().get(ORIENTATION, UPRIGHT))
     if (images := getattr(data, "images", None)) is None or getattr(data, "folder", None) is None:

@@ -1,4 +1,4 @@
-"""Parameters that several data sets share: types with bounds, and what they mean."""
+"""Parameters that data sets share."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from assay.workers.data.formats.dataset import CorruptData
 from assay.workers.data.formats.imagenet_classes import CROP_FRACTION
 
-# Modes of Pillow by the number of channels.
+# By the number of channels.
 MODES = {1: "L", 3: "RGB"}
-# Errors of Pillow about the content of a file.
+# Pillow's errors about a file's content.
 UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
-# The tag of EXIF, and its values that swap width and height.
+# EXIF's tag, and values that swap width and height.
 ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)
 
 
@@ -31,10 +31,10 @@ def open_picture(
     mode: str | None = None,
     exif_orientation: bool = False,
 ) -> Image.Image:
-    """The first image of a file or of its content, which messages call `name`: 8 bits per channel.
+    """The first image of a file or its content, which messages call `name`: 8 bits per channel.
 
-    Of 16 bits the upper 8 are taken. Without a `mode`, "L" or "RGB", it is the stored one; transparency and
-    the colours' profile are dropped.
+    Of 16 bits the upper 8 are taken. `mode`: "L", "RGB", else the stored mode; transparency and the colours'
+    profile are dropped.
     """
     name = str(source) if name is None else name
     try:
@@ -53,7 +53,7 @@ def open_picture(
 def _with_8_bits(image: Image.Image, name: str) -> Image.Image:
     if not image.mode.startswith(("I", "F")):
         return image
-    # Pillow would clip these to 0..255. It takes the upper byte of colours of 16 bits, and so do we of grey.
+    # Pillow clips these to 0..255, but takes the upper byte of colours of 16 bits; grey likewise here.
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         picture = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8))
         if ORIENTATION in image.getexif():
@@ -74,7 +74,7 @@ def picture_size(path: Path) -> tuple[int, int]:
 def fitted(
     image: Image.Image, size: int, crop_fraction: float | None, resampling: Image.Resampling
 ) -> Image.Image:
-    """`resize_and_crop`; without a stated fraction, images of this size stay as they are."""
+    """`resize_and_crop`; without a stated fraction, images of this size stay."""
     if crop_fraction is None and image.size == (size, size):
         return image
     return resize_and_crop(image, size, crop_fraction or CROP_FRACTION, resampling)
@@ -94,7 +94,7 @@ def resize_and_crop(
 
 
 def pixels_of(image: Image.Image) -> Tensor:
-    """Pixels of an image of 1 or 3 channels, uint8 (C, H, W)."""
+    """Pixels of 1 or 3 channels, uint8 (C, H, W)."""
     values = torch.from_numpy(np.array(image))  # (H, W) or (H, W, C)
     return values[None] if values.ndim == 2 else values.permute(2, 0, 1)
 
@@ -106,6 +106,6 @@ def as_picture(pixels: Tensor) -> Image.Image:
 
 
 def in_threads(task: Callable[[int], None], count: int) -> None:
-    """Run a task for 0 to count - 1 on torch's number of threads; errors are re-raised here."""
+    """Run a task for 0 to count - 1 on torch's number of threads; re-raises errors."""
     with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
-        list(pool.map(task, range(count)))  # list() re-raises errors of the threads
+        list(pool.map(task, range(count)))  # re-raises errors of the threads

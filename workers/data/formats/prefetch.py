@@ -1,4 +1,4 @@
-"""Prefetches items on threads, so that decoding and resizing overlap with the device's work."""
+"""Prefetches items on threads, while the device works."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def prefetch(
 ) -> Generator[Loaded, None, None]:
     """What `load` makes of each item, in order; as many are loaded ahead as there are threads.
 
-    By default there is a thread for each processor, at most `MAX_THREADS`. Errors of `load` are raised at
-    their item's turn. Closing the iterator ends the threads.
+    By default a thread for each processor, at most `MAX_THREADS`. Errors of `load` are raised at their item's
+    turn. Closing the iterator ends the threads.
     """
     threads = threads or max(1, min(MAX_THREADS, os.cpu_count() or 1))
     waiting = iter(items)

@@ -1,6 +1,6 @@
 """Selection of examples by hashes of their ids alone: the same for every job, model and seed.
 
-Paired comparisons of jobs need the same examples, and training must never see an evaluated example.
+So comparisons of jobs are paired, and training never sees an evaluated example.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from assay.workers.data.formats.dataset import ExampleSet
 
-# One in five examples of each class is held out for evaluation.
+# A fifth of each class is held out for evaluation.
 HELD_OUT_DIVISOR = 5
-# Those of a job that its galleries may show; few enough to keep all adversarial images of a shard.
+# That a job's galleries may show; few enough to keep a shard's adversarial images.
 GALLERY_EXAMPLES = 256
 
 
 def sampled_as(data: ExampleSet) -> str:
-    """Name that keys a set's sampling: its own, or the name of the set that it shares examples with."""
+    """Name that keys sampling: the set's, or that of the set with the same examples."""
     return str(getattr(data, "sampled_as", data.name))
 
 
@@ -28,7 +28,7 @@ def example_key(name: str, identifier: str) -> bytes:
 
 
 def evaluation_order(name: str, ids: Sequence[str], limit: int | None) -> list[int]:
-    """Indices of the evaluated examples, sorted by id: all, or the `limit` ones of smallest `example_key`."""
+    """Indices of evaluated examples, sorted by id: all, or `limit` of smallest `example_key`."""
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be >= 1 or None; got {limit}")
     chosen = list(range(len(ids)))
@@ -40,7 +40,7 @@ def evaluation_order(name: str, ids: Sequence[str], limit: int | None) -> list[i
 def gallery_ranks(
     name: str, ids: Sequence[str], order: Sequence[int], start: int, stop: int
 ) -> dict[int, int]:
-    """Row of the shard to rank, for the examples that a limit of 256 on the job would leave."""
+    """Row of the shard to rank, of examples within a limit of 256."""
     places = heapq.nsmallest(
         GALLERY_EXAMPLES, range(len(order)), key=lambda place: example_key(name, ids[order[place]])
     )
@@ -50,8 +50,8 @@ def gallery_ranks(
 def held_out_split(name: str, ids: Sequence[str], labels: Sequence[int]) -> tuple[list[int], list[int]]:
     """Training and test indices, stratified 80/20 by `example_key`.
 
-    In a class with k examples, the floor(k / 5) with the smallest key are test, but at least one when k >= 2;
-    a single example is for training.
+    Of a class with k examples, the floor(k / 5) with the smallest key are test, at least one when k >= 2; a
+    single example is for training.
     """
     by_class: dict[int, list[int]] = {}
     for index, label in enumerate(labels):

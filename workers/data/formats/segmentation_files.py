@@ -1,4 +1,4 @@
-"""Segmentation sets of pairs of files with the same name; n examples, H height, W width, S requested side."""
+"""Segmentation sets of pairs of files with the same name; n examples, H height, W width, S side."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData,
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size, resize_and_crop
 
-# Files listed in a message.
+# In a message.
 LISTED = 5
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Image and annotation, as paths relative to the folder of the set, with their common id."""
+    """Paths of image and annotation relative to the set's folder, and their id."""
 
     identifier: str
     image: str
@@ -31,7 +31,7 @@ class Pair:
 
 
 def find_pairs(folder: Path, base: Path, images: str, annotations: str) -> list[Pair]:
-    """Images of a folder paired with the annotations of the same name, sorted by id."""
+    """Images paired with annotations of the same name, sorted by id."""
     absent = [name for name in (images, annotations) if not (folder / name).is_dir()]
     if absent:
         raise MissingData(
@@ -79,8 +79,8 @@ def _listing(names: list[str]) -> str:
 class SegmentationFiles:
     """Pairs of files, decoded on demand by as many threads as torch may use.
 
-    The short side of an image becomes S (bilinear, anti-aliased), then the centre S x S is cropped; its
-    annotation is resized by nearest pixels and cropped alike. Pixels outside the crop are unused.
+    An image's short side becomes S (bilinear, anti-aliased), then the centre S x S is cropped; nearest pixels
+    of its annotation are cropped alike. Pixels outside are unused.
     """
 
     task = "segmentation"
@@ -98,7 +98,7 @@ class SegmentationFiles:
         mean: tuple[float, ...],
         std: tuple[float, ...],
     ) -> None:
-        """`meaning` maps a value of an annotation to a class or IGNORE; other values are rejected."""
+        """`meaning`: an annotation's value to a class or IGNORE; other values are rejected."""
         self.name = name
         self.class_names = class_names
         self.classes = len(class_names)
@@ -143,7 +143,7 @@ class SegmentationFiles:
         return maps
 
     def example(self, index: int) -> tuple[Tensor, Tensor]:
-        """One image at its own size, uint8 (3, H, W), and its label map, uint8 (H, W)."""
+        """An image at its own size, uint8 (3, H, W), and its label map, uint8 (H, W)."""
         (place,) = checked_indices([index], len(self))
         pair = self.pairs[place]
         pixels = np.array(open_picture(self.folder / pair.image, mode="RGB"))

@@ -25,7 +25,7 @@ DrawSeed = Annotated[int, Interval(ge=0, le=2**31 - 1)]
 Evaluated = Annotated[Literal["test", "validation"], doc("which part is read for evaluation.")]
 PartName = Literal["train", "validation", "test"]
 
-# The first byte of an example's hash, 0 to 255, tells its part.
+# The first byte of an example's hash tells its part.
 TRAIN_BELOW, VALIDATION_BELOW = 128, 192
 
 
@@ -53,7 +53,7 @@ class Alphabet(Vocabulary):
         return torch.tensor([self.id(word) for word in words], dtype=torch.int64)
 
 
-# Ids of bytes as in the released files: one more than the byte. Id 1 is the byte 0, which no text has.
+# As in the released files, a byte's id is one more. Id 1 is the byte 0, which no text has.
 BYTES = Vocabulary(["<pad>", "<unk>", *(f"byte {value}" for value in range(1, 256))])
 
 
@@ -79,7 +79,7 @@ class TokenSequences:
         vocabulary: Vocabulary,
         read: Callable[[int], tuple[Tensor, ...]],
     ) -> None:
-        """`read` maps a valid index to its sequences, int64 (N,) each: one, or the two of a pair."""
+        """`read`: an index to its sequences, int64 (N,) each: one, or a pair's two."""
         assert len(ids) == len(labels)
         self.name = name
         self.class_names = class_names
@@ -95,13 +95,13 @@ class TokenSequences:
 
     @property
     def mean_tokens(self) -> float:
-        """Mean number of tokens of an example, of at most a hundred of them, evenly spread."""
+        """Mean number of tokens, of at most a hundred examples, evenly spread."""
         step = max(1, len(self) // 100)
         lengths = [sum(len(part) for part in self._read(index)) for index in range(0, len(self), step)]
         return sum(lengths) / max(len(lengths), 1)
 
     def tokens(self, indices: Sequence[int], length: int) -> Tensor:
-        """Ids, int64 (B, N), of pairs (B, 2, N), right-padded; sequences are cut to `length`."""
+        """Ids, int64 (B, N), of pairs (B, 2, N), right-padded, cut to `length`."""
         if length < 1:
             raise ValueError(f"the length must be >= 1; got {length}")
         chosen = checked_indices(indices, len(self))
@@ -111,7 +111,7 @@ class TokenSequences:
         return together if sides == 1 else together.unflatten(0, (len(rows), sides))
 
     def count_cut(self, indices: Sequence[int], length: int) -> int:
-        """How many of these examples have a sequence of more than `length` tokens, which `tokens` cuts."""
+        """Number of examples with a sequence of over `length` tokens, which `tokens` cuts."""
         return sum(any(len(part) > length for part in self._read(index)) for index in indices)
 
     def content_sha256(self) -> str:
@@ -158,7 +158,7 @@ class ByteTexts(TokenSequences):
 
 
 def part_of(key: str) -> PartName:
-    """Part of a generated example, by its hash: half of all for training, a quarter each for the others."""
+    """Part of a generated example, by its hash: half for training, a quarter each for the others."""
     first = hashlib.sha256(key.encode()).digest()[0]
     if first < TRAIN_BELOW:
         return "train"
@@ -176,7 +176,7 @@ def grey_levels(black: Literal["token", "padding"]) -> Alphabet:
 
 
 class HashedDraws:
-    """An endless stream of whole numbers from shake_256 of a key: the same on every machine."""
+    """Endless whole numbers from shake_256 of a key: the same on every machine."""
 
     def __init__(self, key: str) -> None:
         self._key = key

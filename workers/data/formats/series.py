@@ -1,8 +1,7 @@
 """Labelled multivariate time series in memory: each has its own number of steps.
 
-A model reads a batch as one tensor (B, F + 1, T) of raw values; the last channel is 1 where a step exists and
-0 where the end of a row is padded. T is the length that the model is made for, so that no result depends on
-the other series of a batch.
+A batch is a tensor (B, F + 1, T) of raw values; the last channel is 1 where a step exists and 0 where a row's
+end is padded. T is the model's length, so that no result depends on the batch's other series.
 
 Legend: n series, F features, B requested series, T_i steps of series i, T steps of a row.
 """
@@ -21,7 +20,7 @@ from torch import Tensor
 from assay.workers.data.formats.dataset import ExampleSet, check_length, checked_indices
 
 Values = NDArray[np.float32]
-# A feature that never changes is not divided by rounding errors.
+# A constant feature is not divided by rounding errors.
 SMALLEST_STD = 1e-8
 
 
@@ -70,7 +69,7 @@ class Series:
         longest: int | None = None,
         published: int | None = None,
     ) -> None:
-        """`values` are float32 (T_i, F) each, finite; `statistics` the training part's mean and deviation."""
+        """`values`: float32 (T_i, F) each, finite; `statistics`: the training part's mean and deviation."""
         assert len(ids) == len(values) == len(labels)
         self.name = name
         self.class_names = class_names
@@ -109,7 +108,7 @@ class Series:
 
 
 class TargetSeries(Series):
-    """Time series in memory, each with a target in its own unit, float64 (n,): a model's output "target"."""
+    """Time series with a target each in its own unit, float64 (n,): a model's output "target"."""
 
     task = "series_regression"
 
@@ -142,16 +141,16 @@ class TargetSeries(Series):
         self.target_statistics = (self.target_mean, self.target_std)
 
     def content_sha256(self) -> str:
-        """Hash of ids, targets and values, and of the statistics of the targets."""
+        """Hash of ids, targets, values and the targets' statistics."""
         whole = f"{super().content_sha256()} {self.target_mean!r} {self.target_std!r}"
         return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def statistics_of(values: Sequence[Values]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each feature over all steps of all series; NaN counts for nothing.
+    """Mean and standard deviation of each feature over all steps of all series, without NaN.
 
-    The deviation divides by the number of steps less one, as in the released code of mvts_transformer; a
-    constant feature has deviation 1, a feature without any value mean 0.
+    The deviation divides by steps - 1, as in the released code of mvts_transformer; a constant feature has
+    deviation 1, a feature without values mean 0.
     """
     steps = np.concatenate([one.astype(np.float64) for one in values])  # (sum of T_i, F)
     known = ~np.isnan(steps)
@@ -164,7 +163,7 @@ def statistics_of(values: Sequence[Values]) -> tuple[tuple[float, ...], tuple[fl
 
 
 def filled(values: Values, mean: Sequence[float]) -> Values:
-    """A series (T_i, F) without NaN: linear between known steps, constant outside; all NaN become `mean`."""
+    """A series (T_i, F) without NaN: linear between known steps, constant outside; all NaN: `mean`."""
     missing = np.isnan(values)
     if not missing.any():
         return values

@@ -1,8 +1,7 @@
 """Stored corrupted images in arrays, CORRUPTION.npy and labels.npy: CIFAR-10-C and CIFAR-100-C.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". An array has a block of all test images for each severity, 1 to 5: a cell is a corruption at a
-severity.
+Perturbations". An array has a block of all test images for each severity, 1 to 5: a cell.
 
 Legend: n examples, S requested side.
 """
@@ -31,7 +30,7 @@ from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData,
 from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.stored_corruptions import corruption_names
 
-# Images hashed at a time.
+# Hashed at a time.
 HASHED_TOGETHER = 1000
 
 
@@ -58,7 +57,7 @@ def open_arrays(kind: ArrayKind, root: Path | None, split: str, folder: str) -> 
 
 
 class StoredArrays:
-    """Corrupted images in memory-mapped arrays, in the cells of `of_cells`; an `ImageSet` of the first."""
+    """Corrupted images in memory-mapped arrays, in the cells of `of_cells`."""
 
     task = TASK
     channels = 3
@@ -98,7 +97,7 @@ class StoredArrays:
         return resize(self._stored(self.cells[0], indices).pixels(), size)
 
     def levels(self, indices: Sequence[int], size: int) -> Levels | None:
-        """Levels of the first cell; None at other sizes than the stored size."""
+        """Levels of the first cell; None at other than the stored size."""
         return self._stored(self.cells[0], indices) if size == self.kind.side else None
 
     def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Tensor | Levels:
@@ -128,7 +127,7 @@ class StoredArrays:
         return found
 
     def _array(self, name: str) -> NDArray[np.uint8]:
-        """The images of a corruption, uint8 (5 n, H, W, 3), the only ones mapped: all would be gigabytes."""
+        """A corruption's images, uint8 (5 n, H, W, 3), alone mapped: all would be gigabytes."""
         last, array = self._mapped
         if last != name:
             shape = (len(SEVERITIES) * len(self), self.kind.side, self.kind.side, 3)

@@ -1,8 +1,8 @@
 """Stored corrupted images, CORRUPTION/SEVERITY/CLASS/IMAGE: ImageNet-C and sets like it.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations".
-An example is an image of the clean set; each cell (a corruption at a severity) has a file for it.
+Perturbations". An example is an image of the clean set; each cell (a corruption at a severity) has a file for
+it.
 
 Legend: n examples, S requested side.
 """
@@ -34,7 +34,7 @@ from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData,
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size
 from assay.workers.data.image_folder import MEAN, STD
 
-# Files hashed at a time.
+# Hashed at a time.
 HASHED_TOGETHER = 4096
 
 
@@ -44,19 +44,18 @@ class Kind:
 
     name: str
     title: str
-    clean: str  # Data set of the clean images: `limit` takes the same examples
-    classes: tuple[str, ...] | None = None  # Names of all classes; None for those of the class folders
-    prefix: str = ""  # Prefix that makes ids equal to those of the clean set
-    crop: int | None = None  # Side of the initial centre crop; None for the short side
+    clean: str  # data set of the clean images: `limit` takes the same examples
+    classes: tuple[str, ...] | None = None  # of all classes; None: of the class folders
+    prefix: str = ""  # makes ids equal to the clean set's
+    crop: int | None = None  # side of the initial centre crop; None: the short side
     published: int | None = None
-    count: int | None = None  # Number of class folders, where their names are not given; None for any
+    count: int | None = None  # of class folders, where names are not given; None for any
 
 
 class StoredCorruptions:
     """Corrupted images of a folder, decoded on demand by as many threads as torch may use.
 
-    As an `ImageSet` it has the images of its first cell. An evaluation chooses the cells (`of_cells`); until
-    then it has all cells present.
+    An evaluation chooses the cells (`of_cells`), by default all present.
     """
 
     task = TASK
@@ -142,10 +141,7 @@ class StoredCorruptions:
         return self.cell_images(self.cells[0], indices, size)
 
     def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Levels:
-        """Images under a corruption.
-
-        The centre crop of `Kind.crop` pixels is resized if the model needs another size.
-        """
+        """A cell's images: the centre crop of `Kind.crop` pixels, resized to the model's size."""
         chosen = checked_indices(indices, len(self))
         pixels = torch.empty(len(chosen), 3, checked_size(size), size, dtype=torch.uint8)
 
@@ -156,7 +152,7 @@ class StoredCorruptions:
         return Levels(pixels, 255)
 
     def content_sha256(self) -> str:
-        """Hash of each file's cell, id, label and bytes (reads all of them)."""
+        """Hash of each file's cell, id, label and bytes."""
         total = hashlib.sha256(f"{self.name}\n".encode())
         for cell in sorted(self.cells):
             for start in range(0, len(self), HASHED_TOGETHER):
@@ -215,7 +211,7 @@ class StoredCorruptions:
 
 
 def corruption_names() -> list[str]:
-    """The corruptions of the catalog: the fifteen of ImageNet-C, then all others by name."""
+    """The catalog's corruptions: the fifteen of ImageNet-C, then others by name."""
     return [*FIFTEEN, *(name for name in load().names("corruption") if name not in FIFTEEN)]
 
 

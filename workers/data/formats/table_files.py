@@ -1,6 +1,6 @@
 """Columns of the files of tables: Arrow, Parquet, CSV and JSON lines; errors name the file.
 
-Nothing in them is run or unpickled, and no file outside the named one is opened.
+Nothing is run or unpickled, and no other file is opened.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def count_rows(path: Path, quoting: Quoting | None = None) -> int:
 
 
 def count_lines(path: Path) -> int | None:
-    """Lines of a file of text, up to its last character; None for other files."""
+    """Lines of a text file, up to its last character; None for other files."""
     if path.suffix.lower() in (".arrow", ".parquet"):
         return None
     return len(content_lines(path))
@@ -77,7 +77,7 @@ def count_lines(path: Path) -> int | None:
 def read_columns(
     path: Path, columns: Sequence[str], parameter: str | None = None, quoting: Quoting | None = None
 ) -> Any:
-    """Some columns of a file as a table of pyarrow; columns of CSV for the parameter `text` are texts."""
+    """Some columns as a table of pyarrow; CSV's for the parameter `text` are texts."""
     arrow = pyarrow()
     with _file_named(path, arrow):
         check_columns(path, column_names(path, quoting), columns, parameter)
@@ -97,7 +97,7 @@ def read_columns(
 
 @contextmanager
 def _file_named(path: Path, arrow: Any) -> Iterator[None]:
-    """Raise `CorruptData`, with the file's name, in place of an error of pyarrow or of the file."""
+    """Raise `CorruptData`, with the file's name, for an error of pyarrow or of the file."""
     try:
         yield
     except CorruptData:
@@ -133,7 +133,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _json_column(path: Path, name: str, arrow: Any) -> Any:
-    """The values of a column, which have one type; absent ones are null."""
+    """A column's values, which have one type; absent values are null."""
     first: tuple[int, str] | None = None
     values = []
     for number, row in _json_rows(path):
@@ -154,7 +154,7 @@ def _json_column(path: Path, name: str, arrow: Any) -> Any:
 def check_columns(
     path: Path, present: Sequence[str], wanted: Sequence[str], parameter: str | None = None
 ) -> None:
-    """Refuse a file that lacks a column, which a parameter of the data set names."""
+    """Refuse a file without a column that a parameter names."""
     for name in wanted:
         if present.count(name) > 1:
             raise CorruptData(f"{path} has {present.count(name)} columns {name!r}; one is wanted")
@@ -173,7 +173,7 @@ def check_columns(
 
 
 def feature_names(path: Path, column: str) -> tuple[str, ...] | None:
-    """The class names that `datasets` has written with a column; None without any."""
+    """Class names that `datasets` wrote with a column; None without any."""
     metadata = (schema_of(path).metadata or {}) if path.suffix.lower() in (".arrow", ".parquet") else {}
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
@@ -183,7 +183,7 @@ def feature_names(path: Path, column: str) -> tuple[str, ...] | None:
 
 
 def names_of_feature(features: Any, column: str) -> tuple[str, ...] | None:
-    """The class names of a column among the features that `datasets` writes; None without any."""
+    """Class names of a column in the features that `datasets` writes; None without any."""
     try:
         names = features[column]["names"]
     except (KeyError, TypeError):

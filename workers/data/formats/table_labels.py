@@ -20,7 +20,7 @@ from assay.workers.data.formats.text_files import read_lines
 
 UNLABELLED = -1
 INFO, NAMES = "dataset_info.json", "class_names.txt"
-# Classes in a message.
+# In a message.
 LISTED = 6
 
 ClassNames = Annotated[list[Annotated[str, Len(1, 200)]], MaxLen(100_000)]
@@ -41,8 +41,8 @@ ClassNamesFile = Annotated[
 class LabelledRows:
     """Labels of a part; `labels` index `class_names`.
 
-    `rarest` says of so many of the rarest classes how many rows have them, and where the first one is; None
-    where the classes are stated.
+    `rarest`: of so many of the rarest classes the number of rows, and the first row; None where classes are
+    stated.
     """
 
     class_names: tuple[str, ...]
@@ -60,11 +60,11 @@ def labels_of(
 ) -> LabelledRows:
     """The labels of the part that is read.
 
-    The classes are those stated by name or in a file, else those that `datasets` has written into the file or
-    beside it, else the lines of class_names.txt, else the different labels of all parts in their order
-    (`in_order`). Whole numbers are numbers of stated or written classes; where stated names are other
-    numbers, such as 0, 90, 180, and some label is no number of a class, they are names. CorruptData of
-    missing labels and other classes names all, and file, row and column of the first.
+    The classes are stated by name or in a file, else written by `datasets`, else the lines of
+    class_names.txt, else the labels of all parts in their order (`in_order`). Whole numbers are numbers of
+    stated or written classes, or names where stated names are other numbers (0, 90, 180) and some label is no
+    class's number. CorruptData of missing labels and other classes names all, and file, row and column of the
+    first.
     """
     chosen = parts.chosen
     values, rarest = _values(chosen, column), None
@@ -88,7 +88,7 @@ def labels_of(
 
 
 def _sorted(parts: Parts, column: str, values: list[Any]) -> tuple[Sequence[Any], Callable[[int], list[str]]]:
-    """The labels of all parts in order, and what says of the rarest ones where they are."""
+    """Labels of all parts in order, and what tells where the rarest are."""
     others = [one for one in parts.tables.values() if one is not parts.chosen]
     tables = [(parts.chosen, values), *((one, _values(one, column)) for one in others)]
     rows = Counter(value for _, found in tables for value in found)

@@ -65,12 +65,12 @@ class Table:
     quoting: Quoting | None = None
 
     def column(self, name: str, types: Callable[[Any], bool], wanted: str, parameter: str) -> list[Any]:
-        """The values of the column that a parameter names, of `types` of pyarrow, in words `wanted`."""
+        """Values of a parameter's column, of `types` of pyarrow, in words `wanted`."""
         values: list[Any] = []
         for path in self.paths:
             table = read_columns(path, [name], parameter, self.quoting)
             kind = table.schema.field(name).type
-            if not types(getattr(kind, "value_type", kind)):  # categories of pandas are numbers of texts
+            if not types(getattr(kind, "value_type", kind)):  # pandas' categories are numbers of texts
                 raise CorruptData(f"{path}: column {name!r} is {kind}, {wanted} is wanted")
             try:
                 values += table.column(name).to_pylist()
@@ -79,7 +79,7 @@ class Table:
         return values
 
     def files(self, rows: int) -> list[FileRead]:
-        """What was read: of each file its rows, and its lines where it is text."""
+        """Rows of each file, and its lines where it is text."""
         counts = [rows] if len(self.paths) == 1 else [count_rows(path, self.quoting) for path in self.paths]
         return [
             {"file": path.name, "rows": count, "lines": count_lines(path)}
@@ -103,7 +103,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a folder, by name, and the part that is read."""
+    """A folder's parts by name, and the part that is read."""
 
     tables: Mapping[str, Table]
     chosen: Table
@@ -128,8 +128,8 @@ def find_parts(
 ) -> Parts:
     """The parts of a folder.
 
-    A single part, without a name or for training, is divided for training and evaluation, by a hash
-    with the `name` of the data set; with the splits "all" either takes every row.
+    A single part, without a name or for training, is divided by a hash with the data set's `name`; with the
+    splits "all" training and evaluation take every row.
     """
     root, where = find_folder(root, folder)
     tables = {part: Table(part, paths, quoting) for part, paths in _tables(where, root).items()}
@@ -150,12 +150,12 @@ def find_parts(
 
 
 def set_of_table(folder: Path) -> str | None:
-    """The data set that reads a table in a folder by the default names of columns; None without a table."""
+    """The data set of a table in a folder, by default names of columns; None without a table."""
     try:
         first = next(iter(_tables(folder, folder.resolve()).values()))[0]
         columns = set(column_names(first))
     except CorruptData:
-        return "text_table"  # its message says what is wrong
+        return "text_table"
     except (MissingData, ValueError, StopIteration):
         return None
     if "image" in columns:
@@ -196,7 +196,7 @@ def _tables(where: Path, base: Path) -> dict[str, tuple[Path, ...]]:
 
 
 def _files(where: Path, base: Path) -> dict[str, list[Path]]:
-    """Part to its files in the folder, else in its folder `data`; sorted by name."""
+    """Part to its files in the folder, else in `data`; sorted by name."""
     found: dict[str, list[Path]] = {}
     for folder in (where, where / "data"):
         for path in sorted(folder.glob("*")):
@@ -237,7 +237,7 @@ def _plain(name: str) -> bool:
 
 
 def json_object(path: Path) -> Mapping[str, Any]:
-    """The object in a JSON file; CorruptData where it cannot be read, or has none."""
+    """The object in a JSON file; CorruptData without a readable object."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

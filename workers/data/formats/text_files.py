@@ -11,7 +11,7 @@ UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, each line break as it is in the file."""
+    """A file's text, with its line breaks."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -32,11 +32,11 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a file without their ends, as Unix, Windows or old Macs write them."""
+    """Lines without their ends, as Unix, Windows or old Macs write them."""
     return read_text(path).replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def content_lines(path: Path) -> list[str]:
-    """The lines of a file as `read_lines`, without the empty text behind the last line's end."""
+    """`read_lines` without the empty text behind the last line's end."""
     lines = read_lines(path)
     return lines[:-1] if lines[-1] == "" else lines

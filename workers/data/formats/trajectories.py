@@ -1,7 +1,7 @@
 """Trajectories for offline reinforcement learning, and the episodes that a policy is judged in.
 
-The training split is of recorded trajectories; an example is a trajectory, and a window of it what a step
-trains on. An example of the test split is an episode, which begins from the job's seed and its own id.
+An example of the training split is a recorded trajectory, of the test split an episode, which begins from the
+job's seed and its own id.
 
 n = examples, T = steps of a trajectory, S = numbers of an observation, A = discrete actions, or numbers of a
 continuous one.
@@ -22,26 +22,26 @@ from assay.models.layers.policy_network import PolicyModel, PolicyNetwork
 from assay.workers.data.formats.dataset import CorruptData, ExampleSet, checked_indices
 from assay.workers.data.formats.environments import Environment, Episode, make
 
-# Numbers that never change are divided by this much at least.
+# Constant numbers are divided by this.
 MIN_STD = 1e-6
 SEED_BITS = 31
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What was seen and done from the beginning of an episode to its end."""
+    """An episode from its beginning to its end."""
 
-    observations: NDArray[np.float32]  # before each action, float32 (T, S)
-    actions: NDArray[Any]  # numbers of discrete ones, int64 (T,), or float32 (T, A) in [-1, 1]
-    rewards: NDArray[np.float64]  # after each action, float64 (T,)
-    ended: bool  # whether the episode ended by itself; else it was cut
+    observations: NDArray[np.float32]  # before each action, (T, S)
+    actions: NDArray[Any]  # discrete, int64 (T,), or float32 (T, A) in [-1, 1]
+    rewards: NDArray[np.float64]  # after each action, (T,)
+    ended: bool  # by itself; else it was cut
 
     def __len__(self) -> int:
         return len(self.rewards)
 
 
 class ControlSet(ExampleSet, Protocol):
-    """Trajectories to learn from, or episodes to be judged in; `channels` is S and `classes` A."""
+    """Trajectories to learn from, or episodes; `channels` is S and `classes` A."""
 
     @property
     def environment(self) -> Environment:
@@ -53,7 +53,7 @@ class ControlSet(ExampleSet, Protocol):
 
     @property
     def std(self) -> tuple[float, ...]:
-        """Standard deviation likewise, above 0; an epsilon of perturbed observations is in this unit."""
+        """Standard deviation, above 0; an epsilon of perturbed observations is in this unit."""
 
     @property
     def trajectories(self) -> Sequence[Trajectory]:
@@ -96,7 +96,7 @@ class Trajectories:
         )
         self._recorded = dict(zip(ids, recorded, strict=True))
         if episodes is not None:
-            make(environment, name)  # a missing package is told before a training, not after it
+            make(environment, name)  # tells a missing package before a training
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -107,12 +107,12 @@ class Trajectories:
         return Episode(self.environment, make(self.environment, self.name), self.seed_of(place, seed))
 
     def seed_of(self, index: int, seed: int) -> int:
-        """The seed that an episode begins from, in [0, 2^31): of the job's seed and its id alone."""
+        """An episode's seed, in [0, 2^31): of the job's seed and its id alone."""
         key = f"{self.environment.name}/{seed}/{self.ids[index]}".encode()
         return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> (64 - SEED_BITS)
 
     def content_sha256(self) -> str:
-        """Hash of the environment, the ids and all trajectories of the training split."""
+        """Hash of environment, ids and trajectories of the training split."""
         digest = hashlib.sha256(f"{self.name} {self.environment}\n{' '.join(self.ids)}\n".encode())
         for identifier, trajectory in self._recorded.items():
             digest.update(f"{identifier} {len(trajectory)} {trajectory.ended}\n".encode())
@@ -137,7 +137,7 @@ Choose = Callable[[Episode, np.random.Generator], Any]
 
 
 def play(episode: Episode, choose: Choose, draws: np.random.Generator) -> Trajectory:
-    """The trajectory of a scripted policy from the beginning of an episode to its end."""
+    """A scripted policy's trajectory of an episode."""
     observations, actions, rewards = [], [], []
     while not episode.over:
         action = choose(episode, draws)

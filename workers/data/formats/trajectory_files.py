@@ -18,7 +18,7 @@ from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.environments import EXTRA
 from assay.workers.data.formats.trajectories import Trajectory
 
-# Numbers of recorded actions may leave [-1, 1] by rounding.
+# Recorded actions may leave [-1, 1] by rounding.
 ROUNDING = 1e-3
 
 Read = Callable[[Path], list[Trajectory]]
@@ -31,15 +31,15 @@ def _kept(read: Read, path: Path, changed: int) -> tuple[Trajectory, ...]:
 
 
 def recorded(read: Read, path: Path) -> tuple[Trajectory, ...]:
-    """The trajectories of a file, kept in memory for the other split until the file changes."""
+    """A file's trajectories, kept in memory until the file changes."""
     return _kept(read, path, path.stat().st_mtime_ns)
 
 
 def read_transitions(path: Path) -> list[Trajectory]:
     """The trajectories of a file in D4RL's layout, HDF5 or NPZ.
 
-    `observations` (M, S), `actions` (M, A), `rewards` (M,), `terminals` (M,) and `timeouts` (M,): a
-    trajectory ends where one of the last two is true. What follows the last end is incomplete, and left out.
+    `observations` (M, S), `actions` (M, A), `rewards` (M,), `terminals` (M,) and `timeouts` (M,), either of
+    which ends a trajectory. Steps after the last end are left out.
     """
     names = ("observations", "actions", "rewards", "terminals", "timeouts")
     arrays = _npz(path, names) if path.suffix == ".npz" else _hdf5(path, names)
@@ -60,8 +60,8 @@ def read_transitions(path: Path) -> list[Trajectory]:
 def read_episodes(path: Path) -> list[Trajectory]:
     """The trajectories of a `main_data.hdf5` in Minari's layout.
 
-    Groups `episode_0`, `episode_1`, ... with `observations` (T + 1, S), `actions` (T, A), `rewards`,
-    `terminations` and `truncations` (T,). The observation after the last action is left out.
+    Groups `episode_0`, ... with `observations` (T + 1, S), the last of which is left out, `actions` (T, A),
+    `rewards`, `terminations` and `truncations` (T,).
     """
     found = []
     with _opened(path) as file:

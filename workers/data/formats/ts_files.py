@@ -1,9 +1,8 @@
 """Reader of `.ts` files: the text format of the UEA and UCR archives of time series.
 
-A header of `@` lines, among them `@classLabel true NAME NAME ...` or, for regression, `@targetLabel true`,
-then `@data` and one line per example: its features separated by colons, each a list of numbers separated by
-commas, and at the end the class or the target. A missing number is `?`. Lines that begin with `#` are
-comments.
+A header of `@` lines with `@classLabel true NAME NAME ...` or, for regression, `@targetLabel true`, then
+`@data` and a line per example: features separated by colons, each numbers separated by commas, at the end the
+class or target. A missing number is `?`; `#` begins a comment.
 
 Legend: F features, T_i steps of series i.
 """
@@ -24,7 +23,7 @@ from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.series import Values
 
-# Above the largest set of the archive (PEMS-SF has 963 features, EigenWorms 17,984 steps).
+# The archive's most: 963 features (PEMS-SF), 17,984 steps (EigenWorms).
 MAX_FEATURES = 4096
 MAX_STEPS = 65_536
 MAX_CLASSES = 1000
@@ -63,7 +62,7 @@ def is_for_regression(path: Path) -> bool:
 def read_both(
     root: Path | None, folder: str, dataset: str, name: str, *, regression: bool = False
 ) -> tuple[SeriesFile, SeriesFile]:
-    """The training and the test file of a set, with the same classes and features; `name` is for messages."""
+    """Training and test file of a set, of the same classes and features; `name` is for messages."""
     if not NAME.fullmatch(dataset):
         raise ValueError(f"dataset is {dataset[:100]!r}; allowed: letters, digits, hyphens and underscores")
     root, where = find_folder(root, folder)
@@ -99,7 +98,7 @@ def find_file(where: Path, dataset: str, part: str, root: Path, name: str) -> Pa
 
 
 def series_files(where: Path) -> list[str]:
-    """Names of the sets with training files in a folder, or in folders of it."""
+    """Names of the sets with training files in a folder or its folders."""
     files = (*where.glob("*_TRAIN.ts"), *where.glob("*/*_TRAIN.ts"))
     return sorted({found.name.removesuffix("_TRAIN.ts") for found in files})
 
@@ -219,7 +218,7 @@ class _Reader:
         missing = np.array([word in MISSING for word in words])
         try:
             numbers = np.array(["0" if gap else word for word, gap in zip(words, missing, strict=True)])
-            with np.errstate(over="ignore"):  # an infinite number is refused below
+            with np.errstate(over="ignore"):  # infinite numbers are refused below
                 found = numbers.astype(np.float64).astype(np.float32)
         except ValueError as error:
             self.refuse(f"{str(error)[:SHOWN]}; allowed: numbers separated by commas, ? where one is missing")
@@ -229,7 +228,7 @@ class _Reader:
         return found
 
     def _cut(self, values: Values) -> Values:
-        """The series without unknown steps at its end: some files pad with them."""
+        """The series without unknown steps at its end, some files' padding."""
         known = np.flatnonzero((~np.isnan(values)).any(axis=1))
         if len(known) == 0:
             self.refuse("every number of the series is missing")

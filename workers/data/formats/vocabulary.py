@@ -1,8 +1,8 @@
 """Vocabulary: words and their ids for language models and text classifiers.
 
 Adaptive softmax needs frequent words first (Baevski and Auli, "Adaptive Input Representations for Neural
-Language Modeling", ICLR 2019): padding, the unknown word, then all others by falling frequency, ties
-alphabetically (by code point).
+Language Modeling", ICLR 2019): padding, the unknown word, then all others by falling frequency, ties by code
+point.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Index(dict[str, int]):
 
 
 class Vocabulary:
-    """Words of a model, by id, (V,): the first is padding, the second the unknown word."""
+    """A model's words, by id, (V,): padding, the unknown word, then others."""
 
     def __init__(self, words: Sequence[str]) -> None:
         if tuple(words[:2]) != (PAD_WORD, UNKNOWN_WORD):
@@ -52,12 +52,12 @@ class Vocabulary:
         return word in self._ids
 
     def id(self, word: str) -> int:
-        """Id of a word, in [1, V) for words of a text; `UNKNOWN` for words outside the vocabulary."""
+        """A word's id, in [1, V); `UNKNOWN` outside the vocabulary."""
         return self._ids[word]
 
     def ids(self, words: Iterable[str]) -> Tensor:
         """Ids of words, int64 (n,)."""
-        # Not via a list: a hundred million words would take gigabytes.
+        # A list of a hundred million words would take gigabytes.
         found = np.fromiter(map(self._ids.__getitem__, words), dtype=np.int64)
         return torch.from_numpy(found)
 
