@@ -24,7 +24,7 @@ WORKERS_PER_GPU = "ASSAY_WORKERS_PER_GPU"
 
 
 def workers_each() -> int:
-    """How many workers share an accelerator, with equal parts of its memory (ASSAY_WORKERS_PER_GPU)."""
+    """Workers that share an accelerator's memory in equal parts (ASSAY_WORKERS_PER_GPU)."""
     return int(os.environ.get(WORKERS_PER_GPU, "1"))
 
 
@@ -39,7 +39,7 @@ class Recorded(Protocol):
 
 
 class Memory(NamedTuple):
-    """Bytes of this worker's part of a device's memory: free, in all, and reserved by this process."""
+    """Bytes of this worker's part of a device's memory: free, in all, reserved here."""
 
     free: int
     total: int
@@ -47,7 +47,7 @@ class Memory(NamedTuple):
 
 
 def is_accelerator(device: torch.device) -> bool:
-    """Whether a device computes beside the host, which may have to wait for it."""
+    """Whether a device computes beside the host, which may have to wait."""
     return device.type != "cpu"
 
 
@@ -67,7 +67,7 @@ def is_available() -> bool:
 
 
 def is_in_use() -> bool:
-    """Whether this process has begun to use one; asking does not begin it."""
+    """Whether this process uses one; asking does not begin it."""
     return bool(driver.is_initialized())
 
 
@@ -88,12 +88,12 @@ def select(number: int) -> torch.device:
 
 
 def start_driver() -> None:
-    """Starts the driver; RuntimeError or AssertionError says in its words why it does not start."""
+    """Starts the driver; RuntimeError or AssertionError says why it does not start."""
     driver.init()
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits until the device has done all that was asked of it; a CPU has."""
+    """Waits until the device has done all that was asked of it."""
     if is_accelerator(device):
         driver.synchronize(device)
 
@@ -108,14 +108,13 @@ def record_event() -> Recorded:
 def captured(function: Callable[[torch.Tensor], torch.Tensor], sample: torch.Tensor) -> Any:
     """The function and its gradient as graphs of the device, for arguments like the sample, which they keep.
 
-    Results and gradients are memory of the graphs, which the next call overwrites. RuntimeError: the function
-    waits for the device, or does what no graph can have.
+    The next call overwrites results and gradients. RuntimeError: no graph can have the function.
     """
     return driver.make_graphed_callables(function, (sample,))
 
 
 def compiled(function: str, results: int) -> Callable[..., Any]:
-    """A function of elements, a template in C++, that this process compiles; AttributeError: it cannot."""
+    """A compiled function of elements, a C++ template; AttributeError: it cannot be."""
     return cast(Callable[..., Any], driver.jiterator._create_multi_output_jit_fn(function, results))
 
 
@@ -123,28 +122,28 @@ pursuit_steps.compiler = compiled  # models know no driver
 
 
 def empty_cache() -> None:
-    """Gives memory that the allocator keeps and no tensor holds back to the driver."""
+    """Gives memory without a tensor back to the driver."""
     if is_available():
         driver.empty_cache()
 
 
 def memory(device: torch.device | None = None) -> Memory:
-    """Memory of an accelerator, by default the one in use; RuntimeError: it cannot be asked any more."""
+    """Memory of an accelerator, by default the one in use; RuntimeError: it cannot be asked."""
     free, total = driver.mem_get_info(device)
     reserved, part = int(driver.memory_reserved(device)), int(total) // workers_each()
     return Memory(int(free) if part == total else min(int(free), max(0, part - reserved)), part, reserved)
 
 
 def busy_share() -> float | None:
-    """Share of the last moment, a second at most, in which the accelerator in use computed; None: unknown."""
+    """Busy share of the last second at most, of the accelerator in use; None: unknown."""
     try:
         return float(driver.utilization()) / 100
-    except Exception:  # without nvidia-ml-py, or for a part of a GPU (MIG), each with an error of its own
+    except Exception:  # without nvidia-ml-py, or for a part of a GPU (MIG)
         return None
 
 
 def reset_peak_bytes(device: torch.device) -> int:
-    """Begins to measure the peak of the memory; what is held now, in bytes."""
+    """Begins to measure the memory's peak; bytes held now."""
     driver.synchronize(device)
     driver.reset_peak_memory_stats(device)
     return int(driver.memory_allocated(device))
@@ -162,13 +161,13 @@ def total_bytes(device: torch.device) -> int | None:
 
 
 def keep_to_part(device: torch.device) -> None:
-    """Lets this process allocate no more than its worker's part; what goes beyond is an OutOfMemoryError."""
+    """Limits this process to its worker's part; more is an OutOfMemoryError."""
     if is_accelerator(device) and workers_each() > 1:
         driver.set_per_process_memory_fraction(1 / workers_each(), device)
 
 
 def name_of(device: torch.device | None = None) -> str:
-    """What the driver calls an accelerator; without one given, the one in use."""
+    """The driver's name of an accelerator, by default the one in use."""
     return str(driver.get_device_name(device))
 
 
@@ -185,9 +184,9 @@ def collectives() -> str | None:
 
 
 def seed(value: int, device: torch.device) -> None:
-    """Seeds torch's default generators: the CPU's, and the device's if it has its own.
+    """Seeds torch's default generators: the CPU's, and the device's.
 
-    `torch.manual_seed` seeds all there are, and keeps a stack trace of each call while CUDA is not in use.
+    `torch.manual_seed` seeds all, and keeps a stack trace of each call while CUDA is not in use.
     """
     torch.default_generator.manual_seed(value)
     if is_accelerator(device):

@@ -22,7 +22,7 @@ from assay.workers import node
 from assay.workers.devices import device_classes
 from assay.workers.settings import WorkerSettings
 
-# Set by `workers.nodes` to its process id.
+# process id, set by `workers.nodes`
 PARENT = "ASSAY_NODES_PID"
 PR_SET_PDEATHSIG = 1
 
@@ -54,7 +54,7 @@ app.conf.update(
 
 def _set_up_logging(**_: Any) -> None:
     logs.set_up(settings.log_level, settings.log_format)
-    # Two lines per ring would bury everything else.
+    # Two lines per ring would bury all else.
     for name in ("celery.worker.strategy", "celery.app.trace"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
@@ -63,9 +63,9 @@ signals.setup_logging.connect(_set_up_logging)
 
 
 def _end_with_parent(**_: Any) -> None:
-    """Give the shard back and end when `workers.nodes` has died, since no one else stops this node."""
+    """Give the shard back and end when `workers.nodes` has died."""
     if PARENT in os.environ:
-        # Celery's own `set_pdeathsig` knows SIGKILL only, which would leave the shard to its lease.
+        # Celery's `set_pdeathsig` knows SIGKILL only, which leaves the shard to its lease.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != int(os.environ[PARENT]):
             raise SystemExit("the process that started this node is gone")

@@ -40,9 +40,9 @@ from assay.workers.discovery import packages
 from assay.workers.discovery.outcome_tables import find_table
 from assay.workers.discovery.walk import entry_of, to_json, walk
 
-# Facts of a loaded data set for rules, under `data`.
+# Facts of a loaded data set for rules.
 LOADED_FACTS = ("classes", "channels")
-# Its object serves the data of tasks that no component describes.
+# Serves data of tasks without a component.
 DEFAULT_TASK = "classification"
 
 
@@ -54,11 +54,11 @@ class PassCount(NamedTuple):
 
 
 def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = None) -> Callable[..., Any]:
-    """The component with its parameters bound, ready for the arguments that the system passes.
+    """The component with its parameters bound, ready for the system's arguments.
 
-    An attack is found as kind "evaluation" too, as in `evaluations[].name`. Defaults are filled in, fractions
-    become floats, and references to attention mechanisms become factories `factory(dim, heads, *,
-    prefix_tokens=1)`. Raises ValueError, which names every wrong parameter; NotFound: no such component.
+    Kind "evaluation" has attacks too, as in `evaluations[].name`. Defaults are filled in, fractions become
+    floats, and references to attention become factories `factory(dim, heads, *, prefix_tokens=1)`. Raises
+    ValueError, which names every wrong parameter; NotFound.
     """
     catalog = catalog or load()
     component = catalog.find_evaluation(name) if kind == "evaluation" else catalog.find(kind, name)
@@ -71,7 +71,7 @@ def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = Non
 
 
 def task(name: str) -> Any:
-    """The `Task` (`workers/tasks/classification.py`) of this name; the default where the catalog lacks it."""
+    """The `Task` (`workers/tasks/classification.py`) of this name, or the default."""
     return _task(load(), name)
 
 
@@ -82,7 +82,7 @@ def _task(catalog: Catalog, name: str) -> Any:
 
 
 def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = None) -> None:
-    """Check a spec's rules by its data set, else by the catalog; a ValueError names every broken rule."""
+    """Check a spec's rules by its data set, else the catalog; ValueError names every broken rule."""
     catalog, problems = catalog or load(), Problems()
     model = catalog.find("model", spec["model"]["name"])
     namespaces: dict[str, Mapping[str, object]] = {
@@ -104,7 +104,7 @@ def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = N
 
 
 def check_rules_of_evaluation(spec: UserSpec, index: int, data: Any) -> None:
-    """Load and check the rules of an evaluation with data of its own; the ValueError names every defect."""
+    """Load and check rules of an evaluation with its own data; ValueError names every defect."""
     catalog, problems = load(), Problems()
     item = evaluations_in(spec)[index]
     assert item["data"] is not None, "rules about the job's data are checked with the job's"
@@ -115,7 +115,7 @@ def check_rules_of_evaluation(spec: UserSpec, index: int, data: Any) -> None:
 
 
 def passes(name: str, params: Params, *, catalog: Catalog | None = None) -> PassCount:
-    """Model passes per example of an evaluation or attack, 1 if none are declared. Raises NotFound."""
+    """Model passes per example of an evaluation or attack, by default 1. Raises NotFound."""
     component = (catalog or load()).find_evaluation(name)
     return PassCount(*(declared_passes(component, params) or (1, 0)))
 
@@ -126,9 +126,9 @@ def repeats(name: str, params: Params, *, catalog: Catalog | None = None) -> int
 
 
 def resolve(component: Component) -> Any:
-    """The function or class of a catalog entry, imported now; for a preset, with its fixed arguments.
+    """A catalog entry's function or class, imported now, with a preset's fixed arguments.
 
-    Raises ComponentMissing: it is of another package, which this worker lacks or has in another version.
+    Raises ComponentMissing: its package is missing here, or of another version.
     """
     if component.package is not None:
         target = packages.resolve(component)
@@ -141,7 +141,7 @@ def resolve(component: Component) -> Any:
 def outcome_table(component: Component, tasks: Sequence[str]) -> OutcomeTable:
     """The outcome table of an evaluation or attack on data for these tasks.
 
-    Raises ComponentMissing: this worker lacks the table's package; ValueError: no table for these tasks.
+    Raises ComponentMissing: its package is missing here; ValueError: no table for these tasks.
     """
     table = component.table_for(tasks)
     if table is None:
@@ -185,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _write_extras(path: Path, *, skip_broken: bool) -> int:
-    # Assay's own come from the file: importing them takes much longer than a package's.
+    # Assay's own come from the file: faster than importing.
     found, left_out = packages.components_of(load_with("").list(), packages.installed())
     for package, reason in left_out.items():
         sys.stderr.write(f"catalog: {package} is left out: {reason}\n")

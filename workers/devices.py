@@ -12,12 +12,12 @@ def device_classes(dev: Path = Path("/dev")) -> tuple[str, ...]:
 
 
 def device_count(asked: int, dev: Path = Path("/dev")) -> int:
-    """Devices of a worker with this setting: never more GPUs than it sees."""
+    """Devices of a worker with this setting, at most its visible GPUs."""
     return min(asked, _visible_gpus(dev) or asked)
 
 
 def device_files(dev: Path = Path("/dev")) -> int:
-    """How many NVIDIA devices the machine has files of, visible to this process or not."""
+    """NVIDIA devices with files on the machine, visible here or not."""
     return len(list(dev.glob("nvidia[0-9]*")))
 
 

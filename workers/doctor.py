@@ -32,7 +32,7 @@ NAME_WIDTH = 24
 
 
 def examine(settings: WorkerSettings, *, data: bool = True) -> Iterator[Finding]:
-    """All findings, in the report's order, for this box's settings; `data`: whether to hash data sets."""
+    """All findings on this box in the report's order; `data`: whether to hash data sets."""
     yield machine.driver()
     source = None
     for found in devices.devices(settings):
@@ -61,7 +61,7 @@ def examine(settings: WorkerSettings, *, data: bool = True) -> Iterator[Finding]
 
 
 def without_settings(lines: Iterable[str]) -> Iterator[Finding]:
-    """The findings where the settings are wrong: what each is, and the checks that need none."""
+    """Findings for wrong settings: each fault, and checks without settings."""
     for line in lines:
         yield fail("settings", line, "correct the variable, or unset it")
     yield machine.driver()

@@ -80,7 +80,7 @@ def main() -> int:
     try:
         if (problem := why_refused(worker_settings.trial)) is not None:
             raise CannotStart(problem)
-        # The port comes first, so that a failure leaves neither a folder nor claims to give back.
+        # The port first: a failure leaves neither a folder nor claims.
         with (
             closing(listen(settings.host, settings.port)) as listener,
             _exclusive(settings.state),
@@ -118,7 +118,7 @@ def _serve(
 ) -> None:
     declare(settings, store)
     with _workers(store, worker_settings, settings.workers) as supervisors:
-        # Evaluators run this interpreter, with its packages.
+        # Evaluators run this interpreter.
         has_package = _has_package if supervisors else None
         app = create_app(
             settings,
@@ -199,7 +199,7 @@ def _lock_file(state: Path) -> IO[str]:
 
 
 def extend_catalog(state: Path) -> None:
-    """Write a file for ASSAY_CATALOG and set that variable, if packages bring components and none is set."""
+    """Write a file for ASSAY_CATALOG, and set it, for components of packages, unless set."""
     if os.environ.get(extra_components.VARIABLE):
         return
     found = installed()
@@ -219,7 +219,7 @@ def extend_catalog(state: Path) -> None:
     log.info("%d components of other packages, listed in %s", len(content.components), file)
     for package, reason in content.left_out.items():
         log.error("the components of %s are left out: %s", package, reason)
-    # Read by this process, and handed on to its evaluators.
+    # For this process and its evaluators.
     os.environ[extra_components.VARIABLE] = str(file)
 
 

@@ -1,11 +1,11 @@
 """The process that holds the model: reads shard requests from a pipe, writes reports as JSON lines.
 
-A request is an `EvaluatorRequest`, its answers are `EvaluatorReport`s: any number of progress and checkpoint
-reports, then one `FinalReport` (`service/contract/messages.py`).
+An `EvaluatorRequest` is answered by progress and checkpoint reports, then one `FinalReport`
+(`service/contract/messages.py`).
 
 It needs no database and no network, ends when the request pipe closes, and asks the kernel to be killed with
-the thread that started it. Unless ASSAY_SANDBOX is off, the process that a supervisor starts is the template
-of contained processes (`containment/template.py`).
+the thread that started it. Unless ASSAY_SANDBOX is off, it is the template of contained processes
+(`containment/template.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 0.5
-# Libraries that are imported only when they are used, by components and by kinds of requests (seconds each).
+# Imported by use (seconds each), by components and kinds of requests.
 LATE_IMPORTS = {
     "assay.workers.data.cifar10": "torchvision.datasets",
     "assay.workers.data.cifar100": "torchvision.datasets",
@@ -75,8 +75,8 @@ class Reporter:
 
 
 def gpu_memory() -> GpuMemory | None:
-    """The memory of the GPU in use; None without one, or before its first use."""
-    # Never imported here, as it imports torch: every job that uses a device has imported it.
+    """Memory of the GPU in use; None without, or before its first use."""
+    # Every job that uses a device has imported it, and torch.
     accelerator = sys.modules.get("assay.workers.accelerator")
     if accelerator is None or not hasattr(accelerator, "name_of") or not accelerator.is_in_use():
         return None
@@ -84,7 +84,7 @@ def gpu_memory() -> GpuMemory | None:
         found = accelerator.memory()
         name = accelerator.name_of()
         busy: float | None = accelerator.busy_share()
-    except RuntimeError as error:  # the shard reports errors of the device
+    except RuntimeError as error:  # the shard reports the device's errors
         log.warning("no word from the GPU: %s", error)
         return None
     used = found.total - found.free
@@ -93,7 +93,7 @@ def gpu_memory() -> GpuMemory | None:
 
 
 def main() -> None:
-    """Serve requests until the pipe closes: in this process, or in a contained child for each job."""
+    """Serve requests until the pipe closes: here, or in a contained child for each job."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     requests, reports = int(os.environ[REQUESTS]), int(os.environ[REPORTS])
     chosen = from_environment()
@@ -121,7 +121,7 @@ def serve(requests: int, reports: int) -> None:
     waiting: queue.SimpleQueue[EvaluatorRequest] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests, waiting), name="requests", daemon=True).start()
     report = Reporter(reports)
-    # Imported here, so that the reader thread already watches the pipe while torch loads.
+    # The reader thread already watches the pipe while torch loads.
     from assay.workers.jobs.session import Session, configure
 
     configure(int(os.environ.get("ASSAY_TORCH_THREADS", "1")))
@@ -131,7 +131,7 @@ def serve(requests: int, reports: int) -> None:
 
 
 def _import_everything() -> None:
-    """What the evaluators of all jobs have in common, so that a fork has it."""
+    """What all evaluators have in common, so that a fork has it."""
     from assay.workers.identity import identity
     from assay.workers.jobs import check, evaluate, plan, self_test, train  # noqa: F401
 
@@ -139,7 +139,7 @@ def _import_everything() -> None:
 
 
 def _rehearse() -> None:
-    """Touch what every job uses, in one thread: first calls of torch, and copies of shared memory."""
+    """Touch what every job uses, in one thread: torch's first calls, copies of shared memory."""
     import torch
 
     torch.set_num_threads(1)
@@ -149,7 +149,7 @@ def _rehearse() -> None:
 
 
 def _import_components(request: EvaluatorRequest) -> None:
-    """Import the modules of the components that a spec names: Assay's own, never a package's."""
+    """Import the modules of a spec's components: Assay's own, never a package's."""
     from assay.service.catalog.catalog import load
 
     if request["kind"] == "self_test":
@@ -165,7 +165,7 @@ def _import_components(request: EvaluatorRequest) -> None:
             _import_component(catalog, catalog.find_evaluation(item["name"]), item["params"])
             if item["data"] is not None:
                 _import_component(catalog, catalog.find("data", item["data"]["name"]), {})
-    except Exception as error:  # the shard reports what is wrong with its spec
+    except Exception as error:  # the shard reports its spec's faults
         log.info("components not imported ahead: %s", error)
 
 
@@ -188,9 +188,9 @@ def _serve(request: EvaluatorRequest, session: Session, report: Reporter) -> Non
         session.know(request.get("data_sha256", {}))
     try:
         report(_answer(request, session, report))
-    except Exception as error:  # any error of a shard is the answer to the request
+    except Exception as error:  # any error of a shard is the answer
         text, failure = traceback.format_exc(), describe(error)
-        if request["kind"] == "plan" and not failure["retry"]:  # refused: the job's error says why
+        if request["kind"] == "plan" and not failure["retry"]:  # the job's error says why
             log.warning("the plan is refused: %s: %s", failure["error_type"], failure["message"])
         else:
             log.error("%s", text)
@@ -229,7 +229,7 @@ def _read(descriptor: int, requests: queue.SimpleQueue[EvaluatorRequest]) -> Non
 
 
 def _end() -> None:
-    """Ends this process and its children: the supervisor is gone, and no one waits for a result."""
+    """Ends this process and its children: the supervisor is gone."""
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(0)

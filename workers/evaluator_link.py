@@ -15,7 +15,7 @@ REPORTS = "ASSAY_REPORTS_FD"
 
 def die_with_parent(parent: int | None = None) -> None:
     """Ask the kernel to kill this process with the thread that started it (Linux only)."""
-    # Without the id that it should have, a parent that is already dead goes unnoticed.
+    # A parent that is already dead is noticed by its expected id only.
     parent = os.getppid() if parent is None else parent
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

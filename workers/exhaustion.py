@@ -6,14 +6,14 @@ import errno
 
 import torch
 
-# Libraries say it in words alone: torch's allocator for the CPU, C++'s, and the system, which maps files.
+# Words of torch's CPU allocator, of C++, and of the system, which maps files.
 NO_MEMORY = (
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
     "std::bad_alloc",
     "Cannot allocate memory",
 )
-# The last number is the limit of a file, which an operator sets (`containment/limits.py`).
+# EFBIG is an operator's limit of a file (`containment/limits.py`).
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 

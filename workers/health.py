@@ -23,9 +23,9 @@ UNHEALTHY = 1
 
 
 def main() -> int:
-    """0 when at least one supervisor of this machine gave a sign of life in the last minute, else 1."""
+    """0 for a heartbeat of this machine's supervisors in the last minute, else 1."""
     try:
-        # Not the whole store: it takes seconds to import on a machine that is busy with evaluators.
+        # The whole store takes seconds to import on a busy machine.
         database = Database(WorkerSettings().database)
         alive = Workers(database).online("auto", host=lease_owner.host(), cordoned=True)
         database.close()

@@ -23,7 +23,7 @@ from assay.service.contract.worker_records import CodeProvenance, WorkerIdentity
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("torchvision", "timm", "numpy", "scikit-learn", "safetensors")
-# Only jobs that name them depend on them: they are no part of the digest, but requirements of such a shard.
+# Requirements of shards that name them; not in the digest.
 LIBRARIES = ("cleverhans", "pyautoattack", "textattack", "transformers")
 DIGEST_LENGTH = 16
 CHANGED = "the source or the packages of this worker have changed since it started"
@@ -32,7 +32,7 @@ TORCH_VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.MULTIL
 
 @cache
 def identity() -> WorkerIdentity:
-    """Hash of the source that computes numbers, package versions, catalog digest, and a digest of all."""
+    """Hash of the computing source, package versions, catalog digest, and a digest of all."""
     found = {"source_sha256": code()["source_sha256"], "packages": packages(), "catalog": load().digest}
     text = json.dumps(found, sort_keys=True, separators=(",", ":"))
     return WorkerIdentity(
@@ -46,21 +46,21 @@ def identity() -> WorkerIdentity:
 
 @cache
 def code() -> CodeProvenance:
-    """Version, commit (null outside a checkout, "-dirty" when changed) and hash of the computing source."""
+    """Version, commit (null outside a checkout, "-dirty" when changed), hash of the computing source."""
     source = source_sha256(ROOT)
     assert source is not None, f"{ROOT} lacks a folder of the source, and runs all the same"
     return {"version": version_of(DISTRIBUTION), "commit": _commit(), "source_sha256": source}
 
 
 def is_unchanged() -> bool:
-    """Whether the source and the packages are still what this process has started with."""
+    """Whether source and packages are still those of this process's start."""
     mine = identity()
     return mine["source_sha256"] == source_sha256(ROOT) and mine["packages"] == packages.__wrapped__()
 
 
 @cache
 def packages() -> dict[str, str]:
-    """Versions of packages that numbers depend on; torch's build too ("+cpu", "+cu132"): kernels differ."""
+    """Versions of packages behind numbers; torch's build too ("+cpu", "+cu132"): kernels differ."""
     found = {"python": platform.python_version(), "torch": _torch_version()}
     return {name: text for name, text in found.items() if text is not None} | versions(PACKAGES)
 
@@ -72,7 +72,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def _torch_version() -> str | None:
-    """As `torch.__version__`, from its file: importing torch takes seconds, and memory for good."""
+    """`torch.__version__` from its file: importing torch takes seconds, and memory for good."""
     spec = find_spec("torch")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         try:
@@ -88,7 +88,7 @@ def _commit() -> str | None:
     if "ASSAY_COMMIT" in os.environ:
         return os.environ["ASSAY_COMMIT"] or None
     if not (ROOT / ".git").exists():
-        return None  # installed: a repository around a virtual environment is not Assay's
+        return None  # a repository around a virtual environment is not Assay's
     try:
         answer = subprocess.run(  # noqa: S603 (fixed command)
             ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],  # noqa: S607

@@ -1,8 +1,7 @@
 """`assay import-onnx`: converts an ONNX model of images to a program that can be uploaded.
 
-A user's command on a local file, not reachable over HTTP. Nothing in the file is run; weights beside it
-(external data) are read from the folder of the model only. The program is compared with ONNX's own reference
-evaluator on random images.
+A user's command on a local file, not reachable over HTTP. Nothing in the file is run; external weights are
+read from the model's folder only. ONNX's reference evaluator on random images checks the program.
 
 B = batch, C = channels, S = image size.
 """
@@ -32,14 +31,14 @@ from assay.workers.weights.programs import read_program
 if TYPE_CHECKING:
     from assay.workers.weights.onnx_graph import Images
 
-# ONNX's reference against torch, in float32, as a share of the largest logit: both round in their own way.
+# Reference against torch, in float32, as a share of the largest logit.
 TOLERANCE = 1e-3
-# For a model that computes in float16, which the program does in float32.
+# For a float16 model, which the program computes in float32.
 ROUNDED_TOLERANCE = 5e-2
 UINT8 = 2  # of onnx.TensorProto
 IMAGES = 2
 MAX_MODEL_BYTES = 2**31
-# Name of a batch that the model states as a number.
+# Of a batch stated as a number.
 FIXED = "fixed_batch"
 DYNAMIC = (
     "it was exported for a fixed batch: export it with a dynamic one"
@@ -48,7 +47,7 @@ DYNAMIC = (
 
 
 class CannotImport(ValueError):
-    """The model cannot be converted; the message says why, and what to do."""
+    """The model cannot be converted; says why, and what to do."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -107,11 +106,10 @@ def convert(
 ) -> tuple[ExportedModule, float]:
     """Write an ONNX model as an exported program; also its largest difference, a share of the largest logit.
 
-    `image_size` is S where the model leaves it open; `logits` names the result to take where the model has
-    several; `task` is "classification" or "segmentation". `mean` and `std` (above 0), per channel in pixel
-    units of [0, 1], are for a model that takes normalised images. Raises CannotImport: no such model, an
-    operator without counterpart, or different answers; CannotExport of the module of its nodes; OSError of a
-    file.
+    `image_size`: S where the model leaves it open; `logits`: the result to take of several; `task`:
+    "classification" or "segmentation"; `mean`, `std` (above 0): of normalised images, per channel, in pixels
+    in [0, 1]. Raises CannotImport: no such model, an operator without counterpart, or different answers;
+    CannotExport; OSError.
     """
     from assay.workers.weights.onnx_graph import UnknownOperator, rewritten
     from assay.workers.weights.onnx_module import OnnxModule
@@ -126,14 +124,14 @@ def convert(
             "it takes pixels of 0 to 255 (uint8) and normalises them itself: leave out mean and std"
         )
     with warnings.catch_warnings():
-        # onnx2torch's, about its own code; the reference below finds differences
+        # about onnx2torch's code; the reference finds differences
         warnings.simplefilter("ignore")
         try:
             model = rewritten(model)
             module = OnnxModule(model)
         except UnknownOperator as error:
             raise CannotImport(str(error)) from error
-        except Exception as error:  # the libraries that read nodes and weights raise any
+        except Exception as error:  # the libraries raise any
             raise CannotImport(f"{file} is damaged, or cannot be converted: {short(error)}") from error
         draft = output.with_name(f".{output.name}.draft")
         try:
@@ -169,7 +167,7 @@ def _export(module: nn.Module, output: Path, model: Any, **how: Any) -> Exported
 
 
 def read_model(file: Path) -> Any:
-    """A file's model, external data too. Raises CannotImport: no ONNX, data outside its folder; OSError."""
+    """A file's model with external data. Raises CannotImport: no ONNX, data outside its folder; OSError."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx.external_data_helper import load_external_data_for_model
@@ -201,7 +199,7 @@ def read_model(file: Path) -> Any:
 
 
 def _inside(folder: Path, location: str, name: str) -> Path:
-    """The file of external data, which is a plain one below the model's folder."""
+    """A file of external data: plain, below the model's folder."""
     path = Path(location)
     plain = location and not path.is_absolute() and "\\" not in location and ".." not in path.parts
     place = folder / path
@@ -283,9 +281,9 @@ def compare(
     mean: list[float] | None,
     std: list[float] | None,
 ) -> float:
-    """Largest difference of the program's logits from the reference evaluator's, as a share of the largest.
+    """Largest difference from the reference evaluator, as a share of the largest logit.
 
-    Raises CannotImport: it is above `TOLERANCE`, or the evaluator cannot run the model.
+    Raises CannotImport: above `TOLERANCE`, or the evaluator cannot run the model.
     """
     from onnx.reference import ReferenceEvaluator
 
@@ -303,7 +301,7 @@ def compare(
         evaluator = ReferenceEvaluator(with_plain_batch_norm(model))
         answers: Any = evaluator.run([result], {images.name: images.array(pixels)})
         theirs = np.asarray(answers[0]).astype(np.float32)
-    except Exception as error:  # it raises errors of every type for models that it cannot run
+    except Exception as error:  # the evaluator raises errors of every type
         raise CannotImport(
             f"ONNX's reference evaluator cannot run it with a batch of {IMAGES}:"
             f" {type(error).__name__}: {str(error)[:200]}"

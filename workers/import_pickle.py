@@ -1,8 +1,8 @@
 """`assay import-pickle`: converts a legacy PyTorch checkpoint to safetensors, which can then be uploaded.
 
-An operator's command on a local file, not reachable over HTTP. The pickle is read with `weights_only=True`,
-so that it can only make tensors and plain values. What training scripts store beside them (arguments, NumPy's
-numbers and arrays, paths, dates) is replaced by a stand-in, and dropped: none of its own code runs.
+An operator's command on a local file, not reachable over HTTP. `weights_only=True` makes only tensors and
+plain values. What training scripts store beside them (arguments, NumPy's values, paths, dates) is replaced
+and dropped: none of its code runs.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from assay.models.weights.layouts import LAYOUTS, Layout
 from assay.service.files.pickled_model import pickled_model
 from assay.workers.training.files import save_tensors
 
-# Keys under which training scripts store a state dict; the first one found is used.
+# Usual keys of a state dict; the first present key is used.
 WRAPPERS = ("model", "state_dict", "model_ema", "module")
-# Bytes of all tensors for one of the file: tied weights are stored once.
+# All tensors by the file: tied weights are stored once.
 MOST_TIMES = 16
-# Written before every name by torch.compile.
+# torch.compile's
 COMPILED = "_orig_mod."
-# Values that are no tensors, by what makes them in a pickle.
+# No tensors, by their makers in a pickle.
 DROPPED = (
     *("argparse.Namespace", "types.SimpleNamespace", "_codecs.encode", "uuid.UUID", "decimal.Decimal"),
     *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("scalar", "_reconstruct")),
@@ -74,10 +74,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def convert(file: Path, output: Path, key: str | None = None) -> str:
-    """Write the tensors of a pickle as safetensors; returns a report of converted and dropped entries.
+    """Write a pickle's tensors as safetensors; returns a report of converted and dropped entries.
 
-    `key` names the state dict in the file; None looks for a usual name. Raises ValueError: the pickle could
-    run code, has no state dict, or the output exists; OSError: a file cannot be read or written.
+    `key`: of the state dict; None: a usual name. Raises ValueError: the pickle could run code, has no state
+    dict, or the output exists; OSError.
     """
     if output.exists():
         raise ValueError(f"{output} is there already")
@@ -97,7 +97,7 @@ def convert(file: Path, output: Path, key: str | None = None) -> str:
 
 
 def read_pickle(file: Path) -> Mapping[Any, Any]:
-    """Tensors and plain values of a pickle; a ValueError if it has others, an OSError of the file."""
+    """A pickle's tensors and plain values; ValueError for others; OSError."""
     if (found := pickled_model(file)) is not None:
         raise ValueError(f"{file} {found.what}; allowed: {found.remedy}")
     try:
@@ -105,8 +105,8 @@ def read_pickle(file: Path) -> Mapping[Any, Any]:
             content = torch.load(file, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except Exception as error:  # of damaged files its reader raises any
-        # torch's own message goes on to say how to run the code that is in the file.
+    except Exception as error:  # of damaged files
+        # torch's message goes on to say how to run the file's code.
         named = re.search(r"(?i:unsupported (?:global|class|operand)[: ]+)(?:GLOBAL )?([\w.]+)", str(error))
         reason = "it is no PyTorch checkpoint, or is damaged"
         if named:
@@ -121,7 +121,7 @@ def read_pickle(file: Path) -> Mapping[Any, Any]:
 
 
 def state_dict(content: Mapping[Any, Any], key: str | None) -> tuple[dict[str, Tensor], str | None]:
-    """The tensors by name, and their key; None at the top level; ValueError: none, or other values too."""
+    """Tensors by name, and their key; None at the top level; ValueError: none, or other values too."""
     wrappers = WRAPPERS if key is None else (key,)
     where = next((name for name in wrappers if isinstance(content.get(name), Mapping)), None)
     if key is not None and where is None:
@@ -147,7 +147,7 @@ def _without(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def wrapper_of(tensors: Mapping[str, Tensor]) -> Layout:
-    """The layout with the longest prefix common to all names; last timm's layout, without a prefix."""
+    """The layout with the longest common prefix of all names; last timm's, without."""
     fitting = [layout for layout in LAYOUTS[1:] if all(name.startswith(layout.theirs) for name in tensors)]
     return max(fitting, key=lambda layout: len(layout.theirs))
 

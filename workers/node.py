@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Node:
-    """A supervisor for work, one for checks of uploads, and a reaper; an OSError without the state folder."""
+    """Supervisors for work and for checks of uploads, a reaper; OSError: no state folder."""
 
     def __init__(self, settings: WorkerSettings, ring_others: Callable[[str], None]) -> None:
         forbid_dumps()  # its evaluator, of the same user, must not read its secrets
@@ -46,7 +46,7 @@ class Node:
             supervisor.ring()
 
     def stop(self) -> None:
-        """Give the running shards back, end the evaluators, and return when all are done."""
+        """Give the running shards back, end the evaluators; returns when all are done."""
         self._reaper.stop()
         for supervisor in self._supervisors:
             supervisor.stop()
@@ -66,7 +66,7 @@ def start(settings: WorkerSettings, *, ring_others: Callable[[str], None]) -> No
         _node = Node(settings, ring_others)
         _node.start()
     except Exception:
-        # Celery would log the error and continue, and the worker would look alive but never work.
+        # Celery would log and continue: the worker would look alive but never work.
         log.exception("the node cannot start")
         os.kill(os.getppid(), signal.SIGTERM)
 

@@ -36,7 +36,7 @@ from assay.workers.settings import WorkerSettings
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
-# A node that dies after this time counts as having run well.
+# A node's life that counts as a good run.
 SETTLED_SECONDS = 60.0
 STOP_SECONDS = 50.0
 WRONG_SETTINGS = 2
@@ -46,7 +46,7 @@ UUID = re.compile(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)")
 
 @dataclass
 class Slot:
-    """Slot of a node: its name, its GPUs, its share of the machine (memory in bytes), its process."""
+    """A node's slot: name, GPUs, share of the machine (memory in bytes), process."""
 
     name: str
     gpus: tuple[str, ...]
@@ -64,7 +64,7 @@ class Slot:
             "ASSAY_CORES": str(self.cores),
             "ASSAY_MAX_EVALUATOR_BYTES": str(self.memory),
         }
-        # A node without a GPU must see none: unpinned it would take the machine's first one.
+        # Unpinned, a node without a GPU would take the first.
         own["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
         environment = {**os.environ, "ASSAY_NODES_PID": str(os.getpid()), "ASSAY_NODE": self.name, **own}
         self.process = subprocess.Popen(command(self.name), env=environment)  # noqa: S603 (our own program)
@@ -91,10 +91,10 @@ def command(name: str) -> list[str]:
 
 
 def slots(gpus: Sequence[str], settings: WorkerSettings) -> list[Slot]:
-    """A slot for every `devices` GPUs, the last one perhaps with fewer; without any, `nodes` on the CPU.
+    """A slot for every `devices` GPUs, the last perhaps with fewer; without any, `nodes` on the CPU.
 
-    With `workers_per_gpu` above 1 each GPU has so many slots. The box's own name, if it has one, begins the
-    names of its slots. A MIG slice has a slot of its own: CUDA shows a process one slice at most.
+    With `workers_per_gpu` above 1 each GPU has so many slots. The box's name, if any, begins slots' names. A
+    MIG slice has its own slot: CUDA shows a process one slice at most.
     """
     whole = [gpu for gpu in gpus if not gpu.startswith(MIG)]
     groups = [tuple(whole[at : at + settings.devices]) for at in range(0, len(whole), settings.devices)]
@@ -113,7 +113,7 @@ def slots(gpus: Sequence[str], settings: WorkerSettings) -> list[Slot]:
 
 
 def visible_gpus(dev: Path = Path("/dev")) -> list[str]:
-    """Values for CUDA_VISIBLE_DEVICES: its own list when set, else GPUs and MIG slices of nvidia-smi."""
+    """Values for CUDA_VISIBLE_DEVICES: its own list, else nvidia-smi's GPUs and MIG slices."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [name.strip() for name in chosen.split(",") if name.strip() not in {"", "-1"}]
@@ -128,7 +128,7 @@ def visible_gpus(dev: Path = Path("/dev")) -> list[str]:
     except FileNotFoundError as error:
         if device_files(dev):
             _warn(error)
-        return []  # else no driver: a machine for the CPU
+        return []  # no driver: a machine for the CPU
     except (OSError, subprocess.SubprocessError) as error:
         _warn(error)
         return []
@@ -139,7 +139,7 @@ def visible_gpus(dev: Path = Path("/dev")) -> list[str]:
 
 
 def _uuids(listed: str) -> list[str]:
-    """The GPUs of `nvidia-smi -L`; the slices of a GPU that is cut into MIG slices."""
+    """The GPUs of `nvidia-smi -L`; of a cut GPU its MIG slices."""
     groups: list[list[str]] = []
     for name in UUID.findall(listed):
         if not name.startswith(MIG) or not groups:
@@ -158,7 +158,7 @@ def _warn(error: Exception) -> None:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Run the nodes of this box until a signal; 0, or 2 for wrong settings. It takes no arguments."""
+    """Run this box's nodes until a signal; 0, or 2 for wrong settings."""
     take_no_arguments("assay.workers.nodes", __doc__, arguments)
     try:
         settings = WorkerSettings()

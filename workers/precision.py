@@ -1,8 +1,8 @@
 """TF32: matrix products and convolutions of float32 whose factors a GPU rounds to 10 bits after the point.
 
-torch's flags are the process's, because autograd computes gradients in threads of its own. They are off but
-while a model that `computes_in_tf32` runs a pass: during its forward pass, and in a backward pass from its
-output to the end. What is computed outside the model (corruptions, attacks, losses, optimisers) stays strict.
+torch's flags are the process's, as autograd has threads of its own. They are on only for passes of a model
+that `computes_in_tf32`: forward, and backward from its output to the end. Computations outside the model
+(corruptions, attacks, losses, optimisers) stay strict.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def allow_tf32(allowed: bool) -> None:
 
 
 def has_tf32(device: torch.device) -> bool:
-    """Whether a device has TF32: GPUs from Ampere on; others compute in float32 under any flags."""
+    """Whether a device has TF32: GPUs from Ampere on."""
     return accelerator.is_accelerator(device) and at_least(accelerator.capability(device), AMPERE)
 
 
 def computes_in_tf32(classifier: Classifier) -> None:
-    """Run all passes of a classifier, also through its backbone alone, and of its copies in TF32."""
+    """Run all passes of a classifier, its backbone and its copies in TF32."""
     for module in (classifier, classifier.backbone):
         module.register_forward_pre_hook(_begin)
         module.register_forward_hook(_end, always_call=True)
@@ -51,5 +51,5 @@ def _end(module: nn.Module, given: Any, output: Any) -> None:
 
 def _begin_backward(slopes: Tensor) -> None:
     allow_tf32(True)
-    # A pass that fails leaves the flags on, until the next pass ends or the session forgets the model.
+    # A failed pass leaves the flags on, until the next pass ends or the session forgets the model.
     _engine.queue_callback(lambda: allow_tf32(False))

@@ -22,7 +22,7 @@ from assay.workers.containment.policy import Policy
 from assay.workers.containment.system_calls import NUMBERS
 from assay.workers.containment.users import Users
 
-# What each part holds back; a missing one is reported under its name.
+# What each part holds back.
 PARTS = {
     "dumps": "reading this process's memory",
     "capabilities": "the rights of root",
@@ -49,8 +49,7 @@ def contain(
 ) -> dict[str, str]:
     """Restrict this process, which must have one thread, and all that it starts, for good.
 
-    `chosen`: what it may reach. `parts`: to be applied. `files` and `calls` need `privileges`. `calls`: that
-    the filter looks at; None for all.
+    `files` and `calls` of `parts` need `privileges`; `calls`: that the filter looks at, None for all.
     """
     if sys.platform != "linux":
         return dict.fromkeys(PARTS, f"not on {sys.platform}")
@@ -88,7 +87,7 @@ def demanded(missing: Mapping[str, str], chosen: Users | None) -> dict[str, str]
 
 
 def refusal(missing: Mapping[str, str], mode: str) -> str | None:
-    """Why no evaluator may start; None where evaluators may. `missing`: as of `demanded`."""
+    """Why no evaluator may start; None where evaluators may."""
     refused = {part: missing[part] for part in refused_parts(mode, missing)}
     if not refused:
         return None
@@ -101,7 +100,7 @@ def refusal(missing: Mapping[str, str], mode: str) -> str | None:
 def _missing_beside(
     chosen: Policy, missing: Mapping[str, str], version: int, *, private: bool
 ) -> Iterator[tuple[str, str]]:
-    """What is missing because Landlock has this ABI, or since there is no filter of calls."""
+    """What is missing by Landlock's ABI, or without a filter of calls."""
     old = f"Landlock ABI {version}; {{}} has it".format
     for part, since in _BY_ABI.items():
         if version < since:
@@ -109,7 +108,7 @@ def _missing_beside(
     if chosen.loopback and not private and version < 4:
         yield "ports", f"no network namespace, and {old(4)}"
     if version < landlock.COMPLETE_ABI:
-        # The filter knows no process that a training starts, and not what a socket's address is.
+        # The filter knows neither a training's processes nor a socket's address.
         if chosen.processes or chosen.compiler or "calls" in missing:
             yield "signals", old(landlock.COMPLETE_ABI)
         if chosen.loopback and chosen.gpu and not private:
@@ -152,10 +151,10 @@ def _ancestors() -> list[int]:
 def _restrict_files(chosen: Policy, *, private: bool) -> None:
     rules = landlock.Ruleset(ports=not private)
     for path, rights in _rights(chosen):
-        # A job may put a link in the place of its weights, after the supervisor has looked.
+        # A job may replace its weights by a link after the supervisor has looked.
         rules.allow(path, rights, follow=path not in chosen.files)
     if chosen.loopback and not private:
-        # 0 stands for a port that the kernel chooses; the processes then meet at that.
+        # 0: a port that the kernel chooses, at which the processes meet.
         rules.allow_ports([0, *_ephemeral_ports()])
     rules.apply()
 
@@ -166,7 +165,7 @@ def _rights(chosen: Policy) -> Iterator[tuple[Path, landlock.Right]]:
         yield path, landlock.READ | run
     for path in chosen.files:
         yield path, landlock.READ
-    # Of other processes it shows no more than their names: Landlock guards the rest of them.
+    # Of other processes only names: Landlock guards the rest.
     yield Path("/proc" if chosen.processes else "/proc/self"), landlock.READ
     for name in policy.WRITABLE_DEVICES:
         yield Path(name), landlock.READ | landlock.Right.WRITE_FILE
@@ -187,8 +186,8 @@ def _gpu_rights(*, everywhere: bool) -> Iterator[tuple[Path, landlock.Right]]:
         yield device, use
     for name in policy.GPU:
         yield Path(name), landlock.READ
-    # CUDA names its threads, by files that it opens as if to make them again. No rule knows the processes
-    # that a training starts later; a user that has no others may write to none but its own in all of /proc.
+    # CUDA opens files to name its threads. No rule knows the processes that a training starts later; a user
+    # without other processes may write only to its own in all of /proc.
     own = Path("/proc" if everywhere else "/proc/self/task")
     yield own, landlock.READ | landlock.Right.WRITE_FILE | landlock.Right.TRUNCATE
 

@@ -1,4 +1,4 @@
-"""Calls to the kernel that Python's library does not have, and the process attributes of containment."""
+"""Calls to the kernel that Python's library lacks, and process attributes of containment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
 class Unavailable(Exception):
-    """This kernel, or the sandbox around the process, refuses a part of containment; says why."""
+    """Kernel or sandbox refuses a part of containment; says why."""
 
 
 def _libc() -> ctypes.CDLL:
@@ -44,7 +44,7 @@ def syscall(number: int, *arguments: object) -> int:
 
 
 def prctl(option: int, *values: int) -> int:
-    """Change or ask for an attribute of this process. Raises OSError: it failed."""
+    """Change or ask for an attribute of this process. Raises OSError."""
     padded = [*values, 0, 0, 0, 0][:4]
     result = int(_libc().prctl(option, *(ctypes.c_ulong(value) for value in padded)))
     if result < 0:
@@ -54,7 +54,7 @@ def prctl(option: int, *values: int) -> int:
 
 
 def forbid_dumps() -> None:
-    """Makes the memory and the environment of this process unreadable to others of its user (Linux only)."""
+    """Makes memory and environment of this process unreadable to others of its user (Linux only)."""
     if sys.platform == "linux":
         prctl(PR_SET_DUMPABLE, 0)
 
@@ -72,7 +72,7 @@ def drop_bounding_set() -> None:
     for capability in range(_MAX_CAPABILITY + 1):
         try:
             prctl(PR_CAPBSET_DROP, capability)
-        except OSError:  # unknown to this kernel, or not ours to drop: then it cannot be gained either
+        except OSError:  # unknown here, or not ours to drop: it cannot be gained either
             continue
 
 
@@ -100,10 +100,7 @@ def close_descriptors(kept: set[int]) -> None:
 
 
 def enter_private_network() -> None:
-    """Moves this process into a network of its own that has a loopback interface and nothing else.
-
-    Raises Unavailable: the kernel, or the sandbox around the process, refuses new namespaces.
-    """
+    """Moves this process into a network with only a loopback interface; Unavailable: it is refused."""
     user, group = os.geteuid(), os.getegid()
     try:
         if _libc().unshare(CLONE_NEWNET) != 0:

@@ -1,12 +1,13 @@
 """Landlock: the files, TCP ports, signals and abstract sockets that a process may still reach.
 
-https://docs.kernel.org/userspace-api/landlock.html. A ruleset states what it handles; all of that is denied
-except what its rules allow. It holds for the thread that applies it and for everything that it starts, and
-can only be narrowed afterwards.
+https:
 
-What a kernel's ABI does not know cannot be handled: before ABI 2 (Linux 5.19) a file never moves between
-folders, which is stricter; before 3 (6.2) truncate(2) is not checked, before 4 (6.7) TCP ports, before 5
-(6.10) ioctl on devices, before 6 (6.12) signals and abstract sockets.
+docs.kernel.org/userspace-api/landlock.html. What a ruleset handles is denied except by its rules, to the
+thread that applies it and all that it starts; it can only be narrowed afterwards.
+
+A kernel's ABI limits what can be handled: before ABI 2 (Linux 5.19) a file never moves between folders, which
+is stricter; before 3 (6.2) truncate(2) is not checked, before 4 (6.7) TCP ports, before 5 (6.10) ioctl on
+devices, before 6 (6.12) signals and abstract sockets.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from assay.workers.containment.kernel import Unavailable, syscall
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 _CREATE_RULESET_VERSION = 1
 _RULE_PATH_BENEATH, _RULE_NET_PORT = 1, 2
-# Signals and abstract sockets, the latest that containment relies on.
+# Signals and abstract sockets.
 COMPLETE_ABI = 6
 
 
@@ -50,8 +51,8 @@ class Right(IntFlag):
 
 
 READ = Right.READ_FILE | Right.READ_DIR
-# No symbolic links: the service serves a job's files, and would follow one that leads out of its folder. No
-# pipes and sockets either, at which it would wait.
+# No symbolic links: the service, which serves a job's files, would follow them. No pipes and sockets: it
+# would wait there.
 CHANGE = (
     READ
     | Right.WRITE_FILE
@@ -85,7 +86,7 @@ def handled_files(version: int) -> Right:
 
 
 class Ruleset:
-    """Rules to be applied to this thread. Raises Unavailable: no Landlock, or it is switched off."""
+    """Rules for this thread. Raises Unavailable: no Landlock, or it is switched off."""
 
     def __init__(self, *, ports: bool = True) -> None:
         self.abi = abi()
@@ -104,7 +105,7 @@ class Ruleset:
             raise Unavailable(f"landlock_create_ruleset: {error.strerror}") from None
 
     def allow(self, path: Path, rights: Right, *, follow: bool = True) -> None:
-        """Allow rights at and below a path if it exists; without `follow` a link gives none on its target."""
+        """Allow rights at and below an existing path; without `follow` a link gives none on its target."""
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
         except OSError:
@@ -117,7 +118,7 @@ class Ruleset:
             os.close(descriptor)
 
     def allow_ports(self, ports: Iterable[int]) -> None:
-        """Allow to bind and to connect to TCP ports, where they are handled: from ABI 4 on."""
+        """Allow to bind and connect to TCP ports, handled from ABI 4 on."""
         if self.abi >= 4:
             for port in ports:
                 self._add(_RULE_NET_PORT, struct.pack("=QQ", _BIND_TCP | _CONNECT_TCP, port))

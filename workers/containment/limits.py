@@ -11,13 +11,13 @@ from pathlib import Path
 
 from assay.workers.containment.kernel import Unavailable
 
-# Processes and threads of the user beyond those that there are when a job begins.
+# Of the user, beyond those at a job's beginning.
 SPARE_PROCESSES = 1024 + 8 * (os.cpu_count() or 1)
-# Linux does not count processes of root, by the real user: there an evaluator gets its own user. From the
+# Linux does not count root's processes, by the real user: an evaluator of root gets its own user, in the
 # range that systemd leaves unused (https://systemd.io/UIDS-GIDS); the highest process id is 2^22.
 FIRST_USER = 1_879_048_192
 DESCRIPTORS = 4096
-# Between SIGXCPU, which the supervisor reports, and SIGKILL.
+# From SIGXCPU, which the supervisor reports, to SIGKILL.
 LAST_SECONDS = 10
 
 
@@ -25,27 +25,25 @@ LAST_SECONDS = 10
 class Limits:
     """What one evaluator process may use; 0 for no limit."""
 
-    memory: int = 0  # bytes of address space (with a GPU: of data), beyond what the libraries take
-    processor_seconds: int = 0  # of all its threads together
-    file_bytes: int = 0  # of each file that it writes
+    memory: int = 0  # bytes of address space (with a GPU: of data), beyond the libraries'
+    processor_seconds: int = 0  # of all its threads
+    file_bytes: int = 0  # of each file
 
 
 NO_LIMITS = Limits()
 
-# Kinds of the limit of memory under which `apply` put this process; empty before.
+# Limits of memory in force in this process.
 _limited: list[int] = []
 
 
 def apply(limits: Limits, *, programs: bool, gpu: bool) -> None:
-    """Limit this process and all that it starts, for good.
+    """Limit this process and all that it starts, for good. Raises Unavailable: the system refuses.
 
-    `programs`: it starts programs. Those of a root that is counted under another user would run as that user,
-    who owns none of its files: it is not counted, and its supervisor ends it when it has too many processes
+    `programs`: it starts programs. A root's programs would run as the user that counts it, who owns none of
+    its files: it is not counted, and its supervisor ends it when it has too many processes
     (`supervision/job_limits.py`). The same with a GPU, on which this was never tried.
-
-    Raises Unavailable: the system refuses a limit.
     """
-    # CUDA reserves address space far beyond any memory, so there the limit is of private data alone.
+    # CUDA reserves address space far beyond any memory.
     kind = resource.RLIMIT_DATA if gpu else resource.RLIMIT_AS
     try:
         _lower(resource.RLIMIT_CORE, 0)
@@ -67,10 +65,10 @@ def apply(limits: Limits, *, programs: bool, gpu: bool) -> None:
 
 
 def _be_counted() -> None:
-    """Gives a process of root a real user of its own, by whom Linux counts; its rights stay root's.
+    """Gives a process of root a real user, by whom Linux counts; its rights stay root's.
 
-    The filter of system calls keeps it from changing back (`seccomp.py`). Without effect where the user
-    namespace lacks that user.
+    The filter of calls keeps it from changing back (`seccomp.py`). Without effect where the user namespace
+    lacks that user.
     """
     if os.getuid() == 0:
         with suppress(OSError):
@@ -80,9 +78,7 @@ def _be_counted() -> None:
 def narrow(memory: int, processor_seconds: float | None) -> None:
     """Hold a limited process to what its work needs; the next call may allow more, up to `apply`'s limits.
 
-    Without effect in a process without limits, such as one that runs no foreign work. `memory`: bytes beyond
-    those in use now. `processor_seconds`: of all threads together, from now; None for no other limit than
-    `apply`'s.
+    `memory`: bytes beyond those in use. `processor_seconds`: of all threads, from now; None: `apply`'s limit.
     """
     if not _limited:
         return
@@ -93,12 +89,12 @@ def narrow(memory: int, processor_seconds: float | None) -> None:
 
 
 def inherited(*, gpu: bool) -> None:
-    """Says that this process has the limits of its parent, under which `narrow` holds it to less."""
+    """Says that this process has its parent's limits, within which `narrow` holds it."""
     _limited.append(resource.RLIMIT_DATA if gpu else resource.RLIMIT_AS)
 
 
 def resident() -> int:
-    """Bytes of memory that this process has now, shared libraries among them; 0 where it is unknown."""
+    """Bytes of memory of this process, with shared libraries; 0 where unknown."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
@@ -106,7 +102,7 @@ def resident() -> int:
 
 
 def _tighten(kind: int, soft: int) -> None:
-    """Sets the soft limit alone, which may rise again to the hard one."""
+    """Sets the soft limit, which may rise again to the hard limit."""
     hard = resource.getrlimit(kind)[1]
     resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
@@ -141,7 +137,7 @@ def _tasks_of_user() -> int:
 
 
 def machine_memory() -> int:
-    """Bytes of memory of the machine, or of the container where that is less; 0 where it is unknown."""
+    """Bytes of memory of the machine, or of its smaller container; 0 where unknown."""
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):

@@ -22,7 +22,7 @@ from assay.workers.containment.settings import Containment
 from assay.workers.containment.users import Users
 from assay.workers.discovery.packages import installed
 
-# Read by libraries when they are loaded or first used. None holds a secret.
+# Read by libraries. None holds a secret.
 SYSTEM = (
     *("/usr", "/lib", "/lib64", "/opt/nvidia"),
     *("/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime"),
@@ -32,7 +32,7 @@ SYSTEM = (
     *("/dev/urandom", "/dev/random"),
 )
 WRITABLE_DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
-# For the ranks of a training on several devices, which talk to localhost.
+# For ranks of a training, which talk to localhost.
 NAMES = (
     *("/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/gai.conf", "/etc/protocols"),
     *("/sys/bus/pci/devices", "/sys/class/net", "/sys/devices"),  # gloo looks at the interfaces
@@ -49,18 +49,18 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX semaphores are)
 class Policy:
     """The permissions of the evaluator of a job."""
 
-    folder: Path  # of the job: read and written
-    files: frozenset[Path]  # of other jobs, read: the weights that a request names
-    libraries: tuple[Path, ...]  # files and folders, read
-    temporary: Path  # its own folder for temporary files
+    folder: Path  # read and written
+    files: frozenset[Path]  # of other jobs, read: weights of a request
+    libraries: tuple[Path, ...]  # read
+    temporary: Path  # for its temporary files
     limits: Limits = NO_LIMITS
-    # it may start processes (a training whose images others prepare, or on several devices)
+    # it may start processes (a training on several devices, or with prepared images)
     processes: bool = False
-    # it may use TCP on the loopback interface and start programs (a training on several devices)
+    # it may use loopback TCP and start programs (a training on several devices)
     loopback: bool = False
     gpu: bool = False  # it may use the NVIDIA devices
-    compiler: bool = False  # it may start programs (a compiler of a model's passes)
-    users: Users | None = None  # it becomes one of them
+    compiler: bool = False  # it may start programs (a compiler of passes)
+    users: Users | None = None  # it becomes one of these
 
     def to_text(self) -> str:
         """One line, for `from_text`."""
@@ -96,14 +96,12 @@ def files_of(request: EvaluatorRequest) -> frozenset[Path]:
 def data_of(
     request: EvaluatorRequest, environment: Mapping[str, str], forbidden: Collection[Path]
 ) -> frozenset[Path]:
-    """The folders below the data root that a request's data and evaluations name by a parameter for folders.
+    """The folders below the data root that a request's data and evaluations name by parameters for folders.
 
-    They matter where the root itself may not be read as a whole, since it is the user's home or holds the
-    folder of all jobs' files: `assay evaluate --data ./photos` keeps its state beside `photos`. Other
-    parameters name nothing: the names of a table's classes or columns are free texts of a tenant. `request`:
-    its `spec` names data. `environment`: of the evaluator. `forbidden`: the folder of all jobs' files, and
-    what else is no job's; neither these nor what is in them or holds them is allowed, nor what is or holds
-    the home.
+    For a root that may not be read as a whole, as it is the user's home or holds all jobs' files: `assay
+    evaluate --data ./photos` keeps its state beside `photos`. Other parameters are a tenant's free texts.
+    `request`: its `spec` names data. `forbidden`: the folder of all jobs' files, and what else is no job's;
+    these, what is in them or holds them, and the home and what holds it are refused.
     """
     given, kept = environment.get("ASSAY_DATA_ROOT"), [_real(path) for path in forbidden]
     if not given or request["kind"] == "self_test":
@@ -129,14 +127,14 @@ def _real(path: Path) -> Path:
 
 
 def _inside(root: Path, text: str) -> Path | None:
-    """Where a relative name of a folder leads; None outside, for hidden names and where no folder is."""
+    """Where a folder's relative name leads; None outside, hidden, or without a folder."""
     if check_folder(text, None) is not None:
         return None
     try:
         path = _real(root / text)
         if path == root or not path.is_relative_to(root) or not path.is_dir():
             return None
-    except (OSError, ValueError):  # no text that a path could be
+    except (OSError, ValueError):  # not a path
         return None
     return None if any(part.startswith(".") for part in path.relative_to(root).parts) else path
 
@@ -147,14 +145,14 @@ def needs_loopback(request: EvaluatorRequest) -> bool:
 
 
 def needs_processes(request: EvaluatorRequest, threads: int) -> bool:
-    """Whether a request may start processes: on several devices, or with cores to prepare images on."""
+    """Whether a request may start processes: several devices, or cores to prepare images on."""
     if request["kind"] != "train":
         return False
     return needs_loopback(request) or request["cores"] - threads > 1
 
 
 def needs_compiler(request: EvaluatorRequest, chosen: Containment) -> bool:
-    """Whether a request compiles passes, by its job or its plan, and the operator allows compilers."""
+    """Whether a request compiles passes, and the operator allows compilers."""
     if not chosen.compiles:
         return False
     if request["kind"] == "plan":
@@ -163,18 +161,14 @@ def needs_compiler(request: EvaluatorRequest, chosen: Containment) -> bool:
 
 
 def libraries(environment: Mapping[str, str], forbidden: Collection[Path]) -> tuple[Path, ...]:
-    """The files and folders that any evaluator on this machine reads.
-
-    `environment`: of the evaluator; `forbidden`: the folder of all jobs' files, and what else is no job's:
-    nothing that contains one is allowed.
-    """
+    """The files and folders that any evaluator here reads; none contains one of `forbidden`."""
     own = Path(__file__).absolute().parents[2]  # the package: of links, in a checkout
     found = [own, *(path.resolve() for path in own.iterdir() if path.is_dir())]
     found += [Path(path) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path) if path]
     found += [Path(path) for path in site.getsitepackages()]
     found += [Path(path) for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
     for name in ("ASSAY_DATA_ROOT", "ASSAY_WEIGHTS_ROOT", "ASSAY_CATALOG"):
-        # A data root such as /home holds the home: its folders are read by name.
+        # A root that holds the home, such as /home: its folders are read by name.
         if environment.get(name) and not _home().is_relative_to(_real(Path(environment[name]))):
             found.append(Path(environment[name]))
     kept = [_real(path) for path in forbidden]
@@ -185,10 +179,10 @@ def libraries(environment: Mapping[str, str], forbidden: Collection[Path]) -> tu
 
 
 def _packages() -> Iterator[Path]:
-    """The folders of the packages that have components: of an editable package perhaps outside `sys.path`."""
+    """Folders of packages with components: an editable package's may be outside `sys.path`."""
     for entry in installed():
         found = None
-        with suppress(Exception):  # the catalog says what is wrong with such a package
+        with suppress(Exception):  # the catalog tells what is wrong
             for name in accumulate(entry.module.split("."), "{}.{}".format):
                 found = importlib.util.find_spec(name)
                 if found is None or found.origin is not None:  # no namespace: below it the package would run
@@ -197,7 +191,7 @@ def _packages() -> Iterator[Path]:
 
 
 def users_here(chosen: Containment, environment: Mapping[str, str], *, gpu: bool) -> Users | None:
-    """The users that this machine's evaluators may get, tried; None for none at all."""
+    """The users that this machine's evaluators may get, tried; None for none."""
     if chosen.users is None or chosen.mode == "off":
         return None
     if gpu and not chosen.users.demanded:

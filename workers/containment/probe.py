@@ -38,7 +38,7 @@ HERE = "--here"
 
 @cache
 def missing_parts(variables: tuple[tuple[str, str], ...] = ()) -> Mapping[str, str]:
-    """The missing parts, with reasons; tried once. `variables`: of an evaluator, to try its user too."""
+    """The missing parts with reasons, tried once; `variables`: to try an evaluator's user too."""
     if sys.platform != "linux":
         return dict.fromkeys(PARTS, f"not on {sys.platform}")
     command = [sys.executable, "-P", "-m", "assay.workers.containment.probe", HERE]
@@ -62,7 +62,7 @@ def demanded_parts(variables: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
 
 
 def why_refused(variables: tuple[tuple[str, str], ...]) -> str | None:
-    """Why no evaluator may start; None where evaluators may, which is tried only where parts are demanded."""
+    """Why no evaluator may start; None where evaluators may; tried where parts are demanded."""
     chosen = from_environment(dict(variables))
     if chosen is None or not chosen.demands:
         return None
@@ -83,7 +83,7 @@ class Sandbox:
         )
 
     def find_out(self) -> None:
-        """Try, once; logs what is missing. Waits for the answer only where work depends on it."""
+        """Try, once; logs what is missing. Waits only where work depends on it."""
         if self._demands:
             self._try()
         elif self._mode == "off":

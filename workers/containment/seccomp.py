@@ -1,8 +1,8 @@
 """A seccomp filter: system calls that an evaluator has no use for are refused by the kernel.
 
-The filter is a list of refusals, because the libraries of an evaluator use most of the harmless calls, and
-others with each version. Calls that are newer than this list do not exist for it (ENOSYS). A refused call
-fails with EPERM rather than killing, so that a library can fall back. Only x86_64 and aarch64 are known.
+A list of refusals, as libraries use most of the harmless calls, and others with each version. Newer calls
+than listed do not exist (ENOSYS). A refused call fails with EPERM, so that a library can fall back. Only
+x86_64 and aarch64 are known.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 from assay.workers.containment.kernel import Unavailable, machine, syscall
 from assay.workers.containment.system_calls import NUMBERS
 
-# The newest call considered here (file_setattr, Linux 6.17).
+# file_setattr, Linux 6.17
 NEWEST = 469
 _SET_MODE_FILTER, _GET_ACTION_AVAILABLE = 1, 2
 _KILL_PROCESS, _ERRNO, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
@@ -32,10 +32,10 @@ _MSG_FASTOPEN = 0x20000000
 _NETLINK_ADDRESS, _INET_ADDRESSES = 12, (16, 28)  # bytes
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_PTRACER = 1, 4, 0x59616D61
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-# The signals of a file or a socket go to any process of the user.
+# Signals of files and sockets go to any process of the user.
 _FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE, _F_NOTIFY = 8, 10, 15, 1024, 1026
-# Flags, version, project and seal (fs-verity) of a file that is open for reading alone (linux/fs.h).
+# Flags, version, project, seal (fs-verity) of a file open for reading (linux/fs.h).
 _FILE_FLAGS = (0x40086602, 0x40046602, 0x40087602, 0x401C5820, 0x40806685)
 _SIGKILL = 9
 
@@ -43,7 +43,7 @@ AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 
-# Refused to every evaluator, by name; a name that an architecture lacks is passed over.
+# By name; names that an architecture lacks are passed over.
 DENIED = (
     # other processes: their memory, descriptors, limits
     *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "kcmp"),
@@ -56,7 +56,7 @@ DENIED = (
     *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
     *("io_setup", "io_submit", "add_key", "request_key", "keyctl", "vmsplice", "modify_ldt", "uselib"),
     *("memfd_secret", "lookup_dcookie", "_sysctl", "nfsservctl"),
-    # users: a process of root is counted under another one (`limits.py`)
+    # a process of root is counted under another user (`limits.py`)
     *("setuid", "setreuid", "setresuid", "setgid", "setregid", "setresgid", "setgroups"),
     # objects that outlive a process
     *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"),
@@ -85,8 +85,8 @@ DENIED = (
         "ioprio_set",
     ),
 )
-# What a user may change and watch of any of its files, and Landlock does not guard. A new file has the mode
-# that it is made with, less the umask.
+# What a user may change and watch of any of its files, unguarded by Landlock. A new file has the mode of its
+# making, less the umask.
 METADATA = (
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
     *("utime", "utimes", "futimesat", "utimensat", "file_setattr"),
@@ -95,9 +95,9 @@ METADATA = (
     *("inotify_init", "inotify_init1", "inotify_add_watch", "inotify_rm_watch"),
     *("fanotify_init", "fanotify_mark"),
 )
-# Of this process alone: their argument 0 is a process, or 0 for the caller.
+# Of this process alone: argument 0 is a process, or 0 for the caller.
 SCHEDULING = ("sched_setaffinity", "sched_setscheduler", "sched_setattr", "sched_setparam")
-# Calls whose argument may not have these bits: no file gets set-user-id or set-group-id.
+# Bits refused in an argument: no file gets set-user-id or set-group-id.
 DENIED_BITS = (
     ("creat", 1, SET_ID_BITS),
     ("open", 2, SET_ID_BITS),
@@ -105,19 +105,18 @@ DENIED_BITS = (
     ("mknod", 1, SET_ID_BITS),
     ("mknodat", 2, SET_ID_BITS),
 )
-# Their arguments are in memory, which a filter cannot read: libraries fall back to clone and openat.
+# Their arguments are in memory, unreadable to a filter: libraries fall back to clone and openat.
 ABSENT = ("clone3", "openat2")
-# TCP by its names, and the list of interfaces. Not Multipath TCP, which Landlock's rules for ports pass over.
+# TCP, and the list of interfaces. Not Multipath TCP, which Landlock's rules for ports miss.
 TCP_SOCKETS = (
     *((family, _SOCK_STREAM, protocol) for family in (_AF_INET, _AF_INET6) for protocol in (0, 6)),
     (_AF_NETLINK, _SOCK_RAW, 0),
 )
-# CUDA asks for its multi-process service through one, and does not start without the socket; it listens at
-# another, by an abstract name. No connect(2) of theirs arrives (`_restrict_sockets`).
+# CUDA asks for its multi-process service through one, and does not start without it; it listens at another,
+# by an abstract name. No connect(2) of theirs arrives (`_restrict_sockets`).
 GPU_SOCKETS = ((_AF_UNIX, _SOCK_SEQPACKET, 0),)
-# Both ends are connected for good. A pair of datagram sockets sends to any socket with a path.
+# Connected for good. A pair of datagram sockets sends to any socket with a path.
 PAIRS = ((_AF_UNIX, _SOCK_STREAM, 0), (_AF_UNIX, _SOCK_SEQPACKET, 0))
-# Processes beside this one, and other programs in its place.
 PROCESSES = ("fork", "vfork")
 PROGRAMS = ("execve", "execveat")
 
@@ -174,7 +173,7 @@ class Program:
         self._when(name, [_argument(argument), *tests])
 
     def allow_option(self, name: str, option: int, value: int) -> None:
-        """Refuse a call whose argument 0 is `option`, unless its argument 1 is `value`."""
+        """Refuse a call with argument 0 `option`, unless argument 1 is `value`."""
         block = [_argument(0), (_EQUAL, 0, 3, option), _argument(1), (_EQUAL, 1, 0, value), _REFUSE]
         self._when(name, block)
 
@@ -199,7 +198,7 @@ class Program:
         return b"".join(struct.pack("=HBBI", *step) for step in [*self.instructions, (_RETURN, 0, 0, _ALLOW)])
 
     def _when(self, name: str, block: list[Instruction]) -> None:
-        """Run a block for one call only, and load the call's number again behind it."""
+        """Run a block for one call, and load the call's number again behind it."""
         if name in self._numbers:
             self.instructions += [(_EQUAL, 0, len(block) + 1, self._numbers[name]), *block]
             self.instructions += [(_LOAD, 0, 0, _NUMBER)]
@@ -224,11 +223,9 @@ def program(
 ) -> bytes:
     """The filter of an evaluator, for its own process.
 
-    `processes`, `programs`: it may start them. `loopback`: it may have TCP sockets, for the processes of a
-    training on several devices.
-    `gpu`: it may have the sockets of CUDA, and files in memory, with a sum that no limit knows. `strangers`:
-    processes that it may not signal, where it may signal at all. `architecture`: "x86_64" or "aarch64".
-    `names`: the calls that it looks at; None for all.
+    `processes`, `programs`: it may start them. `loopback`: TCP sockets, for a training's processes. `gpu`:
+    CUDA's sockets, and files in memory, whose sum no limit knows. `strangers`: processes that it may not
+    signal. `architecture`: "x86_64" or "aarch64". `names`: of calls; None for all.
     """
     built = Program(architecture, names)
     built.deny((*DENIED, *METADATA))
@@ -236,7 +233,7 @@ def program(
     for name, argument, bits in DENIED_BITS:
         built.deny_bits(name, argument, bits)
     for name in ("prlimit64", *SCHEDULING):
-        # CUDA binds its threads by their numbers, which no filter knows: to it that seems done.
+        # CUDA binds its threads by numbers unknown to a filter: that seems done.
         seems_done = gpu and name == "sched_setaffinity"
         built.allow_values(name, 0, [0, os.getpid()], 0 if seems_done else errno.EPERM)
     built.deny_values("fcntl", 1, [_F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE, _F_NOTIFY])
@@ -268,15 +265,15 @@ def _restrict_sockets(built: Program, *, loopback: bool, gpu: bool) -> None:
     built.allow_sockets("socket", (*(TCP_SOCKETS if loopback else ()), *(GPU_SOCKETS if gpu else ())))
     built.deny(["sendmsg", "sendmmsg"])  # their addresses are in memory
     if loopback:
-        # The list of interfaces is asked for by an address of its own length.
+        # Asks for the list of interfaces by an address of its own length.
         built.require_null("sendto", 4, unless=(5, _NETLINK_ADDRESS))
-        # It connects past Landlock's rules for ports.
+        # Connects past Landlock's rules for ports.
         built.deny_bits("sendto", 3, _MSG_FASTOPEN)
-        if gpu:  # a path has another length, unless it is made to fit
+        if gpu:  # a path has another length, unless made to fit
             built.allow_values("connect", 2, _INET_ADDRESSES, errno.ENOENT)
         return
     built.require_null("sendto", 4)
-    # CUDA starts where it is told that its multi-process service is not there, and by no other error.
+    # Without this error CUDA does not start: its multi-process service is not there.
     built.deny(["connect"], errno.ENOENT if gpu else errno.EPERM)
     if not gpu:
         built.deny(["bind", "listen", "accept", "accept4"])

@@ -13,7 +13,7 @@ from assay.workers.containment.limits import NO_LIMITS, Limits
 from assay.workers.containment.users import Users
 
 VARIABLE = "ASSAY_CONTAINMENT"
-# Of the names of the evaluators' temporary folders; the process id of their template follows.
+# Of evaluators' temporary folders; the template's process id follows.
 PREFIX = "assay-evaluator-"
 Mode = Literal["off", "auto", "required"]
 
@@ -22,19 +22,18 @@ Mode = Literal["off", "auto", "required"]
 class Containment:
     """The operator's choices."""
 
-    # "off": evaluators run unrestricted; "auto": as this machine allows; "required": not at all where a part
-    # is missing
+    # "off": unrestricted evaluators; "auto": as the machine allows; "required": none where a part is missing
     mode: Mode
-    state: Path  # the service's state folder
+    state: Path  # of the service
     limits: Limits = NO_LIMITS  # of every evaluator
-    # further files and folders that no evaluator may read: the database, the keys that sign
+    # unreadable to evaluators: the database, signing keys
     private: tuple[Path, ...] = ()
-    users: Users | None = None  # of whom each job gets one, where that is possible
-    compiles: bool = False  # evaluators of jobs that ask for compiled passes may start programs
+    users: Users | None = None  # each job gets one, where possible
+    compiles: bool = False  # jobs that ask for compiled passes may start programs
 
     @property
     def demands(self) -> bool:
-        """Whether no evaluator starts where a part is missing that the operator demands."""
+        """Whether no evaluator starts without a part that the operator demands."""
         return self.mode == "required" or (self.mode == "auto" and bool(self.users and self.users.demanded))
 
     @property
@@ -50,7 +49,7 @@ class Containment:
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Containment | None:
-    """The choices of the supervisor; None for a process that none has started."""
+    """The supervisor's choices; None for a process that none has started."""
     text = environment.get(VARIABLE)
     if text is None:
         return None

@@ -5,13 +5,11 @@
 
 Landlock's restrictions cannot be lifted, and torch takes seconds to import. So this process imports
 everything, stays unrestricted and touches no job; for each job it forks a child, which restricts itself to
-that job's files before it reads any of them. No child's memory serves two tenants.
-
-A child is forked before its job comes, so that it is ready when it does. The template has one thread, no CUDA
-context, and reads the request pipe alone. It passes requests on to the child, and the child's reports back,
-each marked with the request's ticket: what a child writes after its answer, or leaves unfinished, is never
-taken for the answer to another job. When the job changes, it ends the child with all that it has started.
-When the child dies, it dies in the same way: a supervisor sees one evaluator.
+the job's files before it reads any. No child's memory serves two tenants. A child is forked ahead, to be
+ready. The template has one thread and no CUDA context. It passes requests on, and reports back, each marked
+with the request's ticket: what a child writes after its answer, or leaves unfinished, is never the answer to
+another job. When the job changes, it ends the child with all that it started. It dies as the child dies: a
+supervisor sees one evaluator.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ CAN_START_NONE = 3
 MAX_REPORT_BYTES = 1 << 28
 POLL_SECONDS = 0.02
 LAST_SECONDS = 1.0
-# Variables that lead libraries to their caches and temporary files.
+# Lead libraries to caches and temporary files.
 TEMPORARY = (
     *("TMPDIR", "HOME", "XDG_CACHE_HOME", "MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"),
     "CUDA_CACHE_PATH",
@@ -74,20 +72,20 @@ class Child:
     temporary: Path
     requests: int
     reports: int
-    ended: int | None  # a descriptor that becomes readable when it ends; None on older kernels
-    modules: int  # that were imported at its fork
-    policy: Policy | None = None  # of its job; None while it waits for one
+    ended: int | None  # readable when it ends; None on older kernels
+    modules: int  # imported at its fork
+    policy: Policy | None = None  # of its job; None before one
     ticket: int = 0
-    once: bool = False  # it serves no second request
-    report_bytes: int = MAX_REPORT_BYTES  # of a report to its present request
+    once: bool = False  # serves no second request
+    report_bytes: int = MAX_REPORT_BYTES  # of its present request
     buffer: bytearray = field(default_factory=bytearray)
 
 
 class Template:
-    """Forks evaluators, and stands between them and the supervisor.
+    """Forks evaluators, between them and the supervisor.
 
-    `prepare`: imports what a request needs of Assay's own modules. `serve`: the evaluator proper; runs in the
-    child. `rehearse`: what a child does while it waits for a job, so that it is quick then; starts no thread.
+    `prepare`: imports a request's modules of Assay. `serve`: the evaluator, in the child. `rehearse`: warms a
+    waiting child; starts no thread.
     """
 
     def __init__(
@@ -114,11 +112,11 @@ class Template:
         self._pending = b""
         self._child: Child | None = None
         self._spare: Child | None = None
-        # Before any import reads it: jobs read pulled weights alone.
+        # Before an import reads it: jobs read pulled weights alone.
         os.environ["HF_HUB_OFFLINE"] = "1"
         sweep()
         signal.signal(signal.SIGTERM, self._terminate)
-        # The death signal is one that can be caught: the child's group must end too.
+        # A signal that can be caught: the child's group must end too.
         parent = os.getppid()
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
@@ -137,14 +135,14 @@ class Template:
                 if child.ended is not None:
                     poll.register(child.ended, select.POLLIN)
             ready = {descriptor for descriptor, _ in poll.poll(None if child is None or child.ended else 200)}
-            # Requests first: they may end the child whose reports wait.
+            # Requests first: they may end the child with waiting reports.
             if self._requests in ready:
                 self._read_requests()
             if child is not None and child is self._child:
                 if child.reports in ready and not self._forward(child):
                     self._die_if_it_has(child, grace=LAST_SECONDS)
                 elif child.reports in ready and child.once and not child.buffer:
-                    # It has answered, and would keep its device's context until the first job.
+                    # It would keep its device's context until the first job.
                     self._end(child)
                     self._child = None
                     continue
@@ -168,7 +166,7 @@ class Template:
         if self._child is not None and not covers(self._child.policy, request, **needs):
             self._end(self._child)
             self._child = None
-        # Before the fork, so that the evaluators of later jobs have it already.
+        # Before the fork: later evaluators have it already.
         self._prepare(request)
         fresh = self._child is None
         if self._child is None:
@@ -179,19 +177,19 @@ class Template:
         self._child.report_bytes = request.get("report_bytes", MAX_REPORT_BYTES)
         self._child.once = request["kind"] in ("self_test", "hash")
         self._send(self._child, line)
-        # A self-test imports nothing: a fork made now would lack what the first job's request imports.
+        # A fork after a self-test would lack the first job's imports.
         if fresh and request["kind"] != "self_test":
             self._spare = self._fork()
 
     def _policy(self, request: EvaluatorRequest, processes: bool, temporary: Path) -> Policy:
-        # A self-test or a hash is of no job: its evaluator serves no other request.
+        # A self-test or a hash is of no job: its evaluator serves nothing else.
         folder = Path(request["folder"]) if request["folder"] else temporary
-        with contextlib.suppress(OSError):  # the evaluator says so when it writes its first file
+        with contextlib.suppress(OSError):  # the evaluator says so at its first file
             folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         return Policy(
             folder=folder,
             files=files_of(request) | data_of(request, os.environ, self._chosen.forbidden),
-            # Again for each job: the weights folder may have been made since.
+            # For each job: the weights folder may be new.
             libraries=libraries(os.environ, self._chosen.forbidden),
             temporary=temporary,
             limits=self._chosen.limits,
@@ -203,11 +201,11 @@ class Template:
         )
 
     def _send(self, child: Child, line: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has died: its end says how
+        with contextlib.suppress(BrokenPipeError):  # its end says how it died
             _write(child.requests, line + b"\n")
 
     def _take_child(self) -> Child:
-        """The process that waits for a job; a new one if that lacks what has been imported since its fork."""
+        """The waiting process; a new one if imports since its fork are missing."""
         spare, self._spare = self._spare, None
         if spare is not None and spare.modules == len(sys.modules):
             return spare
@@ -219,13 +217,13 @@ class Template:
         temporary = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         request_read, request_write = os.pipe()
         report_read, report_write = os.pipe()
-        gc.freeze()  # the collector would copy all pages that both share
+        gc.freeze()  # the collector would copy all shared pages
         sys.stdout.flush()
         sys.stderr.flush()
         template, pid = os.getpid(), os.fork()
         if pid == 0:
             self._be_a_child(temporary, template, request_read, report_write)
-        with contextlib.suppress(OSError):  # whoever of the two comes first
+        with contextlib.suppress(OSError):  # either may be first
             os.setpgid(pid, pid)
         os.close(request_read)
         os.close(report_write)
@@ -238,7 +236,7 @@ class Template:
         """Get ready, wait for a job, contain this process, and serve; never returns."""
         status = 1
         try:
-            # A group of its own, which it cannot leave: one signal ends all that it starts.
+            # A group that it cannot leave: one signal ends all that it starts.
             with contextlib.suppress(OSError):
                 os.setpgid(0, 0)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -264,7 +262,7 @@ class Template:
             os._exit(status)
 
     def _forward(self, child: Child) -> bool:
-        """Pass on the complete lines of the child, marked with its ticket; False at the end of the file."""
+        """Pass on the child's complete lines with its ticket; False at the end of the file."""
         chunk = os.read(child.reports, CHUNK)
         *lines, rest = chunk.split(b"\n")
         for line in lines:
@@ -277,7 +275,7 @@ class Template:
         return bool(chunk)
 
     def _die_if_it_has(self, child: Child, grace: float = 0.0) -> None:
-        """Die as the child did, if it has ended; one that has not after a grace (seconds) is killed."""
+        """Die as the child did, if it has ended; it is killed after a grace in seconds."""
         deadline = time.monotonic() + grace
         while not os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if grace == 0.0:
@@ -287,7 +285,7 @@ class Template:
                 _kill_group(child.pid)
                 break
             time.sleep(POLL_SECONDS)
-        # Not reaped yet: its number cannot belong to another group by now.
+        # Not reaped: its number cannot be another group's.
         _kill_group(child.pid)
         status = os.waitpid(child.pid, 0)[1]
         os.set_blocking(child.reports, False)
@@ -299,7 +297,7 @@ class Template:
         die_like(status)
 
     def _end(self, child: Child | None) -> None:
-        """End a child with all that it has started; what it wrote is dropped."""
+        """End a child with all that it started; what it wrote is dropped."""
         if child is None:
             return
         _kill_group(child.pid)
@@ -318,14 +316,14 @@ class Template:
 
 
 def _kill_group(pid: int) -> None:
-    # Right after the fork the group may not be there yet.
+    # Right after the fork the group may be missing.
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
 
 
 def die_like(status: int) -> None:
-    """End this process as the one of this wait status ended; never returns."""
+    """End this process as one of this wait status ended; never returns."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         with contextlib.suppress(OSError, ValueError):
@@ -338,7 +336,7 @@ def die_like(status: int) -> None:
 def covers(
     policy: Policy | None, request: EvaluatorRequest, *, processes: bool, compiler: bool = False
 ) -> bool:
-    """Whether a process under a policy can serve a request: of the same job, with no further needs."""
+    """Whether a process under a policy can serve a request: same job, no further needs."""
     return (
         policy is not None
         and policy.folder == Path(request["folder"])
@@ -355,7 +353,7 @@ def _first_line(descriptor: int) -> str:
     while not line.endswith(b"\n"):
         byte = os.read(descriptor, 1)
         if not byte:
-            os._exit(0)  # there was no job for it
+            os._exit(0)  # no job came
         line += byte
     return line.decode()
 

@@ -1,11 +1,11 @@
 """A user of its own for the evaluators of each job, where the supervisor is root.
 
-The kernel's ordinary rules then keep an evaluator from files and processes of the service and of other jobs,
-beside Landlock and the filter of calls. User and group of a job have one number, made from the name of its
-folder: all evaluators of the job share it, on any worker, and no table of numbers can be lost. The folder
-stays with that user (mode 2770: what root writes there belongs to the group). Nothing outside the state
-folder is changed. A user namespace with a range of users (/etc/subuid) serves as root does; a namespace that
-a process makes by itself has one user alone, and separates nothing.
+The kernel's rules then keep an evaluator from files and processes of the service and of other jobs, beside
+Landlock and the filter of calls. A job's user and group are a number made from its folder's name: the same
+for all its evaluators, on any worker, without a table. The folder stays with that user (mode 2770: what root
+writes there belongs to the group). Nothing outside the state folder is changed. A user namespace with a range
+of users (/etc/subuid) serves as root does; a namespace that a process makes by itself has one user, and
+separates nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Protocol
 from assay.service.files.job_files import FOLDER_MODE
 from assay.workers.containment.kernel import Unavailable, drop_bounding_set
 
-# Numbers of linux/capability.h: to give files away, to read and mend them later, to end and to become others.
+# Of linux/capability.h: to give files away, read and mend them later, end and become others.
 RIGHTS = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7}
-# Files and folders that are tried before the first job; each folder gets its part.
+# Tried before the first job; each folder gets its part.
 MAX_TRIED, MAX_TRIED_IN_FOLDER = 50_000, 500
 DEVICES = Path("/dev")
 
@@ -41,16 +41,15 @@ class Users:
     refused: str = ""  # why no evaluator gets a user here
 
     def of(self, folder: Path) -> int:
-        """The user, and the group, of the evaluators of a job with this folder."""
+        """User and group of the evaluators of a job with this folder."""
         digest = hashlib.blake2b(folder.name.encode(), digest_size=8).digest()
         return self.first + int.from_bytes(digest) % self.count
 
     def tried(self, state: Path, libraries: Collection[Path], environment: Mapping[str, str]) -> Users:
-        """These users, refused where one of them cannot reach the state folder or read what evaluators read.
+        """These users, refused where they cannot reach the state folder or read what evaluators read.
 
-        Where they can be used, the state folder and the artifacts may be passed through from now on, and what
-        is in them is closed to others. `state`: the service's folder. `libraries`: that evaluators read.
-        `environment`: of evaluators. Its data and weights have modes of their own, and are looked through.
+        If usable, state folder and artifacts may be passed through from now on, and their content is closed
+        to others. `libraries`: read by evaluators. Data and weights have their own modes.
         """
         roots = [environment.get(name, "") for name in ("ASSAY_DATA_ROOT", "ASSAY_WEIGHTS_ROOT")]
         deep = [Path(root) for root in roots if root and Path(root).resolve() in libraries]
@@ -88,7 +87,7 @@ class Permissions(Protocol):
 
 
 def become(chosen: Permissions) -> None:
-    """Makes this root process its job's user for good, with the job's folders; Unavailable: it stays root."""
+    """Makes this root process its job's user for good, with the job's folders; else Unavailable."""
     users = chosen.users
     assert users is not None
     if users.refused:
@@ -114,7 +113,7 @@ def become(chosen: Permissions) -> None:
 
 
 def stay_root(chosen: Permissions) -> None:
-    """Lets a process of root, which loses root's rights, use folders that belong to users of their jobs."""
+    """Lets a process that loses root's rights use folders of jobs' users."""
     with suppress(OSError):
         owner = chosen.folder.stat()
         if os.geteuid() == 0:
@@ -175,11 +174,11 @@ def _check_passable(folders: Iterable[Path]) -> None:
 
 
 def _check_readable(paths: Iterable[Path], deep: Iterable[Path], most: int = MAX_TRIED) -> None:
-    """Raises Unavailable for the first path that this process cannot read; so many are tried below `deep`."""
+    """Raises Unavailable for the first unreadable path; at most so many are tried below `deep`."""
     for path in paths:
         _check_path(path)
     waiting = list(deep)
-    for path in waiting:  # which grows, by levels
+    for path in waiting:  # grows, by levels
         _check_path(path)
         if most > 0 and path.is_dir() and not path.is_symlink():
             with os.scandir(path) as entries:
@@ -201,7 +200,7 @@ def _check_path(path: Path) -> None:
 
 
 def _close(state: Path, libraries: Collection[Path]) -> None:
-    """Opens state and artifacts to be passed through, and closes what is in them."""
+    """Opens state and artifacts to be passed through, and closes their content."""
     artifacts = state / "artifacts"
     artifacts.mkdir(parents=True, exist_ok=True)
     for folder in (state, artifacts):
@@ -227,7 +226,7 @@ def _sources(chosen: Permissions) -> list[Path]:
 
 
 def _lend(folder: Path, group: int, files: Iterable[Path]) -> None:
-    """Lets a group read files of a folder; no link is followed, and no file of a second name touched."""
+    """Lets a group read files of a folder; no link is followed, no file of a second name touched."""
     for path in (folder, *files):
         with suppress(FileNotFoundError):
             opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -241,7 +240,7 @@ def _lend(folder: Path, group: int, files: Iterable[Path]) -> None:
 
 
 def _give(folder: Path, user: int, group: int) -> None:
-    """Gives a folder with all in it; no link is followed, and no file of a second name touched."""
+    """Gives a folder with its content; no link is followed, no file of a second name touched."""
     for _, _, files, place in os.fwalk(folder):
         os.fchown(place, user, group)
         _set_mode(place, stat.S_ISGID | FOLDER_MODE)

@@ -19,7 +19,7 @@ AGAIN = "mend the device self-test first"
 
 
 def self_test(settings: WorkerSettings) -> tuple[SelfTestRecord | None, dict[str, str]]:
-    """The report of an evaluator of this box, and the device classes that failed with the reasons."""
+    """A contained evaluator's report, and failed device classes with reasons."""
     if not settings.evaluator_command and find_spec("torch") is None:
         return None, dict.fromkeys(device_classes(), "torch is not installed")
     evaluator = WarmEvaluator(settings, device_classes=device_classes())
@@ -54,7 +54,7 @@ def devices(settings: WorkerSettings) -> Iterator[Finding]:
 
 
 def _refusals(settings: WorkerSettings, failed: Iterable[str]) -> Iterator[Finding]:
-    """For each class of devices that failed, what of the containment keeps it from working."""
+    """For each failed class, what of the containment keeps it from working."""
     if settings.sandbox == "off" or settings.evaluator_command:
         return
     for device_class in sorted({device.partition(":")[0] for device in failed}):

@@ -15,10 +15,10 @@ class Finding:
     """What a check has found."""
 
     name: str  # of the check
-    status: Status  # `fail` is something without which this box does not work as it is configured
-    text: str  # what was found, for people
-    remedy: str | None = None  # what to do about it; None where nothing is
-    facts: Mapping[str, Any] = field(default_factory=dict)  # the same for programs
+    status: Status  # `fail`: this box does not work as configured
+    text: str  # for people
+    remedy: str | None = None  # what to do; None for nothing
+    facts: Mapping[str, Any] = field(default_factory=dict)  # for programs
 
     def to_json(self) -> dict[str, Any]:
         """As in `assay doctor --json`."""

@@ -140,7 +140,7 @@ def sandbox(settings: WorkerSettings) -> Finding:
 
 
 def missing_root(settings: WorkerSettings) -> Finding | None:
-    """The fault of a data root that is no folder; None for a folder, or without a data root."""
+    """The fault of a data root that is no folder; else None."""
     root = settings.data_root
     if root is None or root.is_dir():
         return None
@@ -149,7 +149,7 @@ def missing_root(settings: WorkerSettings) -> Finding | None:
 
 
 def data_sets(settings: WorkerSettings) -> Iterator[Finding]:
-    """The data sets below the data root, with their content hashes; reads every file."""
+    """The data sets below the data root with content hashes; reads every file."""
     root = settings.data_root
     begun = time.monotonic()
     command = [sys.executable, "-P", "-m", "assay.workers.data.formats.check", "--json"]
@@ -173,7 +173,7 @@ def data_sets(settings: WorkerSettings) -> Iterator[Finding]:
         yield ok(f"folder {folder}", f"no data set: {why}")
 
 
-# Where torch or one of its companions is missing.
+# torch or a companion is missing
 INSTALL = "install the worker's packages: pip install 'assay-robustness[worker]'"
 
 
@@ -189,7 +189,7 @@ def _data_set(found: dict[str, Any]) -> Finding:
 
 
 def pulled_weights(settings: WorkerSettings) -> Finding:
-    """The weights folder: what is pulled, and how much it holds; nothing is rehashed."""
+    """What is pulled into the weights folder, and its size; nothing is rehashed."""
     root = settings.weights_root
     found = listed(root)
     facts = {"root": str(root), "pulled": {one.reference: one.sha256 for one in found}}

@@ -25,17 +25,17 @@ from assay.workers.containment.settings import VARIABLE, Containment, from_envir
 from assay.workers.containment.system_calls import NUMBERS
 
 SECONDS = 300.0
-# Parts that refuse something by themselves; the others follow from `files` and `calls`.
+# Parts that refuse by themselves.
 APPLIED = ("dumps", "limits", "capabilities", "files", "calls")
 Test = Callable[[], str | None]
 """What is wrong with the devices; None where all is right."""
 
 
 class Refusal(TypedDict):
-    """The outcome. All is empty where the device fails without the containment too, or passes in it."""
+    """All is empty where the device fails without containment too, or passes in it."""
 
-    parts: list[str]  # without which it passes, or which alone keep it from passing
-    calls: list[str]  # refused system calls, of the part `calls`, that keep it from passing
+    parts: list[str]  # passing without, or failing by each alone
+    calls: list[str]  # refused calls that keep it from passing
     fault: str  # under all parts
 
 
@@ -60,7 +60,7 @@ def find(test: Test, policy: Policy) -> Refusal:
 
 
 def _narrowed(names: Sequence[str], fails: Callable[[Sequence[str]], bool]) -> list[str]:
-    """The names that make it fail, each alone; where only several together do, these."""
+    """Names that make it fail alone; else all that do together."""
     if not fails(names):
         return []
     if len(names) == 1:
@@ -91,7 +91,7 @@ def _fault(test: Test, policy: Policy, parts: Collection[str], calls: Collection
 
 
 def ask(chosen: Containment, device_class: str) -> Refusal | None:
-    """The outcome for the devices of a class, from a process of its own; None where it does not answer."""
+    """The outcome for a device class, from its own process; None without an answer."""
     command = [sys.executable, "-P", "-m", "assay.workers.diagnosis.refused_parts", device_class]
     packages = str(Path(__file__).absolute().parents[3])
     path = os.pathsep.join(filter(None, [packages, os.environ.get("PYTHONPATH")]))

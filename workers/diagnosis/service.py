@@ -1,4 +1,4 @@
-"""Checks of what this box shares with others: clock, versions, port, database, Redis."""
+"""Checks of what boxes share: clock, versions, port, database, Redis."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CLOCK_REMEDY = "let a time service (chrony, systemd-timesyncd) set the clock of 
 
 
 def database(settings: WorkerSettings) -> tuple[Finding, float | None]:
-    """Whether the database answers and has this version's tables; and how far our clock is ahead of its."""
+    """Whether the database answers with this version's tables; and our clock's lead on its."""
     try:
         file = sqlite_file(settings.database)
         if file is not None and not file.exists():
@@ -70,7 +70,7 @@ def database(settings: WorkerSettings) -> tuple[Finding, float | None]:
 
 
 def agreement(settings: WorkerSettings) -> Finding | None:
-    """Whether the workers online have equal data sets; None for the tables of another version."""
+    """Whether online workers have equal data sets; None for another version's tables."""
     try:
         with contextlib.closing(Database(settings.database)) as opened:
             found = Workers(opened).disagreements()
@@ -84,7 +84,7 @@ def agreement(settings: WorkerSettings) -> Finding | None:
 
 
 def _unreachable(said: str) -> Finding:
-    """What a database that gives no connection lacks, by the words of its driver."""
+    """What a database without a connection lacks, by its driver's words."""
     if re.search(r'database "[^"]*" does not exist', said):
         return fail("database", f"the server refuses: {said}", "create it, or correct ASSAY_DATABASE_URL")
     if re.search(r'role "[^"]*" does not exist|authentication failed', said):
@@ -97,7 +97,7 @@ def _unreachable(said: str) -> Finding:
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file of a SQLite database, None for another. A `Database` would make its folder."""
+    """A SQLite database's file, else None. A `Database` would make its folder."""
     parsed = make_url(url)
     return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
 
@@ -117,7 +117,7 @@ def _revision(kind: str, revision: str | None, head: str | None, *, known: bool)
 
 
 def clock(settings: WorkerSettings, ahead: float | None) -> Finding:
-    """Our clock against the database's, else against the clock of the state folder's file system."""
+    """Our clock against the database's, else the state folder's file system's."""
     against = "the database's"
     if ahead is None:
         folder = existing(settings.state)
@@ -125,7 +125,7 @@ def clock(settings: WorkerSettings, ahead: float | None) -> Finding:
         try:
             with tempfile.NamedTemporaryFile(dir=folder) as file:
                 ahead = time.time() - Path(file.name).stat().st_mtime
-        except OSError as error:  # it may also be a file
+        except OSError as error:  # it may be a file
             text = f"no other clock was found: {folder} cannot be written to: {error.strerror}"
             return warn("clock", text, "make the state folder writable for this user")
     text, facts = f"{ahead:+.2f} s against {against}", {"ahead_seconds": round(ahead, 3)}

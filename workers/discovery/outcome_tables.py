@@ -13,7 +13,7 @@ from assay.service.metrics.table import Column, OutcomeTable
 
 
 def find_table(stated: Any) -> OutcomeTable:
-    """The table, imported now; a ValueError where it cannot be, or is not an outcome table."""
+    """The table, imported now; ValueError: missing, or no outcome table."""
     module, colon, name = str(stated).partition(":")
     if not colon:
         if module not in TABLES:
@@ -38,7 +38,7 @@ def find_table(stated: Any) -> OutcomeTable:
 
 
 def _problem(table: OutcomeTable) -> str | None:
-    """What is wrong with a table of a package, before anything is measured with it; None where nothing is."""
+    """A fault of a package's table, before anything is measured with it; or None."""
     columns, units = getattr(table, "columns", None), getattr(table, "units", None)
     if not isinstance(columns, tuple | list) or not all(isinstance(column, Column) for column in columns):
         return "columns must be a tuple of Column, as columns_of makes it"

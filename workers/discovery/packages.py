@@ -32,19 +32,19 @@ GROUP = "assay.components"
 
 
 class ComponentMissing(ValueError):
-    """A component of the catalog is missing on this worker; the message has the remedy."""
+    """A catalog's component is missing here; the message has the remedy."""
 
 
 @dataclass(frozen=True)
 class PackageEntry:
     """One entry point."""
 
-    package: Package  # The installed package that declares it
-    module: str  # The Python package with the components
+    package: Package
+    module: str  # package with the components
 
 
 def installed() -> list[PackageEntry]:
-    """All entry points of the group, by package and module; nothing is imported."""
+    """All entry points of the group, by package and module, not imported."""
     found = set()
     for point in importlib.metadata.entry_points(group=GROUP):
         assert point.dist is not None, "entry points that are looked up know their package"
@@ -62,7 +62,7 @@ def components_of(
         try:
             added = list(_components(entry))
             catalog = _joined(catalog, added)
-        except (Exception, SystemExit) as error:  # any error of a foreign module is its own fault
+        except (Exception, SystemExit) as error:  # a foreign module's own fault
             left_out[str(entry.package)] = _reason(entry, error)
         else:
             found += added
@@ -70,10 +70,10 @@ def components_of(
 
 
 def resolve(component: Component) -> Any:
-    """The function or class named by a foreign component's target, imported now.
+    """A foreign component's function or class, imported now.
 
-    ComponentMissing: its package is not installed here, or in another version; it differs from the catalog
-    entry; or no entry point declares the package of its target.
+    ComponentMissing: its package is missing here, or of another version; it differs from the catalog entry;
+    or no entry point declares its target's package.
     """
     assert component.package is not None
     what, worker = _what(component), socket.gethostname()
@@ -92,7 +92,7 @@ def resolve(component: Component) -> Any:
 
 
 def resolve_table(component: Component, table: str) -> OutcomeTable:
-    """The outcome table of a package's component, as `resolve`; imports only the table's module."""
+    """The outcome table of a package's component; imports only its module."""
     if ":" in table:
         _owner(component, table.partition(":")[0])
     try:
@@ -124,7 +124,7 @@ def _owner(component: Component, module: str) -> PackageEntry:
 
 
 def packages_of(spec: UserSpec, catalog: Catalog) -> dict[str, str]:
-    """The foreign packages with components named by a spec, defaults included, with their versions."""
+    """Foreign packages with components in a spec, defaults included, with versions."""
     named = [(catalog.find(kind, part["name"]), part["params"]) for kind, part in parts_of(spec)]
     for item in evaluations_in(spec):
         named.append((catalog.find_evaluation(item["name"]), item["params"]))
@@ -177,7 +177,7 @@ def _of_module(entry: PackageEntry, wanted: str) -> Iterator[Component]:
 
 
 def _check_tables(entry: PackageEntry, component: Component) -> None:
-    """Refuse a table from another package: workers import it, and only the package itself may be imported."""
+    """Refuse a table of another package: only the package itself may be imported."""
     stated = component.table or {}
     for table in [stated] if isinstance(stated, str) else stated.values():
         if ":" in table and not table.startswith(f"{entry.module}."):
@@ -188,7 +188,7 @@ def _check_tables(entry: PackageEntry, component: Component) -> None:
 
 
 def _joined(catalog: Catalog, added: Sequence[Component]) -> Catalog:
-    """The catalog extended one component at a time, so that duplicates among the new ones are found, too."""
+    """The catalog extended one by one, which finds duplicates among the new."""
     for component in added:
         catalog.check_name(component)
         catalog = Catalog([*catalog.list(), component])

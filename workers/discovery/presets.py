@@ -1,6 +1,6 @@
 """Components from the `PRESETS` of a model's module: the builder's entry without the fixed parameters.
 
-The walker reads `models.layers.presets.Preset` without importing it: it is imported where no tensor may be.
+`models.layers.presets.Preset` is not imported: no tensor may be here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAME_OF_MODEL = re.compile(r"\bmodel\.(\w+)")
 
 
 def presets(module: ModuleType, builders: Mapping[str, Component]) -> Iterator[Component]:
-    """The entries of a module's presets; a ValueError names module and preset that cannot be described."""
+    """The entries of a module's presets; ValueError names module and preset."""
     for name, preset in getattr(module, "PRESETS", {}).items():
         try:
             builder = builders.get(preset.builder.__name__)
@@ -40,7 +40,7 @@ def _describe(name: str, preset: Any, builder: Component) -> Component:
         raise ValueError(f"{builder.name} has no parameters {unknown}")
     if len(stated) > len(set(stated)):
         raise ValueError("a parameter may be in one of size, fixed and defaults only")
-    # A default is JSON with the name of a component; a builder would have to be given the component itself.
+    # A default is JSON with a component's name; a builder needs the component itself.
     if references := [key for key in fixed if "component" in properties[key]]:
         raise ValueError(f"{references} name components, which can be a default and not fixed")
     fixed = {key: checked_default(properties[key], value) for key, value in fixed.items()}
@@ -57,7 +57,7 @@ def _describe(name: str, preset: Any, builder: Component) -> Component:
 
 
 def _schema_less(schema: Mapping[str, Any], preset: Any, fixed: set[str]) -> dict[str, Any]:
-    """The builder's schema without the fixed parameters, and with the preset's own defaults and words."""
+    """The builder's schema without fixed parameters, with the preset's defaults and words."""
     properties = {}
     for key, part in schema["properties"].items():
         if key in fixed:
@@ -78,7 +78,7 @@ def _schema_less(schema: Mapping[str, Any], preset: Any, fixed: set[str]) -> dic
 
 
 def _rule_with(rule: Rule, fixed: Mapping[str, Any]) -> Rule | None:
-    """A rule with the fixed values in place of names, a ValueError if they break it; None without names."""
+    """A rule with fixed values for names; ValueError: broken; None: no names left."""
 
     def value_of(match: re.Match[str]) -> str:
         return repr(fixed[match[1]]) if match[1] in fixed else match[0]

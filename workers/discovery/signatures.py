@@ -41,10 +41,10 @@ MARKERS = (
     "system",
     "words",
 )
-# The markers that are kinds of components.
+# Markers that are kinds of components.
 REFERRED = ("attention", "corruption", "data", "model", "words")
 
-# Constraint class, its attribute, the keyword for numbers, the keyword for lists, the keyword for text.
+# Constraint class, attribute, keywords for numbers, lists, text.
 CONSTRAINTS: tuple[tuple[type, str, str | None, str | None, str | None], ...] = (
     (annotated_types.Ge, "ge", "minimum", None, None),
     (annotated_types.Gt, "gt", "exclusiveMinimum", None, None),
@@ -60,10 +60,10 @@ ARGUMENT_LINE = re.compile(r"^(\w+)(?: \([^)]*\))?: (.+)$")
 def schema_of_parameters(
     component: Callable[..., Any], choices: Mapping[str, Iterable[str]]
 ) -> dict[str, Any]:
-    """JSON Schema of a component's parameters: a function's, or a class's in `__init__`.
+    """JSON Schema of the parameters of a function, or of a class's `__init__`.
 
-    `choices` are the allowed texts of parameters that only a program can list. A ValueError names module and
-    parameter where an annotation or a default cannot be expressed.
+    `choices`: allowed texts that only a program can list. ValueError names module and parameter of an
+    inexpressible annotation or default.
     """
     function = component.__init__ if inspect.isclass(component) else component
     where = f"{component.__module__}.{component.__name__}"
@@ -93,7 +93,7 @@ def schema_of_parameters(
 
 
 def schema_of_annotation(annotation: object) -> dict[str, Any] | None:
-    """JSON Schema of an annotation, None for a `system` parameter; a ValueError if not expressible."""
+    """JSON Schema of an annotation, None for a `system` parameter; ValueError: inexpressible."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _annotated(arguments[0], arguments[1:])
@@ -139,7 +139,7 @@ def _evaluated(parameter: inspect.Parameter, function: Callable[..., Any]) -> ob
 
 
 def _annotated(annotation: object, metadata: tuple[object, ...]) -> dict[str, Any] | None:
-    # "model:patch_tokens" is a model that states the fact `patch_tokens`.
+    # "model:patch_tokens" is a model with this fact.
     wanted = dict(item.partition(":")[::2] for item in metadata if isinstance(item, str))
     markers = list(wanted)
     if unknown := [marker for marker in markers if marker not in MARKERS]:
@@ -180,7 +180,7 @@ def _mark(schema: dict[str, Any], marker: str, fact: str) -> None:
 
 
 def _constrain(schema: dict[str, Any], item: object) -> None:
-    """Add a constraint to every alternative it can apply to; other metadata is ignored."""
+    """Add a constraint to every alternative that it fits; other metadata is ignored."""
     if isinstance(item, annotated_types.GroupedMetadata):
         for part in item:
             _constrain(schema, part)
@@ -215,7 +215,7 @@ def _list_choices(schema: dict[str, Any], listed: list[str]) -> None:
 
 
 def checked_default(schema: dict[str, Any], default: object) -> object:
-    """A default as JSON; a ValueError where the schema refuses it, as it would any value."""
+    """A default as JSON; ValueError where the schema refuses it."""
     if "component" in schema and isinstance(default, str):
         return {"name": default, "params": {}}
     if "component" in schema and inspect.isfunction(default):
@@ -230,7 +230,7 @@ def checked_default(schema: dict[str, Any], default: object) -> object:
 
 
 def _shared_description(annotation: object) -> str | None:
-    """The last `doc(...)` of a type: a type made from another one says its own."""
+    """The last `doc(...)` of a type: derived types say their own."""
     metadata = getattr(annotation, "__metadata__", ())
     texts = [item.documentation for item in metadata if isinstance(item, annotated_types.DocInfo)]
     return texts[-1] if texts else None

@@ -1,8 +1,8 @@
-"""Words of other libraries for parameters: what a user who comes from them writes first.
+"""Words of other libraries for parameters, which their users write first.
 
 A parameter's name has one meaning in all components, so each name is listed once. The catalog has its words
-under `also`, and the service suggests the parameter for them. A module's `ALSO` has the words of its
-component alone. Capitals, hyphens and underscores do not count.
+under `also`; the service suggests the parameter for them. A module's `ALSO` has its component's words.
+Capitals, hyphens and underscores do not count.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
 
 
 def with_synonyms(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a component's schema with their words, less those that are its parameters too."""
+    """A schema's parameters with their words, except words that are parameters too."""
     found = {
         name: [word for word in PARAMETERS.get(name, ()) if word not in properties] for name in properties
     }
@@ -53,7 +53,7 @@ def with_synonyms(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_words(where: str, stated: Iterable[str] | None) -> list[str]:
-    """The words of a module's ALSO; a ValueError where it is no list of texts."""
+    """A module's ALSO; ValueError: no list of texts."""
     words = [] if stated is None else list(stated)
     if isinstance(stated, str) or not all(isinstance(word, str) and word for word in words):
         raise ValueError(f"{where}: ALSO must list other names of the component; it is {stated!r}")

@@ -15,9 +15,9 @@ EXAMPLE = 'THREAT = {"knowledge": "white_box", "search": "iterative"}'
 
 
 def check_threat(kind: str, where: str, stated: object, schema: Mapping[str, Any]) -> Threat | None:
-    """The threat stated by a component of a kind, from its module's THREAT; None for others than attacks.
+    """The threat in a module's THREAT; None except for attacks.
 
-    A ValueError names `where` and lists the allowed values: an attack states none, or an invalid one.
+    ValueError names `where` and the allowed values: an attack states none, or an invalid threat.
     """
     if kind != "attack":
         if stated is not None:

@@ -1,8 +1,7 @@
 """Walks the component packages and describes every component: the content of `catalog.json`.
 
-A component is a name in the `__all__` of a module in one of the folders below, or in the `PRESETS` of such a
-module. `__all__` is read from the source, since helper modules must not be imported for the catalog, and
-libraries append to it at run time (timm's `register_model`).
+A component is a name in a module's `__all__` or `PRESETS`. `__all__` is read from the source: helper modules
+must not be imported, and libraries append to it at run time (timm's `register_model`).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ PACKAGES: Mapping[str, str] = {
     "task": "assay.workers.tasks",
     "words": "assay.attacks.words",
 }
-# Constants of a module about its components.
+# Of a module about its components.
 CONSTANTS = (
     "ALSO",
     "TASKS",
@@ -67,14 +66,14 @@ CONSTANTS = (
     "PULLED",
     "TABLE",
 )
-# Left out of the file where empty.
+# Left out where empty.
 RARE: tuple[str, ...] = ("also", "offers", "needs", "repeats", "package", "leaves_out", "instead")
 RARE += ("pulled", "table", "fixed", "formula")
 WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 
 
 def walk(packages: Mapping[str, str] = PACKAGES) -> list[Component]:
-    """Every component, sorted by kind and name; a ValueError names a module with a defect."""
+    """Every component, by kind and name; ValueError names a defective module."""
     found: dict[tuple[str, str], Component] = {}
     for kind, package in packages.items():
         for module_name, names in exports(package):
@@ -99,7 +98,7 @@ def to_json(components: list[Component]) -> str:
 
 
 def entry_of(component: Component) -> dict[str, Any]:
-    """A component as an entry of the catalog, without fields that its kind never has."""
+    """A component's catalog entry, without fields that its kind never has."""
     entry = component.model_dump(by_alias=True)
     if component.kind != "suite":
         del entry["evaluations"]
@@ -114,9 +113,9 @@ def entry_of(component: Component) -> dict[str, Any]:
 
 
 def exports(package: str) -> Iterator[tuple[str, list[str]]]:
-    """(module, names in its `__all__`) for each module of a package that states names, by module name.
+    """(module, names in its `__all__`) of a package's modules that state names, by name.
 
-    A ValueError: there is no such package, or an `__all__` is not a plain list.
+    ValueError: no such package, or an `__all__` is no plain list.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
@@ -136,7 +135,7 @@ def exports(package: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def stated_all(module: str, path: Path) -> list[str]:
-    """The names in a module's `__all__`; empty without one, a ValueError where it is no plain list."""
+    """Names in a module's `__all__`; empty without; ValueError: no plain list."""
     for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
@@ -160,7 +159,7 @@ def components_of(kind: str, module: ModuleType, exports: list[str]) -> Iterator
 
 
 def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> Component:
-    """The entry of a component; a ValueError names module and export where it cannot be described."""
+    """A component's entry; ValueError names module and export."""
     where = f"{module.__name__}.{export}"
     target = getattr(module, export, None)
     if not callable(target):
@@ -212,7 +211,7 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
 
 
 def _formula(module: ModuleType) -> str | None:
-    """The indented blocks of the module's docstring, without examples in JSON: the definition in formulas."""
+    """Indented blocks of the module's docstring, except JSON: the definition in formulas."""
     lines = inspect.cleandoc(module.__doc__ or "").splitlines()
     blocks = [line if line.startswith("    ") and '{"' not in line else "" for line in lines]
     text = re.sub(r"\n{2,}", "\n\n", inspect.cleandoc("\n".join(["", *blocks])))
@@ -230,9 +229,9 @@ def _own(module: ModuleType, constant: str, name: str, exports: list[str]) -> An
 def _rules(
     kind: str, module: ModuleType, exports: list[str], schema: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> list[Rule]:
-    """The module's rules for this component: each rule's parameters and facts are the component's.
+    """The module's rules with this component's parameters and facts.
 
-    A ValueError: a rule has invalid syntax, or fits no component of the module.
+    ValueError: invalid syntax, or a rule fits no component of the module.
     """
     own = ("params", "model") if kind == "model" else ("params",)
     rules = []
@@ -242,7 +241,7 @@ def _rules(
         except ValueError as error:
             raise ValueError(f"{module.__name__}: RULES: {error}") from error
         wanted = {name for space, name in used if space in own}
-        # For a recipe or an evaluation, these are the parts of its model.
+        # Parts of a recipe's or evaluation's model.
         parts = {name for space, name in used if space == "part" and kind not in ("recipe", "evaluation")}
         everything = set().union(*(_keyword_names(getattr(module, export)) for export in exports))
         unknown = {name for name in wanted - set(facts) if name not in everything}
@@ -347,7 +346,7 @@ def _facts(kind: str, where: str, facts: Mapping[str, Any], schema: Mapping[str,
 
 
 def _check_overlaps(found: Mapping[tuple[str, str], Component]) -> None:
-    """`evaluations[].name` is an evaluation or an attack, so no name may be both."""
+    """`evaluations[].name` is an evaluation or an attack, never both."""
     for (kind, name), component in found.items():
         if kind == "evaluation" and ("attack", name) in found:
             raise ValueError(
@@ -357,7 +356,7 @@ def _check_overlaps(found: Mapping[tuple[str, str], Component]) -> None:
 
 
 def check_references(catalog: Catalog) -> None:
-    """Check that defaults and suites name existing components, with valid parameters; else a ValueError."""
+    """Check that defaults and suites name components with valid parameters; else ValueError."""
     for component in catalog.list():
         problems = Problems()
         parts = component.parameters["properties"]

@@ -11,15 +11,15 @@ from assay.service.contract.stored_specs import ComponentReference
 from assay.workers.published.imagenet import MODELS, PAPER, TINY_MODELS
 from assay.workers.published.match import IMAGENET, architecture, same_model
 
-# Absolute eigenvalues of ViT-tiny, averaged over heads and layers. All true eigenvalues of K~ / N together
-# are at most 1 (`workers/evaluation/eigenvector_check.py`): these cannot be its eigenvalues.
+# Absolute, of ViT-tiny, averaged over heads and layers. True eigenvalues of K~ / N together are at most 1
+# (`workers/evaluation/eigenvector_check.py`): these cannot be eigenvalues.
 EIGENVALUES = {
     "eigenvalue_max": 648.46,
     "eigenvalue_min": 4.65,
     "eigenvalue_mean": 40.07,
     "eigenvalue_median": 17.73,
 }
-# Printed as 1.17M and so on, which are 10^9 multiply-adds; seconds per sample; MB.
+# 10^9 multiply-adds (printed as 1.17M), seconds per sample, MB.
 COLUMNS = ("multiply_adds", "train_seconds", "test_seconds", "train_memory", "test_memory", "parameters")
 UNITS = (1e9, 1.0, 1.0, 1e6, 1e6, 1e6)
 TABLE_13 = dict(
@@ -38,9 +38,9 @@ TABLE_13 = dict(
 
 
 def analysis_references(name: str, model: ComponentReference, known_as: str | None) -> list[Reference]:
-    """The published numbers for one row of an analysis, by the evaluation's `name`; most rows have none.
+    """Published numbers for a row of an analysis, by the evaluation's `name`; mostly none.
 
-    The model has every default filled in; `known_as` is the well-known data set behind the job's data.
+    The model has every default filled in; `known_as`: the job's well-known data set.
     """
     facts = architecture(model)
     if name == "efficiency":

@@ -1,9 +1,9 @@
 """Published parameters of Attention-BN and -SH: beta, factors of the heads and kernel sizes, by data set.
 
 Source: Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023: tables 12
-(linear and sparse attention), 13 (softmax; UEA, and UCR's regression archive) and 14 (Long Range Arena), and
+(linear and sparse attention), 13 (softmax; UEA, and UCR's regression archive), 14 (Long Range Arena),
 appendix J. Betas of linear and sparse attention outside the ten UEA sets of tables 5 and 10 are not
-published; the factors are stated for all mechanisms.
+published; the factors are for all mechanisms.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BETAS: Mapping[str, Mapping[str, float]] = {
     "sparse_bn": _by_name(UEA, 0.8, 0.6, 0.3, 0.4, 0.6, 0.5, 0.1, 0.5, 0.6, 0.9),
     "sparse_bn_sh": _by_name(UEA, 0.2, 0.6, 0.3, 0.5, 0.6, 0.6, 0.9, 0.3, 0.6, 0.3),
 }
-# One for each head: 8 heads on the time series, 2 on Long Range Arena, 4 in DeiT-tiny.
+# For each head: 8 heads on time series, 2 on Long Range Arena, 4 in DeiT-tiny.
 FACTORS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys((*UEA, *UEA_EXTRA, *UCR), (1, 1, 2, 2, 4, 4, 8, 8)),
     **dict.fromkeys(LRA, (1, 2)),
@@ -68,7 +68,7 @@ SCALED = ("attention_sh", "attention_bn_sh", "linear_sh", "linear_bn_sh", "spars
 
 
 def published_parameters(mechanism: str, data: str) -> dict[str, Any] | None:
-    """Parameters with which the paper ran a mechanism on a data set; None where it states no values.
+    """The paper's parameters of a mechanism on a data set; None where it states none.
 
     Patterns of sparse attention are never stated, and have their defaults.
     """

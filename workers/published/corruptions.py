@@ -1,9 +1,8 @@
 """Published robustness of RPC-Attention's models to the corruptions of ImageNet-C, as tables.
 
 Source: Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel Principal Component
-Analysis" (NeurIPS): tables 1 and 7, and the appendix's accuracy under each corruption, in percent. They were
-measured on the stored ImageNet-C. Freshly corrupted images are another test set: their rows show the same
-numbers with a protocol and a note that say so.
+Analysis" (NeurIPS): tables 1 and 7, and the appendix's accuracy under each corruption, in percent, on the
+stored ImageNet-C. Freshly corrupted images are another test set: a protocol and a note say so.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from assay.service.contract.records import PlannedEvaluation
 from assay.service.contract.stored_specs import EvaluationItem, Params
 from assay.workers.published.imagenet import BASE_MODELS, BOTH, TINY_MODELS, PublishedEvaluation
 
-# AlexNet's error under each corruption, the mean over severities, on the stored ImageNet-C; of the authors.
+# Means over severities on the stored ImageNet-C, by its authors.
 ALEXNET_ERRORS = {
     "gaussian_noise": 0.886428, "shot_noise": 0.894468, "impulse_noise": 0.922640, "defocus_blur": 0.819880,
     "glass_blur": 0.826268, "motion_blur": 0.785948, "zoom_blur": 0.798360, "snow": 0.866816,
@@ -22,7 +21,7 @@ ALEXNET_ERRORS = {
     "elastic_transform": 0.646056, "pixelate": 0.717840, "jpeg_compression": 0.606500,
 }  # fmt: skip
 ALEXNET_SIZE = 224
-# The sets that AlexNet's errors belong to: ImageNet-C, and ImageNet's validation set, corrupted here.
+# Sets of AlexNet's errors: ImageNet-C, and ImageNet's validation set, corrupted here.
 OF_ALEXNET = frozenset({"imagenet", "imagenet_c"})
 
 WHOLE = ("corrupted_top1", "mce")
@@ -44,7 +43,7 @@ ACCURACY_AND_MCE = {
     ),
     ("table 7", BASE_MODELS): ((58.88, 52.57), (59.29, 52.00)),
 }
-# In the order of SymViT, 2iter/all-layer, and 4, 5 and 6 iterations in layer 1, as in the paper.
+# SymViT, 2iter/all-layer, and 4, 5 and 6 iterations in layer 1.
 BY_CORRUPTION = {
     "gaussian_noise": (40.97, 41.64, 42.22, 41.67, 42.51),
     "shot_noise": (38.83, 39.20, 39.52, 39.03, 39.71),
@@ -62,13 +61,13 @@ BY_CORRUPTION = {
     "pixelate": (39.36, 39.81, 41.13, 41.86, 42.25),
     "jpeg_compression": (46.28, 46.23, 47.92, 48.41, 48.63),
 }
-# Mean over severities per corruption; in the breakdown as CORRUPTION/top1.
+# Mean over severities, in the breakdown.
 EACH = tuple(f"{name}/top1" for name in BY_CORRUPTION)
 ORDER = (TINY_MODELS[0], TINY_MODELS[4], *TINY_MODELS[1:4])
 
 
 def with_constants(item: EvaluationItem, planned: PlannedEvaluation) -> EvaluationItem:
-    """An evaluation with the constants of its generated corruptions, as the plan chose them."""
+    """An evaluation with its plan's constants of generated corruptions."""
     chosen = planned.get("constants")
     return item if chosen is None else {**item, "params": {**item["params"], "constants": chosen}}
 
@@ -76,10 +75,10 @@ def with_constants(item: EvaluationItem, planned: PlannedEvaluation) -> Evaluati
 def baseline_errors(
     known_as: str | None, params: Params, image_size: int | None
 ) -> Mapping[str, float] | None:
-    """The errors that the mean corruption error on a well-known data set is relative to; None without any.
+    """Errors that a data set's mean corruption error is relative to; None without any.
 
-    AlexNet's are of the stored ImageNet-C; generated images are alike with its constants, size and files:
-    `params`, `with_constants`, and `image_size` of the model, in pixels.
+    AlexNet's are of the stored ImageNet-C; generated images are alike with its constants, size (`image_size`,
+    in pixels) and files.
     """
     generated = {"constants": "imagenet_c", "as_files": True}
     alike = params.get("source") == "stored" or (

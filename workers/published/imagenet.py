@@ -22,7 +22,7 @@ TIMM = "Wightman, PyTorch image models (timm)"
 
 
 class Preparation(NamedTuple):
-    """Preprocessing of the validation images: interpolation, and side of the crop / short side."""
+    """Interpolation of validation images, and side of the crop / short side."""
 
     resize: str
     crop_fraction: float
@@ -36,14 +36,14 @@ class Architecture(NamedTuple):
 
 
 class PublishedEvaluation(NamedTuple):
-    """Parameters of a published evaluation that differ from the catalog's defaults, or must not change."""
+    """Parameters of a published evaluation unlike the defaults, or fixed."""
 
     name: str
     params: dict[str, Any]
     note: str = ""
     protocols: tuple[str, ...] = ("paper",)  # of comparable rows
-    protocol: str | None = None  # the publication's own, if it differs from the row's
-    data: str = "imagenet"  # the well-known set
+    protocol: str | None = None  # the publication's, if not the row's
+    data: str = "imagenet"  # well-known set
     metrics: tuple[str, ...] = ("top1", "top5")  # of a row
     source: str = PAPER
 
@@ -53,7 +53,7 @@ _SMALL = _TINY | {"width": 384, "heads": 6}
 _BASE = _TINY | {"width": 768, "heads": 12}
 _RPC = {"threshold": "code", "mu_width": "full", "dual_sign": -1}
 _FIRST = _RPC | {"attention": "rpc", "layers": "first", "regularization": 4.0}
-# For all layers lambda is 3 in the text and 4 in the released evaluation.
+# Lambda for all layers: 3 in the text, 4 in the released evaluation.
 _ALL = _RPC | {"attention": "rpc", "layers": "all", "iterations": 2, "regularization": (3.0, 4.0)}
 _SYMMETRIC = {"attention": "symmetric"}
 _FAN = _TINY | {"family": "fan", "heads": 4}
@@ -85,7 +85,7 @@ MODELS = {
     "Attention-Conv2D Deit": Architecture(_TINY | {"heads": 4, "attention": "conv2d_attention", "size": 2}),
     **{
         f"deit_{size}_patch16_224": Architecture(
-            # timm's default, also under its name.
+            # timm's default, also by name.
             {"architecture": f"deit_{size}_patch16_224", "tag": (None, "fb_in1k")},
             Preparation("bicubic", 0.9),
         )
@@ -126,7 +126,7 @@ AUTOATTACK = PublishedEvaluation(
 )
 
 TINY_MODELS = tuple(MODELS)[:5]
-# Table 6, clean ADE20K: mean accuracy and mean intersection over union, by the backbone.
+# Table 6, clean ADE20K: mean accuracy and intersection over union, by backbone.
 SEGMENTED = dict(
     zip(
         TINY_MODELS,
@@ -134,7 +134,7 @@ SEGMENTED = dict(
         strict=True,
     )
 )
-# The same under the fifteen corruptions.
+# Under the fifteen corruptions.
 SEGMENTED_CORRUPTED = dict(
     zip(
         TINY_MODELS,
@@ -146,9 +146,9 @@ SEGMENTED_NOTE = "Segmenter; its decoder and windows are not stated, the release
 CORRUPTED_NOTE = (
     "which severities it is a mean over, and at which size images were corrupted, is not stated either"
 )
-# Segmenter's released inference on ADE20K.
+# Segmenter's released inference.
 WINDOWS = {"short_side": 512, "window": 512, "stride": 512, "average": "logits"}
-# (table, evaluation) to (top-1, top-5) by model.
+# To (top-1, top-5) by model.
 TABLES: list[tuple[str, PublishedEvaluation, dict[str, tuple[float, ...]]]] = [
     (table, attacked, dict(zip(TINY_MODELS, values, strict=True)))
     for table, attacked, *values in (
@@ -185,7 +185,7 @@ TABLES += [
 ASYMMETRIC = ("ViT", "RPC-AsymViT (4iter/layer1)", "RPC-AsymViT (Sym/Asym)")
 BASE_MODELS = ("SymViT-base", "RPC-SymViT-base (2iter/all-layer)")
 FAN_MODELS = ("FAN-tiny", "RPC-FAN-tiny (4iter/layer1)")
-# Natural shifts: top-1, or AUPR, by model.
+# Top-1, or AUPR, by model.
 TABLES += [
     (table, shift, {model: (value,) for model, value in zip(models, values, strict=True)})
     for table, shift, models, values in (

@@ -16,7 +16,7 @@ from assay.service.contract.results import Reference
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Params
 from assay.workers.published.imagenet import PAPER
 
-# Vocabulary size (with padding), and words of the part, ends of lines included.
+# With padding; words of the part, with ends of lines.
 WIKITEXT_WORDS = 267_736
 WIKITEXT_PARTS = {217_646: "valid", 245_569: "test"}
 # Classes and examples per part.
@@ -34,7 +34,7 @@ _RPC = {
     "mu_tokens": "prefix",
     "dual_sign": -1,
 }
-# Parameters that act in training only; the length is compared with the evaluation's.
+# In training only; the length is compared with the evaluation's.
 IRRELEVANT = frozenset({"dropout", "attention_dropout", "initialization", "length"})
 MODELS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "Symmlm": ("symmlm", _SYMMLM),
@@ -46,7 +46,7 @@ PERPLEXITIES: Mapping[str, Mapping[str, tuple[float, float]]] = {
     "test": {"Symmlm": (36.36, 44.32), "RPC-Symmlm (4iter/layer1-4)": (35.26, 43.16)},
 }
 ATTACKED_NOTE = "neither the rate of swapped words nor whether they are predicted is stated"
-# Per part and attention of the underlying language model: table, model, percent.
+# Per part and attention: table, model, percent.
 ACCURACIES: Mapping[tuple[str, str], tuple[str, str, float]] = {
     ("sst2/dev", "symmetric"): ("table 11", "SymSMoE", 69.20),
     ("sst2/dev", "rpc_symmetric"): ("table 11", "RPC-SymSMoE", 76.27),
@@ -66,10 +66,9 @@ OTHER_MODELS = {
 
 
 def known_text(name: str, classes: int, count: int) -> str | None:
-    """Well-known part, such as "wikitext103/valid" or "sst2/dev", that matches a text set by its counts.
+    """Well-known part, such as "wikitext103/valid" or "sst2/dev", with a text set's counts.
 
-    Of a language `classes` is the vocabulary's size and `count` the words of all documents, ends of lines
-    included.
+    Of a language: the vocabulary's size, and all words, with ends of lines.
     """
     if name == "wikitext":
         part = WIKITEXT_PARTS.get(count) if classes == WIKITEXT_WORDS else None
@@ -81,7 +80,7 @@ def known_text(name: str, classes: int, count: int) -> str | None:
 def language_references(
     model: ComponentReference, evaluation: EvaluationItem, known_as: str
 ) -> list[Reference]:
-    """Published numbers for one row of a language model or a text classifier, with all defaults filled in."""
+    """Published numbers for a row of a language model or text classifier, defaults filled in."""
     name, _, part = known_as.partition("/")
     if name == "wikitext103":
         return list(_perplexities(model, evaluation, part))
@@ -113,7 +112,7 @@ def _perplexities(model: ComponentReference, evaluation: EvaluationItem, part: s
 
 
 def _is(model: ComponentReference, name: str, params: Params) -> bool:
-    """Whether a model computes what the published one does; absent parameters had the published value."""
+    """Whether a model computes as the published model; absent parameters had its value."""
     given = {key: value for key, value in model["params"].items() if key not in IRRELEVANT}
     return model["name"] == name and given.keys() <= params.keys() and given.items() <= params.items()
 
@@ -131,7 +130,7 @@ def _accuracy(model: ComponentReference, evaluation: EvaluationItem, part: str) 
 
 
 def _attention(model: ComponentReference) -> str | None:
-    """The attention of a classifier's backbone as the tables have it: RPC runs twice, in all layers."""
+    """A classifier's attention in the tables: RPC runs twice, in all layers."""
     backbone = model["params"]["backbone"]
     name, params = backbone["name"], backbone["params"]
     if name in ("symmlm", "symmlm_tiny"):

@@ -1,13 +1,12 @@
 """Match of published numbers to a measured row: same model, data, evaluation and protocol.
 
-The model's architecture, the data set with its preparation, the evaluation with all its parameters, and the
-protocol match the publication. The origin of the weights is not compared (that is what the reader wants to
-see), and a subset of the examples is accepted: the row states its n.
+Architecture, data with preparation, evaluation with all parameters, and protocol match the publication. The
+weights' origin is not compared (the reader wants to see it), and a subset of examples is accepted: the row
+states its n.
 
-The published attacks are the released code's: normalised images, no clipping, the final iterate. An attack
-therefore has references under the protocol `paper` only. Clean accuracy is the same under both. AutoAttack is
-a worst case within [0, 1], which is `pixel`; its published numbers do not state their space, and their
-reference says so.
+Published attacks are the released code's: normalised images, no clipping, the final iterate, so they are
+references under the protocol `paper` only. Clean accuracy is the same under both. AutoAttack is a worst case
+within [0, 1], `pixel`; its numbers do not state their space, and their reference says so.
 """
 
 from __future__ import annotations
@@ -37,22 +36,22 @@ from assay.workers.published.imagenet import (
 from assay.workers.published.language import language_references
 from assay.workers.published.sequences import sequence_references
 
-# Evaluations of whole images by windows; the second also evaluates them clean.
+# The second also evaluates them clean.
 WHOLE_IMAGES = ("sliding_window", "sliding_window_corruptions")
 IMAGENET = "imagenet"
-# The stored set; freshly corrupted images of ImageNet do not match it.
+# Freshly corrupted images do not match it.
 IMAGENET_C = "imagenet_c"
 ADE20K = "ade20k"
-# sha256 of the class names of ADE20K's scene parsing challenge, in order, each followed by a line feed.
+# sha256 of the challenge's class names, in order, each followed by a line feed.
 ADE20K_CLASSES = "50dc0fe99a35f467f7b603c8a3c391ce42dc0224b161d4d37d7f27e1b73dc1be"
 ADE20K_VALIDATION = 2000
-# Model parameters that act in training only, or do not change the function.
+# In training only, or without effect on the function.
 TRAINING_ONLY = frozenset(
     {"dropout", "attention_dropout", "drop_path", "eta", "ksvd_form", "ksvd_reduction", "ksvd_trace"}
 )
-# Mechanisms with parameters among the published facts.
+# With parameters among the published facts.
 WITH_PARAMETERS = ("conv2d_attention",)
-# Parameters that do not change the result of an attack.
+# Without effect on an attack's result.
 EXECUTION = frozenset({"backend", "samples_per_pass", "cycle_detection"})
 SIZES = {
     ("symvit", "tiny"): {"width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0},
@@ -95,10 +94,10 @@ def references(
     known_as: str | None,
     defaults: Params,
 ) -> list[Reference]:
-    """Published numbers for one row of the results; none for most rows.
+    """Published numbers for a row of the results; mostly none.
 
-    Model, data and evaluation have every default filled in; `known_as` is the result of `known_as`,
-    `known_text` or `known_sequences`; `defaults` are the evaluation's, assumed if a publication states none.
+    Model, data and evaluation have every default filled in; `known_as`: the result of `known_as`,
+    `known_text` or `known_sequences`; `defaults`: of the evaluation, where a publication states none.
     """
     if known_as == ADE20K:
         return _segmented(model, evaluation, protocol, defaults)
@@ -116,7 +115,7 @@ def references(
         if not _same_evaluation(attacked, evaluation, defaults):
             continue
         for name, values in rows.items():
-            # Stored corrupted images were prepared before they were published.
+            # Prepared before they were published.
             alike = known_as == IMAGENET_C or MODELS[name].preparation == prepared
             if same_model(MODELS[name].facts, facts) and alike:
                 pairs = zip(attacked.metrics, values, strict=True)
@@ -156,7 +155,7 @@ def _same_cells(params: Params, defaults: Params) -> bool:
 
 
 def architecture(model: ComponentReference) -> dict[str, Any]:
-    """What a model of the catalog computes, in words of its own; {} for models without published numbers."""
+    """What a catalog's model computes, in own words; {} without published numbers."""
     name, params = model["name"], {k: v for k, v in model["params"].items() if k not in TRAINING_ONLY}
     family, _, size = name.rpartition("_")
     if own := SIZES.get((family.removeprefix("rpc_"), size)):
@@ -184,14 +183,14 @@ def architecture(model: ComponentReference) -> dict[str, Any]:
 
 
 def _of_timm(model: ComponentReference) -> dict[str, Any]:
-    """timm's own weights: their numbers belong to these weights, not to the architecture."""
+    """timm's own weights: numbers belong to the weights."""
     if not is_pulled(cast(ModelReference, model).get("weights")):
         return {}
     return {key: value for key, value in model["params"].items() if value is not None or key == "tag"}
 
 
 def _one_attention(params: Params) -> dict[str, Any]:
-    """The facts of a model with one attention in all layers and no parameters, or known ones, that matter."""
+    """Facts of a model with one attention in all layers without, or with known, parameters."""
     attention = params["attention"]
     everywhere = attention["name"] == "softmax" or params.get("layers", "all") == "all"
     own = {k: v for k, v in attention["params"].items() if k not in TRAINING_ONLY}
@@ -206,7 +205,7 @@ def _layers(params: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def same_model(published: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
-    """Whether a model with these facts is the published model: published facts may allow several values."""
+    """Whether these facts are the published model's, which may allow several values."""
     if published.keys() != facts.keys():
         return False
     return all(

@@ -26,7 +26,7 @@ SKYFORMER = "Chen et al. 2021 (Skyformer, NeurIPS)"
 PRIMAL = "Chen et al. 2023 (Primal-Attention, NeurIPS)"
 DUAL = "Nguyen et al. 2023 (Primal-dual framework, ICLR)"
 
-# Data set to its part of the benchmark, classes and test examples.
+# Part of the benchmark, classes and test examples.
 TASKS = {
     "lra_listops": ("listops", 10, 2000),
     "lra_text": ("text", 2, 25_000),
@@ -34,7 +34,7 @@ TASKS = {
     "lra_image": ("image", 10, 10_000),
     "pathfinder": ("pathfinder", 2, 20_000),
 }
-# Classes and test examples of the sets of the UEA archive.
+# Classes and test examples.
 ARCHIVE = {
     (4, 263): "EthanolConcentration",
     (2, 3524): "FaceDetection",
@@ -47,7 +47,7 @@ ARCHIVE = {
     (10, 2199): "SpokenArabicDigits",
     (8, 320): "UWaveGestureLibrary",
 }
-# The tokens that a model must read.
+# That a model must read.
 LENGTHS = {"listops": 2000, "text": 4000, "retrieval": 4000, "image": 1024, "pathfinder": 1024}
 LRA_SIZES = {"width": 64, "depth": 2, "heads": 2, "hidden": 128, "embedding": None}
 MODELS = {"lra": ("lra_transformer", "sequence_transformer", LRA_SIZES), "uea": ("uea_transformer", "", {})}
@@ -60,14 +60,14 @@ SELECTED = {
 
 
 class PublishedRow(NamedTuple):
-    """One row of a table: a model's attention, and its accuracies by task."""
+    """A model's attention, and its accuracies by task."""
 
     source: str
     table: str
     model: str
     attention: str
     layers: str
-    params: Mapping[str, Any]  # a tuple allows several values, a mapping has a value for each task
+    params: Mapping[str, Any]  # a tuple allows several values, a mapping has one for each task
     accuracies: Mapping[str, float]
 
 
@@ -83,13 +83,13 @@ def _lra(
 def _uea(
     table: str, model: str, attention: str, *values: float, layers: str = "all", **params: Any
 ) -> PublishedRow:
-    """A row of Primal-Attention with the accuracies of the ten sets, in the order of `ARCHIVE`."""
+    """A row of Primal-Attention: accuracies in the order of `ARCHIVE`."""
     accuracies = dict(zip(ARCHIVE.values(), values, strict=True))
     return PublishedRow(PRIMAL, table, model, attention, layers, params, accuracies)
 
 
 def _dual(model: str, attention: str, *values: float, **params: Any) -> PublishedRow:
-    """A row of table 1 of the primal-dual framework, of the sets that Flowformer's framework trained."""
+    """A row of table 1 of the primal-dual framework, of Flowformer's sets."""
     names = ("PEMS-SF", "SelfRegulationSCP2", "UWaveGestureLibrary")
     return PublishedRow(
         DUAL, "table 1", model, attention, "all", params, dict(zip(names, values, strict=True))
@@ -104,7 +104,7 @@ _LRA_BN = dict(zip(LRA_TASKS, (0.5, 0.5, 1.0, 0.2, 0.2), strict=True))
 _LRA_BN_SH = dict(zip(LRA_TASKS, (0.2, 0.8, 1.0, 0.2, 0.4), strict=True))
 _UEA_BN = {"PEMS-SF": 0.25, "SelfRegulationSCP2": 1.2, "UWaveGestureLibrary": 0.1}
 _UEA_BN_SH = {"PEMS-SF": 0.35, "SelfRegulationSCP2": 0.9, "UWaveGestureLibrary": 0.2}
-# The default of both numbers of heads, too.
+# Also the default, for both numbers of heads.
 _HEADS: dict[str, Any] = {"factors": (None, [1, 1, 2, 2, 4, 4, 8, 8])}
 _TWO = (None, [1, 2])
 
@@ -176,7 +176,7 @@ ROWS: Mapping[str, Sequence[PublishedRow]] = {"lra": LRA, "uea": UEA}
 
 
 def known_sequences(name: str, classes: int, count: int) -> str | None:
-    """Well-known test part, such as "lra/listops", that matches a set of sequences by its counts; or None."""
+    """Well-known test part, such as "lra/listops", with these counts; or None."""
     if name == "uea":
         found = ARCHIVE.get((classes, count))
         return None if found is None else f"uea/{found}"
@@ -187,7 +187,7 @@ def known_sequences(name: str, classes: int, count: int) -> str | None:
 def sequence_references(
     model: ComponentReference, evaluation: EvaluationItem, known_as: str
 ) -> list[Reference]:
-    """Published accuracies for one row of a classifier of sequences, with all defaults filled in."""
+    """Published accuracies for a row of a classifier of sequences, defaults filled in."""
     benchmark, _, task = known_as.partition("/")
     if evaluation["name"] not in ("clean", "top1") or not _same_sizes(model, benchmark, task):
         return []

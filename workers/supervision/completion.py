@@ -14,7 +14,7 @@ from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
 from assay.workers.supervision.public_errors import in_words, without_paths
 
 log = logging.getLogger(__name__)
-CHECKPOINTS = "step-*.pt"  # as workers/training/checkpoint.py names them; that module needs torch
+CHECKPOINTS = "step-*.pt"  # as workers/training/checkpoint.py, which needs torch
 
 
 def merge_and_finish(store: Store, settings: WorkerSettings, claim: Claim, finished: Finished) -> None:
@@ -26,7 +26,7 @@ def merge_and_finish(store: Store, settings: WorkerSettings, claim: Claim, finis
 
 
 def finish_job(store: Store, settings: WorkerSettings, job_id: str) -> None:
-    """Merge evaluations without a result, then end the job; repeatable and concurrent: results are equal."""
+    """Merge missing results, then end the job; repeatable and concurrent: results are equal."""
     _save(store, settings, job_id, None)
     _drop_checkpoints(store, settings, job_id)
 
@@ -39,22 +39,21 @@ def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int |
         else:
             merge.save_evaluation(store, folder, job_id, evaluation)
     except DATABASE_UNAVAILABLE as error:
-        # The measurements are recorded: missing results are merged at the job's end, at the latest by the
-        # reaper.
+        # Recorded: missing results are merged at the job's end, at the latest by the reaper.
         log.warning("job %s: the database is away, merging later: %s", job_id, error)
     except NotFound:
         log.info("job %s: deleted before its results were merged", job_id)
     except merge.MixedIdentities as error:
         log.error("job %s: %s", job_id, error)
         store.jobs.fail(job_id, "mixed_identities", str(error))
-    except Exception as error:  # a result that cannot be saved, for any reason, fails the job
+    except Exception as error:  # a result that cannot be saved fails the job
         log.exception("job %s: the results could not be saved", job_id)
         said = without_paths(in_words(error), settings, job_id)
         store.jobs.fail(job_id, "save_failed", f"the results could not be saved: {said}")
 
 
 def _drop_checkpoints(store: Store, settings: WorkerSettings, job_id: str) -> None:
-    """Deletes checkpoints of a finished training, never resumed; a failed one may be, by a retry."""
+    """Deletes checkpoints of a finished training; a failed training may be retried."""
     try:
         succeeded = store.jobs.get(job_id).state == JobState.SUCCEEDED
     except (NotFound, *DATABASE_UNAVAILABLE):

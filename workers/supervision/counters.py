@@ -1,7 +1,7 @@
 """Counters and gauges of a supervisor between two heartbeats.
 
-Counters go to the database as sums to be added; sums that could not be written are added the next time. A
-killed worker loses at most ten seconds of counts: these are for monitoring, results are elsewhere.
+Counters go to the database as sums to be added, unwritten sums the next time. A killed worker loses at most
+ten seconds of counts, which are for monitoring only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from assay.service.submission.requirements import MIN_MEMORY
 
 SHARD_SECONDS = "assay_shard_seconds"
 ERROR_TYPE = re.compile(r"[a-z][a-z_]{0,39}")
-# A proposal of workers for a GPU rests on so many progress reports, at most and at least: two a second.
+# Most and fewest reports (two a second) behind a proposal of workers for a GPU.
 REPORTS, LEAST_REPORTS = 1200, 120
 BUSY_GOAL, MOST_WORKERS = 0.9, 16
 
@@ -29,7 +29,7 @@ class WorkerCounters:
     """Sums since they were last written, and the present gauges; thread-safe."""
 
     def __init__(self, workers_per_gpu: int = 1) -> None:
-        self._workers_per_gpu = workers_per_gpu  # 0: no other number is proposed
+        self._workers_per_gpu = workers_per_gpu  # 0: none is proposed
         self._on_gpu: deque[tuple[float, int]] = deque(maxlen=REPORTS)
         self._lock = threading.Lock()
         self._sums: defaultdict[CounterKey, float] = defaultdict(float)
@@ -62,7 +62,7 @@ class WorkerCounters:
         device, kind = device_of(claim), claim.kind
         bound = next((str(bound) for bound in SHARD_BOUNDS if seconds <= bound), "+Inf")
         self.count(f"{SHARD_SECONDS}_sum", seconds, device=device, kind=kind)
-        # Not cumulative here: the exporter of the histogram adds the buckets up.
+        # Not cumulative: the exporter adds the buckets up.
         self.count(f"{SHARD_SECONDS}_bucket", le=bound, device=device, kind=kind)
 
     def outcome(self, claim: Claim, row: OutcomeRow) -> None:
@@ -92,10 +92,10 @@ class WorkerCounters:
 
 
 def proposal(reports: Collection[tuple[float, int]], part: int, workers: int) -> str:
-    """How many workers would keep a GPU busy whose present workers have equal parts of its memory, in bytes.
+    """How many workers would keep a GPU busy; present workers have equal parts of its memory, in bytes.
 
-    Reports are busy shares of the GPU and the bytes that this worker held. Empty: the present number is
-    right, or the memory is too small for more.
+    Reports: busy shares of the GPU, and this worker's bytes. Empty: the number is right, or the memory too
+    small.
     """
     if len(reports) < LEAST_REPORTS:
         return ""
@@ -111,5 +111,5 @@ def proposal(reports: Collection[tuple[float, int]], part: int, workers: int) ->
 
 
 def device_of(claim: Claim) -> str:
-    """The device class of a shard: by its job's plan, else by its spec."""
+    """A shard's device class: by its job's plan, else its spec."""
     return claim.spec["execution"]["device"] if claim.plan is None else claim.plan["device"]

@@ -1,4 +1,4 @@
-"""What an evaluator prints: the last lines are kept, and all that come at a bearable rate are logged."""
+"""What an evaluator prints: last lines are kept, all at a bearable rate are logged."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import IO
 from assay.service.contract import logs
 
 log = logging.getLogger(__name__)
-# A progress bar may never end its line: output is cut into pieces of this size.
+# A progress bar may never end its line.
 MAX_LINE = 4096
 LINES_KEPT = 50
-# A traceback and the start of a library are well below.
+# A traceback and a library's start are well below.
 LINES_AT_ONCE, LINES_PER_SECOND = 500, 20.0
 
 
 class Rate:
-    """`at_once` after a pause, `per_second` on and on; `clock`: seconds of a monotonic clock."""
+    """`at_once` after a pause, `per_second` on and on; `clock`: monotonic seconds."""
 
     def __init__(self, at_once: int, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._at_once, self._per_second, self._clock = at_once, per_second, clock
@@ -43,10 +43,10 @@ class Rate:
 
 
 class EvaluatorOutput:
-    """Reads an evaluator's `stdout` to its end, in a thread of its own; `pid` is for the log."""
+    """Reads an evaluator's `stdout` to its end, in a thread; `pid` is for the log."""
 
     def __init__(self, stdout: IO[bytes], pid: int) -> None:
-        self.about: Mapping[str, str] = {}  # fields of its lines in the log
+        self.about: Mapping[str, str] = {}  # fields of its log lines
         self._stdout, self._pid = stdout, pid
         self._tail: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
         self._rate = Rate(LINES_AT_ONCE, LINES_PER_SECOND)

@@ -1,8 +1,7 @@
 """The evaluator process: start, requests, reports, and its end with all its children.
 
-The evaluator has separate pipes for requests and reports, because libraries print to stdout. It runs in its
-own session, so that one signal ends its process group, and it ends itself when its request pipe closes
-(`workers.evaluator`).
+Requests and reports have their own pipes, because libraries print to stdout. A session of its own lets one
+signal end the process group; it ends itself when its request pipe closes (`workers.evaluator`).
 
 All waits for the evaluator have a limit: it may be stuck, or half dead.
 """
@@ -35,18 +34,18 @@ from assay.workers.supervision.reports import AllowedReports, BadReport
 log = logging.getLogger(__name__)
 
 CHUNK = 1 << 16
-# Reports of an evaluator that sends more wait in its pipe, and it waits with them: it sends two each second.
+# It sends two each second; more wait in its pipe, and it with them.
 REPORTS_AT_ONCE, REPORTS_PER_SECOND = 200, 20.0
 POLL_SECONDS = 0.5
 LAST_WORDS_SECONDS = 1.0
 
 
 class EvaluatorDied(Exception):
-    """The evaluator ended, or closed its pipe, or broke the protocol, before it answered."""
+    """The evaluator ended, closed its pipe, or broke the protocol, before it answered."""
 
 
 class ProtocolBroken(EvaluatorDied):
-    """The evaluator sent what its request does not allow; the message is for the job's user."""
+    """The evaluator sent what its request does not allow; for the job's user."""
 
 
 class UnfitWorker(Exception):
@@ -55,7 +54,7 @@ class UnfitWorker(Exception):
 
 @dataclass(frozen=True)
 class Work:
-    """Processor time of an evaluator and its children, and whether a signal or a debugger has stopped one."""
+    """Processor time of an evaluator and its children, and whether any is stopped."""
 
     seconds: float
     stopped: bool
@@ -82,16 +81,16 @@ class EvaluatorProcess:
                 env=_environment(settings, request_read, report_write),
             )
             self._processor_seconds = settings.containment.limits.processor_seconds
-            self._pipes = ours.pop_all()  # closed by `stop`, or right away without a process
+            self._pipes = ours.pop_all()  # closed by `stop`, or without a process
         os.set_blocking(self._request_write, False)
-        self.has_served = False  # whether it has had a request of a job, whose output may be in `last_output`
+        self.has_served = False  # a job's request, whose output may be in `last_output`
         self._outgoing = b""
         self._ticket = 0
         self._allowed: AllowedReports | None = None
         self._rate = Rate(REPORTS_AT_ONCE, REPORTS_PER_SECOND)
-        self._late = 0  # reports to earlier requests, since the present one
+        self._late = 0  # reports to earlier requests
         self._incoming = bytearray()
-        self._searched = 0  # so many bytes of it have no end of line
+        self._searched = 0  # bytes without an end of line
         assert self._process.stdout is not None
         self._output = EvaluatorOutput(self._process.stdout, self.pid)
 
@@ -111,17 +110,17 @@ class EvaluatorProcess:
 
     @property
     def last_output(self) -> str:
-        """The last lines that the process printed, without characters that control a terminal."""
+        """The last printed lines, without control characters."""
         return self._output.tail
 
     @property
     def tasks(self) -> int:
-        """How many processes and threads its session has, which none can leave; 0 but on Linux."""
+        """Processes and threads of its session, which none can leave; 0 but on Linux."""
         return sum(int(fields[17]) for fields in _members(self.pid))
 
     @property
     def work(self) -> Work:
-        """What the processes of its session have done, and whether all of them could go on."""
+        """What its session's processes have done, and whether all could go on."""
         members = [*_members(self.pid)]
         ticks = sum(int(field) for fields in members for field in fields[11:15])
         return Work(ticks / os.sysconf("SC_CLK_TCK"), any(fields[0] in "Tt" for fields in members))
@@ -136,7 +135,7 @@ class EvaluatorProcess:
         return self._exit() is None
 
     def send(self, request: EvaluatorRequest) -> None:
-        """Send one request, without waiting for the evaluator to read it: `receive` sends the rest."""
+        """Send a request without waiting: `receive` sends the rest."""
         self._ticket += 1
         self._allowed, self._late = AllowedReports.of(request), 0
         self.has_served |= request["kind"] not in ("self_test", "hash")
@@ -145,10 +144,10 @@ class EvaluatorProcess:
         self._push()
 
     def receive(self, timeout: float) -> EvaluatorReport | None:
-        """The next report, or None when none came within `timeout` seconds.
+        """The next report, or None within `timeout` seconds.
 
-        Raises EvaluatorDied: the process has ended or closed its pipe; ProtocolBroken: it sent a report that
-        its request does not allow.
+        Raises EvaluatorDied: the process has ended or closed its pipe; ProtocolBroken: a report that its
+        request does not allow.
         """
         try:
             line = self._next_line(timeout)
@@ -175,7 +174,7 @@ class EvaluatorProcess:
                     raise EvaluatorDied(self._how_it_ended())
                 self._incoming += chunk
             elif not self.alive() and not self._wait(0):
-                # The pipe stays open as long as a child of the evaluator holds it.
+                # A child of the evaluator may hold the pipe open.
                 raise EvaluatorDied(self._how_it_ended())
             elif left <= 0:
                 return None
@@ -188,13 +187,12 @@ class EvaluatorProcess:
         self._signal(signal.SIGTERM)
         if not self._gone_within(grace):
             log.warning("evaluator %d ignored SIGTERM for %.0f s", self.pid, grace)
-        # Children that it left behind are in its group too. The process is not reaped yet, so that
-        # its number cannot belong to another group by now.
+        # Children left behind are in its group. It is not reaped yet: its number cannot be another group's.
         self._signal(signal.SIGKILL)
         _end_groups_of(self.pid)
         self._process.wait()
         self._pipes.close()
-        # Processes that left the group may hold stdout open; the drainer ends with them.
+        # Processes that left the group may hold stdout open.
         self._output.join(POLL_SECONDS)
 
     def _exit(self) -> int | None:
@@ -227,8 +225,8 @@ class EvaluatorProcess:
             raise EvaluatorDied(self._how_it_ended()) from error
 
     def _wait(self, seconds: float) -> bool:
-        """Waits for a report; sends the rest of the request meanwhile. True when there is data to read."""
-        # Not select(): it refuses descriptors above 1023, and a busy service has more.
+        """Waits for a report, sends the rest of the request. True when there is data to read."""
+        # select() refuses descriptors above 1023.
         poll = select.poll()
         poll.register(self._report_read, select.POLLIN)
         if self._outgoing:
@@ -239,10 +237,10 @@ class EvaluatorProcess:
         return self._report_read in ready
 
     def _line(self) -> bytes | None:
-        """The next report to the present request; those to earlier ones are dropped.
+        """The next report to the present request; reports to earlier requests are dropped.
 
-        A template marks each with the ticket of its request (`containment/template.py`). Without a mark it is
-        from an evaluator that has no template.
+        A template marks each with its request's ticket (`containment/template.py`); without a template there
+        is no mark.
         """
         while (end := self._incoming.find(b"\n", self._searched)) >= 0:
             line = bytes(self._incoming[:end])
@@ -262,7 +260,7 @@ class EvaluatorProcess:
     def _how_it_ended(self) -> str:
         if not self._gone_within(LAST_WORDS_SECONDS):
             return "closed its pipe, but still runs"
-        self._output.join(LAST_WORDS_SECONDS)  # so that its last output is complete
+        self._output.join(LAST_WORDS_SECONDS)  # its last output is complete
         code = self._exit()
         if code == -signal.SIGKILL:
             return "killed by SIGKILL, perhaps for want of memory"
@@ -281,13 +279,12 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-# Freed memory stays with the process. glibc would give large tensors back to the kernel and take them from it
-# again, page by page, in every pass; `benchmarks.allocator` measures the cost. Values that are already set
-# are kept.
+# Freed memory stays with the process. glibc would give large tensors back to the kernel and take them again,
+# page by page, in every pass (`benchmarks.allocator`). Variables already set are kept.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
 
 
-# An evaluator holds no credentials: of the supervisor's environment it gets these variables alone.
+# An evaluator holds no credentials: it gets these variables alone.
 PASSED_ON = frozenset(
     {
         *(
@@ -350,14 +347,14 @@ def _environment(settings: WorkerSettings, requests: int, reports: int) -> dict[
 
 
 def _end_groups_of(session: int) -> None:
-    """Kill the process groups of a session: a template's evaluator has its own, and cannot leave it."""
+    """Kill a session's process groups: a template's evaluator has its own, and cannot leave the session."""
     for group in {int(fields[2]) for fields in _members(session)} - {session}:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
 
 
 def _members(session: int) -> Iterator[list[str]]:
-    """The processes of a session: the fields of `/proc/PID/stat` behind the name, from the state on."""
+    """A session's processes: fields of `/proc/PID/stat` from the state on."""
     for name in os.listdir("/proc") if sys.platform == "linux" else ():
         if name.isdigit():
             try:

@@ -1,8 +1,8 @@
-"""The self-test of a worker's devices, and what follows from it: which device classes it may serve.
+"""The self-test of a worker's devices, and the device classes that it may serve.
 
-With a GPU the test comes before the worker registers. A worker without one is tested in its evaluator before
-the first shard is sent, so that an idle machine does not load torch. After a fault of a device the test comes
-before the next claim. Classes that failed are tried again after growing pauses.
+A GPU is tested before the worker registers, a CPU before the first shard, so that an idle machine does not
+load torch; after a device's fault the test comes before the next claim. Failed classes are tried again after
+growing pauses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from assay.service.submission.requirements import PlanningDevice, at_least
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
 
 log = logging.getLogger(__name__)
-# With the import of torch, which may come from a slow disk.
+# With the import of torch, perhaps from a slow disk.
 SELF_TEST_SECONDS = 180.0
 RECEIVE_SECONDS = 0.2
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 5.0, 300.0
@@ -38,12 +38,12 @@ class Health:
         self._record: SelfTestRecord | None = None
         self._pause = 0.0
         self._again_at = float("inf")
-        self.faults: dict[str, str] = {}  # for each class that failed its latest test, why
-        self.outdated = ""  # why it serves nothing until it is restarted; empty where it may
+        self.faults: dict[str, str] = {}  # by class that failed its latest test, why
+        self.outdated = ""  # why it serves nothing until a restart; empty where it may
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The device classes that the worker serves now. Without a CPU that computes it serves none."""
+        """The device classes that the worker serves. Without a CPU that computes: none."""
         if self.outdated:
             return ()
         if not self._tested:
@@ -52,7 +52,7 @@ class Health:
 
     @property
     def tested(self) -> bool:
-        """Whether there was a test since the start, and since the last fault of a device."""
+        """Whether there was a test since the start, and since the last device fault."""
         return self._tested
 
     @property
@@ -62,14 +62,14 @@ class Health:
 
     @property
     def reason(self) -> str:
-        """Why it serves no class; empty where it serves one, or was not tested yet."""
+        """Why it serves no class; empty where it serves one, or before a test."""
         if self.outdated:
             return self.outdated
         return "" if self.classes else "; ".join(f"{one}: {why}" for one, why in self.faults.items())
 
     @property
     def gpu_name(self) -> str:
-        """The name of the first GPU that has been tested; empty without one."""
+        """The first tested GPU's name; empty without one."""
         tested = [] if self._record is None else self._record["devices"]
         return next((one["name"] or "" for one in tested if one["device"].startswith("cuda:")), "")
 
@@ -88,7 +88,7 @@ class Health:
 
     @property
     def gpu(self) -> PlanningDevice:
-        """The least memory and compute capability of the GPUs that it uses, as tested; None where unknown."""
+        """Least memory and compute capability of its tested GPUs; None where unknown."""
         used = [
             one
             for one in (self._record["devices"] if self._record is not None else [])
@@ -100,7 +100,7 @@ class Health:
         return PlanningDevice(min(memory, default=None), lowest)
 
     def settled(self, spec: Spec) -> Spec:
-        """A job's spec as its evaluator gets it: "auto" is the CPU where a GPU is there and broken."""
+        """A job's spec for its evaluator: "auto" is the CPU where the GPU is broken."""
         if "cuda" not in self.faults or spec["execution"]["device"] != "auto":
             return spec
         return cast(Spec, {**spec, "execution": {**spec["execution"], "device": "cpu"}})
@@ -110,7 +110,7 @@ class Health:
         self._tested, self._first = False, True
 
     def evaluator_died(self) -> None:
-        """An evaluator died by itself: on a GPU that may have been the driver's fault."""
+        """An evaluator died: on a GPU perhaps by the driver's fault."""
         if "cuda" in self._asked:
             self.doubt()
 

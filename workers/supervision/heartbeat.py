@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 LIVE_SECONDS = 0.5
 DATABASE_SECONDS = 5.0
 STALL_FACTOR = 10.0
-# A measured shard longer than `motionless_seconds` has one long step: this often what its plan expects of it.
+# A measured shard longer than `motionless_seconds` has one long step: times the plan's expectation.
 LONG_FACTOR = 3.0
 LOADING_FACTOR = 6.0
 LOOK_SECONDS = 10.0
-# A process that computes takes more of a core, also one that waits for its GPU.
+# A computing process takes more of a core, also while it waits for its GPU.
 BUSY_SHARE = 0.01
 TOLD_SECONDS = 60.0
 
 
 class ProgressReporter:
-    """Progress of a shard: to Redis at most twice a second, to the database every few seconds.
+    """A shard's progress: to Redis at most twice a second, to the database every few seconds.
 
-    While Redis does not answer, the database gets what Redis would have got.
+    While Redis does not answer, the database gets its reports.
     """
 
     def __init__(self, store: Store, live: Live, claim: Claim) -> None:
@@ -47,12 +47,12 @@ class ProgressReporter:
         self._told = False
 
     def note(self, message: ProgressReport) -> None:
-        """Takes a report of the evaluator; it replaces one that is still waiting."""
+        """Takes a report; it replaces a waiting report."""
         self._waiting, self._told = message, False
         self.tick()
 
     def tick(self) -> None:
-        """Sends due reports; to be called often, so that no report waits for the next one."""
+        """Sends due reports; to be called often."""
         if self._waiting is None:
             return
         now = time.monotonic()
@@ -94,12 +94,12 @@ class Stalled(Exception):
 
 
 class ProgressDeadline:
-    """Ends a shard that makes no progress: a lease proves that its supervisor lives, not that work goes on.
+    """Ends a shard that makes no progress: a lease only proves that its supervisor lives.
 
-    `stall_seconds`: the shortest deadline; an evaluate shard has ten times its expected seconds, and shards
-    that plan and train, which load and hash data first, have at least half an hour. `motionless_seconds`: the
-    longest time in which the evaluator neither reports progress nor computes; and the longest deadline,
-    unless the shard's expected seconds three times, or half an hour, are more. `clock`: monotonic seconds.
+    `stall_seconds`: the shortest deadline; an evaluate shard has ten times its expected seconds, shards that
+    plan and train, which load and hash data first, at least half an hour. `motionless_seconds`: the longest
+    time without progress or computing; and the longest deadline, unless three times the expected seconds, or
+    half an hour, are more. `clock`: monotonic seconds.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ProgressDeadline:
         self._last: tuple[int, str] | None = None
 
     def note(self, report: ProgressReport) -> None:
-        """Takes a report of the evaluator: one that says the same as the last is no progress."""
+        """Takes a report; a repeated report is no progress."""
         said = (report["done"], report["message"])
         if said != self._last:
             self._at = self._moved_at = self._told_at = self._clock()
@@ -177,9 +177,9 @@ class Watch:
         self.seconds = min(settings.control_seconds, settings.renewal_seconds)
 
     def due(self) -> bool:
-        """Whether to ask now, due to time or a hint in Redis; to be called every `seconds`."""
+        """Whether to ask now, by time or a hint in Redis; called every `seconds`."""
         now = time.monotonic()
-        # Half an interval early is better than half late: a lease may be short.
+        # Half an interval early: a lease may be short.
         late = now - self._asked_at >= self._renewal_seconds - self.seconds / 2
         if not late and not self._live.canceled(self._claim):
             return False

@@ -1,9 +1,8 @@
-"""What a worker has: pulled weights, data sets by the hash of their content; and whose requirements it meets.
+"""What a worker has: pulled weights, data sets by their content's hash; and which requirements it meets.
 
-A data set is hashed once, in an evaluator of its own, and again when the name, size or time of a file below
-its folders has changed. The hashes are kept in a file beside the state, for all workers of the machine and
-of a shared data root. A worker whose data set has another content than a plan leaves such shards to others
-until its files change.
+An evaluator hashes a data set once, and again when name, size or time of a file has changed. A file beside
+the state keeps the hashes, for all workers of the machine and of a shared data root. A worker with other
+content than a plan's leaves such shards to others until its files change.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ FOLDER = "data-hashes"
 MAX_LISTED = 200
 LISTED_SECONDS = 60.0
 PULLED_SECONDS = 2.0
-# A folder is walked again when it has rested so many times as long as the walk took.
+# Rest between walks, in walks.
 REST = 20.0
 LOCK_SECONDS = 0.5
-# Longer than the time between two heartbeats of a worker.
+# More than between two heartbeats.
 BEATS_SECONDS = 12.0
 
 
 @dataclass(frozen=True)
 class Hashed:
-    """The hash of a data set's content, and the state of its folders at that time."""
+    """The hash of a data set's content, and its folders' state then."""
 
     folders: tuple[str, ...]
     fingerprint: str
@@ -56,7 +55,7 @@ class Hashed:
 
 @dataclass(frozen=True)
 class Walk:
-    """What a walk through folders found (None: one is missing), its seconds, and when it ended."""
+    """What a walk through folders found (None: one is missing), its seconds and end."""
 
     fingerprint: str | None
     seconds: float
@@ -64,7 +63,7 @@ class Walk:
 
 
 class Inventory:
-    """What one worker has. Its methods may be called from any thread; walks through files hold no lock."""
+    """What one worker has; safe to use from any thread; walks through files hold no lock."""
 
     def __init__(self, settings: WorkerSettings, known_as: str = "") -> None:
         self._known_as = known_as
@@ -81,18 +80,17 @@ class Inventory:
         self._weights_root = settings.weights_root
         self._pulled: tuple[float, dict[str, PulledRecord]] = (float("-inf"), {})
         self._judged: list[Lane] = []
-        # Since when no worker has met what this one lacks. After a jump of the database's clock none seems to
-        # be online until each has sent a heartbeat.
+        # Since when no worker has met what this worker lacks. After a jump of the database's clock none seems
+        # online until its heartbeat.
         self._unmet_since: dict[Lane, float] = {}
         self._patience = BEATS_SECONDS if settings.mode == "distributed" else 0.0
-        self.lacks: dict[str, str] = {}  # by the digest of requirements that it does not meet, why
-        self.other_data: list[str] = []  # what it lacks because its data are not the planned ones
+        self.lacks: dict[str, str] = {}  # by digest of unmet requirements, why
+        self.other_data: list[str] = []  # lacking for data that are not the planned ones
 
     def judge(self, lanes: Sequence[OpenLane], gpu: PlanningDevice, *, look: bool = True) -> bool:
         """Find out which requirements this worker meets.
 
-        `lanes`: those with requirements; `gpu`: the worker's, as tested; `look`: whether to walk the files of
-        data that are not the planned ones, which may take minutes.
+        `gpu`: as tested; `look`: whether to walk the files of differing data, perhaps for minutes.
         """
         self._read()
         before = {*self._known}
@@ -112,8 +110,8 @@ class Inventory:
     def lanes(self, unmet: Callable[[str, str], bool]) -> list[Lane]:
         """The lanes that this worker may claim from, of those judged last.
 
-        `unmet`: whether no worker of a device class meets the requirements of a digest: then any may take a
-        shard that is not planned yet.
+        `unmet`: whether no worker of a device class meets a digest's requirements: then any may take an
+        unplanned shard.
         """
         since = {lane: self._unmet_since.get(lane, time.monotonic()) for lane in self._judged}
         self._unmet_since = {
@@ -126,7 +124,7 @@ class Inventory:
         return [lane for lane in self._judged if lane.requirements not in self.lacks or lane in left]
 
     def known(self, label: str, folders: Collection[str], *, walk: bool) -> str | None:
-        """The hash of a data set's content; None where it has to be read for it."""
+        """The hash of a data set's content; None where it must be read."""
         self._read()
         found = self._known.get(label)
         if found is None or found.fingerprint != self._fingerprint(tuple(folders), again=walk):
@@ -134,18 +132,18 @@ class Inventory:
         return found.sha256
 
     def fingerprint(self, folders: Collection[str]) -> str | None:
-        """The state of some folders now: names, sizes and times of all files; None where one is missing."""
+        """Names, sizes and times of all files in folders; None where one is missing."""
         return self._fingerprint(tuple(folders), again=True)
 
     def keep(self, label: str, found: Hashed) -> None:
-        """Records the hash of a data set, for all workers of this machine."""
+        """Records a data set's hash for all workers of this machine."""
         with self._lock:
             self._known = {**self._known, label: found}
             self._write()
 
     @contextmanager
     def hashing(self, interrupted: Callable[[], bool]) -> Iterator[bool]:
-        """Have the workers of this machine hash one after the other; False where interrupted."""
+        """Lets the machine's workers hash one after the other; False where interrupted."""
         with contextlib.ExitStack() as stack:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
@@ -176,7 +174,7 @@ class Inventory:
         return found
 
     def _wrong_data(self, stated: Requirements, *, look: bool) -> str | None:
-        """Which data set has another content than required; None where none is known to."""
+        """Which data set has other content than required; None where none is known to."""
         for label, wanted in stated.get("data", {}).items():
             known = self._known.get(label)
             if known is None or known.sha256 == wanted:
@@ -295,7 +293,7 @@ def other_data(label: str, found: str, planned: str) -> str:
 
 
 def _walk(root: Path, folders: Sequence[str]) -> str | None:
-    """Hash of the names, sizes and times of all files below some folders; None where one is missing."""
+    """Hash of names, sizes and times of all files below folders; None where one is missing."""
     digest, seen = hashlib.sha256(), set()
     for folder in folders:
         if not (root / folder).is_dir():

@@ -1,6 +1,6 @@
-"""Limits of a job's work, applied by the supervisor: to plans, and to trainings once their pace is known.
+"""Limits that the supervisor applies to plans, to trainings by their pace, and to an evaluator.
 
-And to what an evaluator writes and starts: the kernel limits each file and process, not their sum.
+Of an evaluator the kernel limits each file and process, not their sum.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from assay.service.submission.limits import DEADLINE_FACTOR, JobLimits, plan_exc
 from assay.workers.containment.limits import SPARE_PROCESSES
 from assay.workers.supervision.evaluator_process import EvaluatorProcess
 
-# A training is judged by its pace once it has made so many steps in so many seconds.
+# Steps and seconds before a training is judged by its pace.
 PACE_STEPS = 10
 PACE_SECONDS = 60.0
-# Processes and threads of an evaluator: more than the kernel allows it where it counts them.
+# Of an evaluator: more than the kernel allows where it counts.
 MAX_TASKS = 2 * SPARE_PROCESSES
-# A job's files, and levels of its folders: room on a disk is names, too, and counting must end.
+# Of a job: room on a disk is names, too, and counting must end.
 MAX_FILES = 1_000_000
 MAX_LEVELS = 32
-# At most this part of the time goes into counting.
+# Most of the time that counting takes.
 COUNTING = 0.05
 
 
 class OverLimit(Exception):
-    """A job asks for more than the limits allow; the message is for its user."""
+    """A job asks for more than the limits allow; for its user."""
 
 
 class TooManyFiles(OverLimit):
-    """The files of a job take more than the limits allow, or cannot be counted."""
+    """A job's files take more than the limits allow, or cannot be counted."""
 
 
 def accepted(limits: JobLimits, plan: PlanWithShards) -> PlanWithShards:
-    """The plan with the default deadline of its job. Raises OverLimit: the plan is over a limit."""
+    """The plan with its default deadline. Raises OverLimit."""
     excess = plan_excess(limits, plan)
     if excess is not None:
         raise OverLimit(excess)
@@ -50,8 +50,8 @@ def accepted(limits: JobLimits, plan: PlanWithShards) -> PlanWithShards:
 class TrainingLimits:
     """Holds a training to the limits.
 
-    `device`: Device class of the training; "auto" counts as the class with the higher maximum.
-    `set_deadline`: Ends the job in so many seconds. `clock`: Seconds of a monotonic clock.
+    `device`: its class; "auto" counts as the class with the higher maximum. `set_deadline`: ends the job in
+    so many seconds. `clock`: monotonic seconds.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TrainingLimits:
 
     @property
     def longest_seconds(self) -> float | None:
-        """The longest deadline of the training without a timeout of its own; None without a limit."""
+        """The longest deadline without a timeout; None without a limit."""
         most = self._limits.seconds[self._device]
         return None if most is None else DEADLINE_FACTOR * most
 
@@ -82,7 +82,7 @@ class TrainingLimits:
 
     def _begin(self, report: ProgressReport) -> None:
         self._first = (self._clock(), report["done"])
-        # A step has at least one example.
+        # A step has an example at least.
         self._check(0.0, report["total"], "")
         if self.longest_seconds is not None:
             self._set_deadline(self.longest_seconds)
@@ -104,10 +104,9 @@ class TrainingLimits:
 
 
 class EvaluatorWatch:
-    """Holds the evaluator of a job to the limits that only its supervisor can see.
+    """Holds a job's evaluator to limits that only its supervisor can see.
 
-    `folder`: of the job's files. `max_bytes`: of all files in it and in the evaluator's temporary folders; 0:
-    no limit. `seconds`: between two looks, at least.
+    `max_bytes`: of `folder` and the evaluator's temporary folders; 0: no limit. `seconds`: between looks.
     """
 
     def __init__(self, process: EvaluatorProcess, folder: Path, max_bytes: int, seconds: float) -> None:
@@ -120,7 +119,7 @@ class EvaluatorWatch:
         return self._process is process and self._folder == folder
 
     def look_when_due(self) -> None:
-        """Looks, unless it just did. Raises OverLimit: too many files or evaluator processes."""
+        """Looks, unless it just did. Raises OverLimit: too many files or processes."""
         if time.monotonic() >= self._due:
             self.look()
 
@@ -134,7 +133,7 @@ class EvaluatorWatch:
         self._due = ended + max(self._seconds, (ended - begun) / COUNTING)
 
     def _check_tasks(self) -> None:
-        """One read tells that few tasks are new on the whole machine; else the evaluator's are counted."""
+        """Few new tasks on the machine need one read; else the evaluator's are counted."""
         found = _tasks_of_machine()
         if found and self._others is not None and found - self._others < MAX_TASKS // 4:
             self._others = min(self._others, found)
@@ -158,8 +157,7 @@ def _tasks_of_machine() -> int:
 def check_files(folders: Iterable[Path], max_bytes: int) -> None:
     """Refuses too many files, and what cannot be counted.
 
-    Raises TooManyFiles: they take more bytes, or there are more than `MAX_FILES` or `MAX_LEVELS` levels of
-    folders, or a folder that may not be read.
+    Raises TooManyFiles: more bytes, `MAX_FILES` or `MAX_LEVELS`, or a folder that may not be read.
     """
     size = files = 0
     waiting = [(folder, 0) for folder in folders]
@@ -173,7 +171,7 @@ def check_files(folders: Iterable[Path], max_bytes: int) -> None:
                     files += 1
                     with contextlib.suppress(FileNotFoundError):
                         facts = entry.stat(follow_symlinks=False)
-                        # Small files take whole blocks, and a file with holes may be filled.
+                        # Small files take whole blocks; holes may be filled.
                         size += max(facts.st_size, 512 * facts.st_blocks)
                     if files > MAX_FILES:
                         raise TooManyFiles(f"the job has more than {MAX_FILES:,} files and folders")

@@ -1,12 +1,11 @@
 """Keeps a measured outcome on disk until the database has it, or refuses it.
 
-No measurement is lost: the outcome is written to a file before it is recorded, and the file is deleted only
-after the store has answered.
+No measurement is lost: an outcome's file is written before it is recorded, and deleted after the store has
+answered.
 
-All workers of a service share the folder, also those on other machines, and a restarted container is a new
-worker to the store. So every worker records outcomes left by others, once the lease of their claim has run
-out; it does so before it claims, so that no outcome in the folder is measured again. Two may record the same
-file at once: the fence admits one of them. On any file system, an unreadable file is left for later.
+All workers share the folder, and a restarted container is a new worker. So every worker, before it claims,
+records outcomes left by others whose lease has run out: none is measured again. Two may record a file at
+once: the fence admits one. An unreadable file is left for later.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.store.store import Store
 
 log = logging.getLogger(__name__)
-# The owner of an older file is cut off or stuck, even with a valid lease. Ages mix two machines' clocks,
-# which may differ: an error does no harm.
+# The owner of an older file is cut off or stuck, even with a valid lease. Two machines' clocks may differ: an
+# error does no harm.
 ABANDONED_SECONDS = 120.0
 
 DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, NoFreeConnection)
@@ -50,16 +49,16 @@ class Spool:
         """
         path = self._folder / f"{claim.shard_id}-{claim.fence}.json"
         try:
-            if not path.exists():  # called again, after the database was away: the file is complete
+            if not path.exists():  # else complete: called again, after the database was away
                 self._write(path, claim, row)
-        except OSError as error:  # a full disk is no reason not to ask the database
+        except OSError as error:  # a full disk must not stop the database
             log.warning("shard %s: outcome not kept on disk: %s", claim.shard_id, error)
         finished = self._store.shards.finish(claim, row)
         _remove(path)
         return finished
 
     def flush(self) -> Iterator[tuple[Claim, Finished]]:
-        """Record outcomes that this supervisor, or a dead one, could not record; yields the accepted ones.
+        """Record outcomes left by this or a dead supervisor; yields accepted outcomes.
 
         Raises OperationalError: the database is still away.
         """
@@ -71,10 +70,10 @@ class Spool:
                 continue  # another supervisor was faster
             except DATABASE_UNAVAILABLE:
                 raise
-            except OSError as error:  # a shared file system may fail for a moment; the outcome may be intact
+            except OSError as error:  # may be momentary; the outcome may be intact
                 log.warning("%s: cannot be read now: %s", path, error)
                 continue
-            except Exception:  # damaged, or of another version: it must not block the others
+            except Exception:  # damaged, or of another version: must not block the others
                 log.exception("%s: set aside, it cannot be recorded", path)
                 _set_aside(path)
                 continue
@@ -100,7 +99,7 @@ class Spool:
             temporary.unlink(missing_ok=True)
 
     def _read(self, path: Path) -> tuple[Claim, OutcomeRow] | None:
-        """The claim and outcome of a file; None when its owner is about to record it."""
+        """A file's claim and outcome; None when its owner is about to record it."""
         body = json.loads(path.read_text())
         whose, claim = body["owner"], body["claim"]
         left = whose == self._identity or lease_owner.is_dead(whose) or _old(path)
@@ -115,7 +114,7 @@ class Spool:
 
 
 def _remove(path: Path) -> None:
-    """Deletes a file; one that stays is harmless: it is found again, and the fence refuses it."""
+    """Deletes a file; if it stays, it is found again, and the fence refuses it."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -125,7 +124,7 @@ def _remove(path: Path) -> None:
 def _set_aside(path: Path) -> None:
     try:
         path.replace(path.with_suffix(".bad"))
-    except OSError as error:  # another worker was faster, or this one may not move it
+    except OSError as error:  # another worker was faster, or this one may not
         log.warning("%s: cannot be set aside: %s", path, error)
 
 

@@ -1,4 +1,4 @@
-"""Errors of a worker in words that a job's user may read: no SQL, and no path of the machine."""
+"""Errors of a worker for a job's user: no SQL, and no path of the machine."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ ELSEWHERE = "(a file of the service)"
 
 
 def in_words(error: BaseException) -> str:
-    """An error by its type and text; one of the database by its type alone."""
+    """An error's type and text; of the database its type alone."""
     if isinstance(error, SQLAlchemyError):
         return f"{type(error).__name__}: the database refused it; the worker's log says what"
     return f"{type(error).__name__}: {error}"
 
 
 def without_paths(text: str, settings: WorkerSettings, job_id: str) -> str:
-    """An error with paths relative to the job's folder, and without all others of the state folder.
+    """An error with paths relative to the job's folder, without other paths of the state folder.
 
-    Of a distributed service, whose users are no users of its machines, the roots of data and weights are
-    named by their variables.
+    In a distributed service, variables name the roots of data and weights.
     """
     text = text.replace(f"{settings.folder(job_id)}/", "")
     if settings.mode == "distributed":

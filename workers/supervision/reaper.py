@@ -1,7 +1,7 @@
 """Repairs the effects of crashes: expired leases, dead owners, overdue jobs, lost merges and doorbells.
 
-Every reaper looks for dead owners on its machine; one of all reapers does the rest. That one also deletes
-expired files (`workers.supervision.retention`).
+Every reaper looks for dead owners on its machine; one does the rest, and deletes expired files
+(`workers.supervision.retention`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
 from assay.workers.supervision.retention import Retention
 
 log = logging.getLogger(__name__)
-# How often a reaper that does not lead looks for dead owners.
+# Between looks of a reaper that does not lead.
 OWN_SECONDS = 10.0
-# A reaper that leads is followed by another when it has been silent for so long, and so many sweeps.
+# Silence, and sweeps, after which another reaper leads.
 DUTY_SECONDS, DUTY_SWEEPS = 10.0, 3
-# How often lanes that no shard waits in are removed.
+# Between removals of empty lanes.
 PRUNE_SECONDS = 600.0
-# How long a shard that is computed again waits for another worker.
+# Of a repeated shard for another worker.
 WAITED_SECONDS = 600.0
 
 
@@ -65,13 +65,13 @@ class Reaper(threading.Thread):
         self._stopping.set()
 
     def run(self) -> None:
-        """Sweep until stopped; waits while the database is away, and survives every error."""
+        """Sweep until stopped; waits for the database, survives every error."""
         while not self._stopping.is_set():
             try:
                 self.sweep()
             except DATABASE_UNAVAILABLE as error:
                 log.warning("the database is away: %s", error)
-            except Exception:  # a reaper that dies unseen would leave lost shards lost
+            except Exception:  # a dead reaper would leave lost shards lost
                 log.exception("reaper: unexpected error, going on")
             self._stopping.wait(self._settings.sweep_seconds)
         try:
@@ -80,7 +80,7 @@ class Reaper(threading.Thread):
             log.warning("the database is away: another reaper follows when this one has been silent")
 
     def sweep(self) -> None:
-        """One pass: over what dead processes of this machine held, and if it leads, over all stuck work."""
+        """One pass: over this machine's dead processes, and if it leads, over all stuck work."""
         leads = self._duty.held(self._store)
         dead: list[str] = []
         if leads or time.monotonic() - self._looked_at >= OWN_SECONDS:
@@ -100,8 +100,8 @@ class Reaper(threading.Thread):
     def _sweep_for_all(self) -> None:
         """What one reaper does for all.
 
-        A job whose shards are all done is merged if the previous sweep saw it too: before, a supervisor is
-        most likely merging it.
+        A finished job is merged at the second sweep that sees it: before, a supervisor is most likely merging
+        it.
         """
         overdue = self._store.jobs.time_out(self._duty.at)
         if overdue:

@@ -1,31 +1,30 @@
-"""How large the reports to a request may be, by the plan of its shard."""
+"""How large reports to a request may be, by its shard's plan."""
 
 from __future__ import annotations
 
 from assay.service.files.json_bounds import JsonBounds
 
 MIB = 1 << 20
-# Of any report, under any plan: evidence, provenance and messages, facts of the data, lists of layers.
+# Of any report: evidence, provenance, messages, facts of the data, lists of layers.
 BASE_BYTES, BASE_VALUES, BASE_CONTAINERS = 16 * MIB, 1_000_000, 100_000
-# Of one example: its id, and each of its columns.
+# Of an example: its id, and each column.
 ROW_BYTES, CELL_BYTES = 128, 32
-# A table of a package that this worker does not have, and columns that have patterns for names.
+# Of a package's table that is missing here, and columns named by patterns.
 MAX_COLUMNS, PATTERN_COLUMNS = 64, 32
 # A number of pixels in a list by class.
 PIXELS_BYTES = 12
-# A training's held-out examples, which no plan states, and the shards that a plan may have.
+# Held-out examples of a training, stated by no plan, and shards of a plan.
 MAX_HELD_OUT, MAX_SHARDS = 250_000, 100_000
 SHARD_VALUES, SHARD_BYTES = 5, 200
-# Requests that are answered in a few lines.
+# Answers of a few lines.
 SMALL_BYTES = MIB
 SMALL = JsonBounds(SMALL_BYTES, SMALL_BYTES // 16, SMALL_BYTES // 64)
 
 
 def bounds_of(kind: str, rows: int, columns: int, classes: int = 0) -> JsonBounds:
-    """The bounds of the answer to a request, and of all reports before the answer.
+    """Bounds of the answer to a request, and of all reports before it.
 
-    `rows`: that it asks for; a training has at most `MAX_HELD_OUT`. `columns`: of them. `classes`: of label
-    maps, with counts of an image for each; 0 for other data.
+    `rows`: a training has at most `MAX_HELD_OUT`. `classes`: of label maps with counts; 0 otherwise.
     """
     if kind in ("self_test", "hash", "check"):
         return SMALL

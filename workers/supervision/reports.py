@@ -1,8 +1,8 @@
 """The one place where a line of an evaluator becomes a typed value: bounded, then checked field by field.
 
-Code that has got out of a model controls every byte of it. Everything behind this module takes the values as
-they are typed in `service/contract/messages.py`, and reads no further meaning into them: names of files are
-looked up, hashed and measured by the supervisor (`shard_files`), and what a worker is by its own tests.
+Code that got out of a model controls every byte of it. Everything behind this module takes values as typed in
+`service/contract/messages.py`, no more: the supervisor looks up, hashes and measures named files
+(`shard_files`), and tests the worker itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from assay.workers.supervision.report_bounds import (
 )
 
 log = logging.getLogger(__name__)
-# By the kind of the request, the types of the reports on the way and of the answer.
+# By a request's kind, types of the reports on the way and of the answer.
 TYPES: Mapping[str, Mapping[str, Any]] = {
     "plan": {"progress": messages.ProgressReport, "plan": messages.PlanReport},
     "train": {
@@ -51,7 +51,7 @@ TYPES: Mapping[str, Mapping[str, Any]] = {
     "self_test": {"self_tested": messages.SelfTestReport},
     "hash": {"hashed": messages.HashReport},
 }
-# Components of packages have evidence of their own, and an analysis has nothing but its own facts there.
+# Components of packages have their own evidence, an analysis only its facts.
 OPEN_TYPES = (Evidence,)
 Facts = dict[str, Any]
 FAULTS_SHOWN = 3
@@ -64,7 +64,7 @@ LIST_COLUMN = "intersection"  # of tables whose cells are lists by class
 
 
 class BadReport(Exception):
-    """A line of an evaluator is no report that its request allows; the message is for the job's user."""
+    """A line is no report that its request allows; for the job's user."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class AllowedReports:
     request: EvaluatorRequest
     bounds: JsonBounds
     rows: int | None  # of its outcome; None where no plan states them
-    table: OutcomeTable | None  # of its outcome; None without one, or where this worker lacks its package
+    table: OutcomeTable | None  # of its outcome; None without one, or without its package here
 
     @classmethod
     def of(cls, request: EvaluatorRequest) -> AllowedReports:
@@ -92,7 +92,7 @@ class AllowedReports:
         return cls(request, bounds_of(request["kind"], most, columns, classes), rows, table)
 
     def report(self, line: bytes) -> EvaluatorReport:
-        """A line as the report that it is. Raises BadReport: it is none that this request allows."""
+        """A line as its report. Raises BadReport: this request allows no such report."""
         found = _parsed(line, self.bounds)
         if not isinstance(found, dict) or not isinstance(found.get("type"), str):
             raise BadReport(f"it sent what is not a report: {line[:200]!r}")
@@ -167,7 +167,7 @@ def _table_of(request: messages.TrainRequest | messages.EvaluateRequest) -> Outc
         )
         data = load().find("data", (item["data"] or spec["data"])["name"])
         return catalog.outcome_table(load().find_evaluation(item["name"]), data.tasks)
-    except Exception as error:  # of a package: the evaluator reports what is wrong with the spec
+    except Exception as error:  # of a package: the evaluator reports the spec's faults
         log.info("no outcome table for %s: %s", request["kind"], error)
         return None
 
@@ -188,7 +188,7 @@ def _columns(table: OutcomeTable) -> int:
 
 
 def _clean(found: dict[str, Any]) -> None:
-    """Cuts and escapes texts that people read, in place; their length and characters are no fault."""
+    """Cuts and escapes texts for people, in place: they are no fault."""
     most = MAX_PROGRESS_TEXT if found["type"] == "progress" else MAX_ERROR_TEXT
     for name in ("message", "error"):
         if isinstance(found.get(name), str):
@@ -197,7 +197,7 @@ def _clean(found: dict[str, Any]) -> None:
 
 
 def _without_facts(found: dict[str, Any]) -> tuple[dict[str, Any], object]:
-    """A report without the facts of an analysis, which are its own, and these facts; else empty ones."""
+    """A report without an analysis' facts, and these facts, else empty."""
     extra = found.get("extra")
     if not isinstance(extra, dict) or "analysis" not in extra:
         return found, {}
@@ -245,7 +245,7 @@ def _faults_of_plan(plan: PlanWithShards, request: EvaluatorRequest) -> Iterable
 
 
 def _faults_of_compile(found: PlannedCompile | None, asked: str | None) -> Iterable[str]:
-    """What is wrong with a choice of compiled passes, whose reason is cut and escaped in place."""
+    """Faults of a choice of compiled passes; its reason is cut and escaped in place."""
     if found is None:
         return
     if asked != "auto":

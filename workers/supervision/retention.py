@@ -1,7 +1,7 @@
 """Deletes files of jobs that ended long ago, folders of deleted jobs, and old audit entries. Results stay.
 
-The sweep goes over folders, not jobs: a folder half deleted by a killed worker is found again. The database
-decides on each folder, and marks its artifacts before the first file is deleted.
+The sweep goes over folders: a half-deleted folder is found again. The database decides on each folder, and
+marks its artifacts before the first file is deleted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 DAY = 86400.0
 EVERY_SECONDS = 600.0
 BATCH = 100
-# The calling reaper also has lost shards to handle: the rest is deleted in the next sweep, which comes soon.
+# The calling reaper has lost shards to handle: the next sweep deletes the rest.
 MAX_PER_SWEEP = 100
 SOON_SECONDS = 30.0
-# A folder without a job is left alone for a week: the database may be a backup, older than the folder.
+# The database may be a backup, older than a folder without a job.
 ORPHAN_SECONDS = 7 * DAY
 GOING = ".expired-"
 
@@ -42,7 +42,7 @@ class Retention:
         self._due = time.monotonic()
 
     def sweep_when_due(self) -> None:
-        """Sweeps unless that was done in the last minutes. Raises OperationalError: the database is away."""
+        """Sweeps unless done in the last minutes. Raises OperationalError: no database."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + EVERY_SECONDS
             self.sweep_audit()
@@ -52,9 +52,9 @@ class Retention:
     def sweep(self) -> int:
         """One pass over the folders; returns the number removed. OperationalError: no database."""
         for path in self._folder.glob(f"{GOING}*"):
-            shutil.rmtree(path, ignore_errors=True)  # left by one that was killed
+            shutil.rmtree(path, ignore_errors=True)  # left by a killed worker
         for path in self._folder.glob(f"{UPLOAD}*"):
-            if _age(path) > DAY:  # left by a killed service; a day without a byte means no upload
+            if _age(path) > DAY:  # of a killed service: a day without a byte is no upload
                 path.unlink(missing_ok=True)
         for path in self._folder.glob(f"{AGAIN}*"):
             if _age(path) > DAY:
@@ -71,7 +71,7 @@ class Retention:
         return removed + self._remove_orphans(orphans, known)
 
     def sweep_audit(self) -> None:
-        """Removes old audit entries, at most 10,000. Raises OperationalError: the database is away."""
+        """Removes at most 10,000 old audit entries. Raises OperationalError: no database."""
         removed = self._store.audit.expire(self._keep_audit_days) if self._keep_audit_days else 0
         if removed:
             log.info("%d audit entries were removed, older than %d days", removed, self._keep_audit_days)
@@ -91,7 +91,7 @@ class Retention:
 
     def _remove(self, job_id: str) -> bool:
         folder = self._folder / job_id
-        # Renamed first: a retry of the job at this moment must not find half of its old files.
+        # Renamed first: a retry of the job must not find half of its old files.
         going = self._folder / f"{GOING}{job_id}-{uuid.uuid4().hex}"
         try:
             folder.rename(going)

@@ -1,4 +1,4 @@
-"""The data sets of a claimed shard: their hashes are known before its evaluator reads them."""
+"""The data sets of a claimed shard, hashed before its evaluator reads them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from assay.workers.supervision.warm_evaluator import WarmEvaluator
 
 log = logging.getLogger(__name__)
 RECEIVE_SECONDS = 0.2
-# A data set may take so many times as long as a shard without progress.
+# Most time for a data set, in times of a shard without progress.
 STALLS = 12.0
 
 
 class OtherDataHere(Exception):
-    """A data set of this worker is not the planned one; the message has both hashes."""
+    """A data set is not the planned one; the message has both hashes."""
 
 
 class ShardData:
     """The data sets below the data root that one claim reads.
 
-    `evaluator`: hashes what is not known yet; `interrupted`: whether to give up; `stall_seconds`: as of
-    shards without progress.
+    `evaluator`: hashes unknown sets; `interrupted`: whether to give up.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class ShardData:
         self._read_hashes: dict[str, str] = {}
 
     def hashes(self) -> dict[str, str]:
-        """The hash of each data set of the shard by its label, without unreadable sets.
+        """The hash of each readable data set of the shard by its label.
 
         Raises OtherDataHere: a set differs from the plan's; EvaluatorDied: while it hashed, or interrupted.
         """
@@ -73,7 +72,7 @@ class ShardData:
         return found
 
     def differing(self) -> str | None:
-        """Which data set of the shard is not the planned one, read again; None where all are.
+        """Which data set of the shard, read again, is not the planned one; None where all are.
 
         Raises UnfitWorker: no evaluator may read it; EvaluatorDied: while it hashed, or interrupted.
         """
@@ -90,7 +89,7 @@ class ShardData:
         return None
 
     def trusted(self, plan: PlanWithShards) -> PlanWithShards:
-        """A plan in which the hashes of data below the data root are what this worker has read."""
+        """A plan with hashes that this worker has read, of data below the data root."""
         spec = cast(EvaluateJobSpec, self._claim.spec)
         of_folders = {
             label
@@ -101,13 +100,13 @@ class ShardData:
         return {**plan, "data_sha256": stated | self._read_hashes}
 
     def requirements(self, plan: Plan) -> list[Requirements]:
-        """What the workers of each evaluation's shards must have, for a plan that this worker has made."""
+        """Requirements on the workers of each evaluation's shards, for this worker's plan."""
         spec, gpu = cast(EvaluateJobSpec, self._claim.spec), self._evaluator.health.gpu
         count = len(spec["evaluations"])
         return [planned_requirements(load(), spec, plan, index, gpu) for index in range(count)]
 
     def _hash(self, spec: EvaluateJobSpec, evaluation: int, label: str, folders: list[str]) -> str | None:
-        # Once for a new job, whose evaluator has read nothing yet, however many evaluations it has.
+        # Once for a new job, whose evaluator has read nothing yet.
         walk = self._cold and (*folders,) not in self._walked
         self._walked.add((*folders,))
         known = self._inventory.known(label, folders, walk=walk)
@@ -116,7 +115,7 @@ class ShardData:
         with self._inventory.hashing(self._interrupted) as mine:
             if not mine:
                 raise EvaluatorDied("the hashing of its data was interrupted")
-            # Meanwhile another worker of this machine may have hashed it.
+            # Another worker of this machine may have hashed it.
             known = self._inventory.known(label, folders, walk=False)
             return known or self._read(spec, evaluation, label, folders)
 
@@ -128,7 +127,7 @@ class ShardData:
         log.info(
             "the data set %s has the content %s, read in %.1f s", label, digest, time.monotonic() - begun
         )
-        if self._inventory.fingerprint(folders) == before:  # else its files were changed meanwhile
+        if self._inventory.fingerprint(folders) == before:  # else files changed meanwhile
             self._inventory.keep(label, Hashed(tuple(folders), before, digest))
         return digest
 
@@ -137,7 +136,7 @@ class ShardData:
         self._evaluator.job, self._evaluator.shards = (
             None,
             0,
-        )  # its template ends the evaluator of a job first
+        )  # its template ends a job's evaluator first
         process.send(
             {"kind": "hash", "folder": "", "weights": None, "spec": spec, "evaluations": [evaluation]}
         )

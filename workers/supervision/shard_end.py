@@ -29,7 +29,7 @@ from assay.workers.supervision.warm_evaluator import DEVICE_FAULT, LAST_ERRORS, 
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-# Share of the shards that are computed again where no one has said which, and another worker is there.
+# Share of repeated shards where none is stated, and another worker is there.
 REPEAT = 0.01
 NO_FILE = (errno.EINVAL, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.EACCES)
 
@@ -43,20 +43,20 @@ class Workplace:
     settings: WorkerSettings
     evaluator: WarmEvaluator
     spool: Spool
-    inventory: Inventory  # of the worker's data sets
-    beat: Callable[[], None]  # sends a heartbeat when one is due; called from the renewing thread
-    ring_others: Callable[[str], None]  # tells other supervisors that a job has become claimable; it may fail
-    stopping: threading.Event  # set when the supervisor shuts down
+    inventory: Inventory  # of data sets
+    beat: Callable[[], None]  # a due heartbeat; called from the renewing thread
+    ring_others: Callable[[str], None]  # tells other supervisors of a claimable job; may fail
+    stopping: threading.Event  # at the supervisor's shutdown
     counters: WorkerCounters = field(default_factory=WorkerCounters)
-    # whether an administrator wants the running shard back; called from the renewing thread
+    # an administrator wants the running shard back; called from the renewing thread
     drained: Callable[[], bool] = never
 
 
 class ShardEnd:
     """Records the end of a claim.
 
-    `interrupted`: whether the shard has to end now for a reason outside it. `canceled`: whether that is a
-    cancel of its job; None where the claim is lost.
+    `interrupted`: the shard has to end for a reason outside it. `canceled`: by a cancel of its job; None
+    where the claim is lost.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ShardEnd:
         elif message["type"] == "checked":
             verdict, error = message["verdict"], message["error"]
             if self.insist(lambda: self._store.checkpoints.checked(self._claim, verdict, error)):
-                self._ring_others()  # for the jobs that waited for it
+                self._ring_others()  # for waiting jobs
         elif is_claim(message["error_type"]):
             self._judge(message, data)
         else:
@@ -103,7 +103,7 @@ class ShardEnd:
             self.fail(message["error_type"], message["message"], retry=again, fingerprint=known)
 
     def _judge(self, claimed: Failure, data: ShardData) -> None:
-        """Finds out whether the worker is unfit, as the job says; if not, that counts against the job."""
+        """Finds out whether the worker is unfit, as the job says; else that counts against the job."""
         error_type, evaluator = claimed["error_type"], self._place.evaluator
         reason = confirmed(error_type, evaluator, data, self._interrupted)
         if self._interrupted():
@@ -117,7 +117,7 @@ class ShardEnd:
             self._ring_others()
 
     def give_back(self, error_type: str, reason: str) -> None:
-        """Leaves the shard to a worker that is fit for it; nothing is counted against the job."""
+        """Leaves the shard to a fit worker; nothing counts against the job."""
         log.error("shard %s: given back, %s: %s", self._claim.shard_id, error_type, reason)
         self._place.counters.failure(self._claim, error_type)
         self._place.evaluator.give_up(
@@ -134,14 +134,14 @@ class ShardEnd:
         self._ring_others()
 
     def _repeat(self) -> float:
-        """The share of the shards that are computed again: the job's, the service's, or a hundredth."""
+        """Share of repeated shards: the job's, the service's, or a hundredth."""
         settings, asked = self._place.settings, self._claim.spec["execution"].get("repeat")
         if (share := settings.repeat if asked is None else cast(float, asked)) is not None:
             return share
         return REPEAT if settings.mode == "distributed" and self._has_others() else 0.0
 
     def _has_others(self) -> bool:
-        """Whether other workers could take the shard; this one may have just stopped serving its device."""
+        """Whether other workers could take the shard."""
         claim, online = self._claim, self._store.workers.online
         device, devices = device_of(claim), claim.spec["execution"].get("devices", 1)
         return self.insist(lambda: online(device, devices=devices, besides=claim.worker)) > 0
@@ -149,7 +149,7 @@ class ShardEnd:
     def _finish(self, message: OutcomeReport) -> None:
         try:
             row = self._outcome(message)
-        except OSError as error:  # what is no file of the job stays so; a file system may fail for a moment
+        except OSError as error:  # a file system may fail for a moment
             self._place.evaluator.end()
             retry = error.errno not in NO_FILE
             self.fail("bad_report", f"a file that the evaluator has named: {error}", retry=retry)
@@ -162,11 +162,11 @@ class ShardEnd:
             self._place.counters.outcome(self._claim, row)
             merge_and_finish(self._store, self._place.settings, self._claim, finished)
             if finished.job_done or finished.evaluation_done:
-                self._ring_others()  # for jobs that waited for this one, and shards that are computed again
+                self._ring_others()  # for waiting jobs, and repeated shards
 
     def _outcome(self, message: OutcomeReport) -> OutcomeRow:
         folder, extra = self._place.settings.folder(self._claim.job_id), message["extra"]
-        if self._claim.repeat:  # without its files, which are not kept
+        if self._claim.repeat:  # its files are not kept
             extra = {
                 "attack": extra["attack"],
                 "evidence": extra["evidence"],
@@ -190,7 +190,7 @@ class ShardEnd:
     def _ring_others(self) -> None:
         try:
             self._place.ring_others(self._claim.job_id)
-        except Exception as error:  # any error is harmless: they also poll
+        except Exception as error:  # harmless: they also poll
             log.info("the other supervisors could not be rung: %s", error)
 
     def fail(self, error_type: str, message: str, *, retry: bool, fingerprint: str | None = None) -> None:
@@ -208,13 +208,13 @@ class ShardEnd:
         return without_paths(text, self._place.settings, self._claim.job_id)
 
     def remove_unlisted_files(self) -> None:
-        """Frees the disk of a job that has ended over a limit; its artifacts stay."""
+        """Frees the disk of a job that ended over a limit; its artifacts stay."""
         folder = self._place.settings.folder(self._claim.job_id)
         listed = self.insist(lambda: self._store.artifacts.of(self._claim.job_id))
         remove_files_but(folder, {Path(row.path).name for row in listed})
 
     def insist(self, write: Callable[[], T]) -> T:
-        """Repeat a write until the database accepts it; a supervisor that stops gives up."""
+        """Repeat a write until the database accepts it; a stopping supervisor gives up."""
         while True:
             try:
                 return write()

@@ -1,11 +1,9 @@
 """Runs one claimed shard, from request to record.
 
-While the evaluator works, a second thread renews the lease and asks whether to go on, so that a slow
-evaluator never loses its lease and a cancelled one is ended in time. It continues while a record waits for a
-database that is away.
+A second thread renews the lease and asks whether to go on, also while a record waits for a database that is
+away: a slow evaluator never loses its lease, and a cancelled one is ended in time.
 
-An evaluator that has not answered its request is ended in any case: the next shard must never read the answer
-to this one.
+An evaluator without an answer is ended: the next shard must never read it.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ class ShardRun:
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Send the request, record the end. Raises OperationalError: the database is away till the stop."""
+        """Send the request, record the end. Raises OperationalError: no database till the stop."""
         begun = time.monotonic()
         try:
             with logs.about(**self._about):
@@ -92,7 +90,7 @@ class ShardRun:
             self._end.fail("over_limit", str(error), retry=False)
             if isinstance(error, TooManyFiles) and self._claim.kind != "check":
                 self._end.remove_unlisted_files()
-        except Exception as error:  # a defect must not end the supervisor and block all other jobs
+        except Exception as error:  # a defect must not end the supervisor and block all jobs
             log.exception("shard %s: could not be recorded", self._claim.shard_id)
             self._end.fail("worker_raised", in_words(error), retry=True)
         finally:
@@ -100,7 +98,7 @@ class ShardRun:
             renewer.join()
 
     def _ask(self) -> FinalReport | None:
-        """The evaluator's last report; None when the shard ended without one and its end is recorded."""
+        """The evaluator's last report; None when the shard ended without one, and is recorded."""
         message, error_type, failure = None, "evaluator_died", ""
         try:
             message = self._follow(self._place.evaluator.ready(self._interrupted))
@@ -184,7 +182,7 @@ class ShardRun:
                 self._store.jobs.log(self._claim.job_id, waiting)
 
     def _progress(self, message: ProgressReport) -> None:
-        if "gpu" in message:  # by the name that the worker's own test has found
+        if "gpu" in message:  # by the name of the worker's own test
             self._place.counters.gauge(
                 "gpu", {**message["gpu"], "name": self._place.evaluator.health.gpu_name}
             )
@@ -241,12 +239,12 @@ class ShardRun:
                     self._place.beat()
                     if self._verdict == "run" and self._place.drained():
                         self._verdict = "drain"
-            except Exception as error:  # of any kind: it must not let the lease run out
+            except Exception as error:  # must not let the lease run out
                 log.warning("shard %s: lease not renewed: %s", self._claim.shard_id, error)
 
 
 def _too_slow(seconds: float) -> CheckedReport:
-    """The answer in place of an evaluator that was ended: the same file would take as long again."""
+    """For an evaluator that was ended: the same file would take as long again."""
     error = f"its check took more than {seconds:g} s (ASSAY_MAX_CHECK_SECONDS), and was ended"
     verdict = Verdict(other=[error]).model_dump(mode="json")
     return {"type": "checked", "verdict": cast(VerdictRecord, verdict), "error": error}

@@ -1,4 +1,4 @@
-"""The models of a shard: where its weights and other models' weights are."""
+"""Where a shard's weights and other models' weights are."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class ShardSources:
         self._insist = insist
 
     def weights(self) -> str | None:
-        """The path of the model's initial weights; None where they come from no stored file."""
+        """Path of the model's initial weights; None without a stored file."""
         weights = self._claim.spec["model"].get("weights") or {}
         source = weights.get("job")
         if self._claim.kind == "check":
             source = self._claim.job_id
         elif "checkpoint" in weights:
-            # One that is not there, against all rules, is for the evaluator to complain of.
+            # The evaluator reports a missing checkpoint.
             found = self._uploads().get(weights["checkpoint"])
             source = f"checkpoint-{weights['checkpoint']}" if found is None else found.job_id
         return None if source is None else self._path(source)
 
     def others(self) -> dict[str, ModelSource]:
-        """Other models used by the shard, by the job or the upload named; a plan has all evaluations'."""
+        """Other models of the shard, by job or upload; a plan has all evaluations'."""
         claim = self._claim
         required = [
             dependency for dependency in dependencies_of(claim.spec) if dependency.evaluation is not None
@@ -62,7 +62,7 @@ class ShardSources:
         uploads = self._uploads() if any(mine.values()) else {}
         found: dict[str, ModelSource] = {}
         for job_id, checkpoint in sorted(mine.items()):
-            # One that is not there, against all rules, is for the evaluator to complain of.
+            # The evaluator reports a missing checkpoint.
             if checkpoint is not None:
                 if checkpoint in uploads:
                     found[job_id] = self._uploaded(uploads[checkpoint])
@@ -83,8 +83,8 @@ class ShardSources:
         return {"spec": cast(EvaluateJobSpec, spec), "weights": self._path(checkpoint.job_id)}
 
     def _path(self, job_id: str) -> str:
-        """The weights of a job. What it has put there in place of a file is no weights, wherever it leads."""
+        """The weights of a job; a link or other non-file in their place is no weights."""
         path = self._settings.folder(job_id) / WEIGHTS
-        # One that is not there is for the evaluator to complain of.
+        # The evaluator reports missing weights.
         is_other = path.is_symlink() or (path.exists() and not path.is_file())
         return str(path.with_name(f"{WEIGHTS}-is-no-file") if is_other else path)

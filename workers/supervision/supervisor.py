@@ -1,7 +1,6 @@
 """Claims shards one after another and runs them in an evaluator. Never imports torch.
 
-One supervisor is one thread with one evaluator. The doorbell only shortens its sleep: the database has the
-work.
+A supervisor is a thread with an evaluator. The doorbell only shortens its sleep: the database has the work.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ STOPPED = frozenset({JobState.CANCELING, JobState.CANCELED, JobState.TIMED_OUT})
 class Supervisor(threading.Thread):
     """Runs shards until `stop`.
 
-    `device_classes`: what its evaluator can use. A supervisor for `CHECKS` alone is not counted among the
-    workers, and keeps its evaluator for `CHECK_IDLE_SECONDS` at most. `number`: tells supervisors in a
-    process apart. `ring_others`: tells other supervisors that a job has become claimable; it may fail.
+    `device_classes`: its evaluator's. A supervisor for `CHECKS` alone is no counted worker, and keeps its
+    evaluator for `CHECK_IDLE_SECONDS` at most. `number`: of the supervisor in its process. `ring_others`:
+    tells other supervisors of a claimable job; may fail.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Supervisor(threading.Thread):
         ring_others: Callable[[str], None] = lambda job_id: None,
     ) -> None:
         self.worker_id = lease_owner.worker_id(number)
-        # The same after a restart, for administrators.
+        # Kept at a restart, for administrators.
         self.known_as = f"{lease_owner.host()}:{settings.node or number}"
         super().__init__(name=f"supervisor-{number}", daemon=True)
         self._store = store
@@ -98,7 +97,7 @@ class Supervisor(threading.Thread):
 
     @property
     def evaluator_pid(self) -> int | None:
-        """The process id of its evaluator, which leads a process group; None without one."""
+        """Process id of its evaluator, which leads a process group; None without one."""
         process = self._evaluator.process
         return None if process is None else process.pid
 
@@ -107,12 +106,12 @@ class Supervisor(threading.Thread):
         self._doorbell.set()
 
     def stop(self) -> None:
-        """End the current shard (it goes back to the queue, uncounted) and then the thread."""
+        """End the current shard (back to the queue, uncounted) and then the thread."""
         self._stopping.set()
         self._doorbell.set()
 
     def run(self) -> None:
-        """Claim and run until stopped; waits while the database is away, and survives every error."""
+        """Claim and run until stopped; waits for the database, survives every error."""
         self._sandbox.find_out()
         try:
             while not self._stopping.is_set():
@@ -135,7 +134,7 @@ class Supervisor(threading.Thread):
             log.warning("the database is away: %s", error)
             self._stopping.wait(self._settings.database_away_seconds)
         except Exception:
-            # A thread that dies unseen would leave a service that accepts jobs and never runs them.
+            # A dead thread would leave a service that accepts jobs and never runs them.
             log.exception("supervisor: unexpected error, going on")
             self._stopping.wait(self._settings.database_away_seconds)
 
@@ -163,17 +162,17 @@ class Supervisor(threading.Thread):
         return True
 
     def _is_fit(self) -> bool:
-        """Whether it may claim: its evaluators are contained, its devices passed, no one has cordoned it."""
+        """Whether it may claim: contained evaluators, sound devices, no cordon."""
         if self._sandbox.refuses:
             return False
         self._cordoned = not self._only_checks and self._store.cordons.of(self.known_as) is not None
-        if self._cordoned:  # nor are its devices touched: someone may be working on them
+        if self._cordoned:  # someone may be working on its devices
             return False
         self._evaluator.look(self._stopping.is_set)
         return bool(self._evaluator.health.classes)
 
     def _is_admitted(self) -> bool:
-        """Whether its code may take work; to be asked after a heartbeat, which says what its code is."""
+        """Whether its code may take work; after a heartbeat, which says what its code is."""
         digest, before = identity()["digest"], self._unknown
         self._unknown = not self._store.identities.admits(digest)
         if self._unknown and not before and not self._only_checks:
@@ -195,8 +194,7 @@ class Supervisor(threading.Thread):
 
     def _claim(self) -> Claim | None:
         if self._claim_unheard:
-            # The previous claim may have been committed, and only its answer lost: a shard under this name is
-            # not being worked on, and should not wait for its lease to run out.
+            # An earlier claim may be committed with its answer lost: its shard should not wait for the lease.
             self._store.shards.expire(dead_owners=[self.worker_id], leases=False)
         self._claim_unheard = True
         claim = self._store.shards.claim(
@@ -247,7 +245,7 @@ class Supervisor(threading.Thread):
         self._idle_since = time.monotonic()
 
     def _warm_job_was_stopped(self) -> bool:
-        """Whether the warm model is of a canceled or deleted job, whose memory must be freed."""
+        """Whether the warm model's job is canceled or deleted: its memory must be freed."""
         if self._evaluator.job is None:
             return False
         try:
@@ -256,7 +254,7 @@ class Supervisor(threading.Thread):
             return True
 
     def _over_a_limit(self, process: EvaluatorProcess) -> bool:
-        """Whether the warm evaluator goes on writing or starting processes after its answers."""
+        """Whether the warm evaluator goes on writing or starting processes."""
         if self._evaluator.job is None:
             return False
         folder, most = self._settings.folder(self._evaluator.job), self._settings.max_job_files_bytes

@@ -1,4 +1,4 @@
-"""A shard's evaluator says that its worker is not fit: the worker finds out for itself, and believes no job.
+"""A shard's evaluator says that its worker is not fit: the worker finds out for itself.
 
 Code that got out of a model writes such reports, too. Believed, they would take every worker out of service,
 one after the other, and run the shard for ever.
@@ -24,12 +24,12 @@ LOOKED_AT = {
     OTHER_DATA: "its data have the planned content",
     DEVICE_FAULT: "its devices have passed another self-test",
 }
-# Two such errors of a shard in succession, of any worker, fail its job.
+# Two in succession, of any worker, fail the shard's job.
 FINGERPRINT = "unfit"
 
 
 def is_claim(error_type: str) -> bool:
-    """Whether an error of an evaluator says that its worker is not fit."""
+    """Whether an evaluator's error says that its worker is not fit."""
     return error_type in UNFIT
 
 
@@ -38,8 +38,7 @@ def confirmed(
 ) -> str | None:
     """Why the worker is not fit, by its own measurement; None where it is, or was interrupted.
 
-    The evaluator of the job is ended first: what is asked is one that has read nothing of the job.
-    `interrupted`: whether to give up.
+    The job's evaluator is ended first: the asked evaluator has read nothing of the job.
     """
     evaluator.end()
     try:

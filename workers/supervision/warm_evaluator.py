@@ -12,11 +12,11 @@ from assay.workers.supervision.evaluator_process import EvaluatorDied, Evaluator
 from assay.workers.supervision.health import Health
 
 DEVICE_FAULT, OTHER_DATA, OTHER_IDENTITY = "device_fault", "other_data", "other_identity"
-# Errors of a worker that is not fit for a job, which other workers may be.
+# Errors of a worker unfit for a job; others may be fit.
 UNFIT = (OTHER_DATA, OTHER_IDENTITY, DEVICE_FAULT)
-# A failed self-test. Not among the errors above: an evaluator that could report it would never run a job.
+# A failed self-test; no job's evaluator can report it.
 UNFIT_WORKER = "unfit"
-# Errors of a job after which its process cannot use the device any more.
+# After these a job's process cannot use the device.
 LAST_ERRORS = ("device_assertion",)
 MAX_REFUSED = 100
 
@@ -39,9 +39,9 @@ class WarmEvaluator:
         self._counters = counters or WorkerCounters()
         self._process: EvaluatorProcess | None = None
         self.job: str | None = None  # of the last answered request, while its evaluator lives
-        self.shards = 0  # requests of that job that were answered in a row
-        self.refused: dict[str, str] = {}  # jobs that it is not fit for, with the reason, the oldest first
-        self.left: dict[str, str] = {}  # jobs that say that it is not fit, with what it has found, as above
+        self.shards = 0  # its requests answered in a row
+        self.refused: dict[str, str] = {}  # unfit jobs with the reason, oldest first
+        self.left: dict[str, str] = {}  # jobs that call it unfit, with its own finding, oldest first
         self._faulted: dict[str, str] = {}
         self.health = Health(device_classes, device_count(settings.devices))
 
@@ -53,14 +53,14 @@ class WarmEvaluator:
     def give_up(
         self, job: str, failure: Failure, *, others: Callable[[], bool], judged: bool = False
     ) -> None:
-        """Ends the evaluator of a worker that is not fit for a job, and refuses the job from now on.
+        """Ends the evaluator of a worker unfit for a job, and refuses the job from now on.
 
-        For a fault of a device it is refused at the second one, where there are others. `failure` is what the
-        worker has found out for itself, never what the job says.
+        A device's fault refuses it at the second time, where others are. `failure`: the worker's own finding,
+        never the job's word.
         """
         self.end()
         again = job in self._faulted
-        if failure["error_type"] == OTHER_IDENTITY:  # its program was exchanged under it
+        if failure["error_type"] == OTHER_IDENTITY:  # its program was exchanged
             self.health.outdated = failure["message"]
         if failure["error_type"] == DEVICE_FAULT:
             _remember(self._faulted, job, failure["message"])
@@ -68,7 +68,7 @@ class WarmEvaluator:
             _remember(self.refused, job, failure["message"])
 
     def leave(self, job: str, reason: str, *, others: Callable[[], bool]) -> None:
-        """Leaves a job to other workers, where there are any: its shard may run there."""
+        """Leaves a job to other workers, if any: its shard may run there."""
         if others():
             _remember(self.left, job, reason)
 
@@ -78,10 +78,10 @@ class WarmEvaluator:
         return self._process
 
     def ready(self, interrupted: Callable[[], bool] = never) -> EvaluatorProcess:
-        """A living evaluator, whose devices have passed their self-test.
+        """A living evaluator with tested devices.
 
-        Raises UnfitWorker: they have not, or its program cannot be started; EvaluatorDied: the test was
-        interrupted; OSError: its program cannot be started, and no devices are tested.
+        Raises UnfitWorker: the test failed, or no program for it; EvaluatorDied: the test was interrupted;
+        OSError: no program, and no devices are tested.
         """
         process = self._started()
         if not self.health.tested:
@@ -89,9 +89,9 @@ class WarmEvaluator:
         return process
 
     def look(self, interrupted: Callable[[], bool]) -> bool:
-        """Test the devices if that is due before a claim; whether there was a test.
+        """Test the devices if due before a claim; whether there was a test.
 
-        `health` says what came of it. After an interrupted test it is due as before.
+        `health` has the outcome. After an interruption it is due as before.
         """
         if not self.health.due:
             return False
@@ -123,7 +123,7 @@ class WarmEvaluator:
         return self._process
 
     def _test(self, process: EvaluatorProcess, interrupted: Callable[[], bool]) -> None:
-        self.job, self.shards = None, 0  # its template ends the evaluator of a job first
+        self.job, self.shards = None, 0  # its template ends a job's evaluator first
         process.about = {}
         self.health.test(process, interrupted)
 
