@@ -61,8 +61,8 @@ def test_the_facts_of_a_task_are_facts_that_tasks_have(name: str) -> None:
     assert load().task(name) == TaskFacts(**facts)
     for wrong, message in (
         ({"nuon": "boxes"}, r"x: FACTS: \['nuon'\]: a task has noun, protocols, "),
-        ({"protocols": {"pixel": "boxes"}}, r"x: FACTS: protocols\.pixel: Input should be 'pixel', "),
-        ({"example": {"model": "vit"}}, r"x: FACTS: example\.data: Field required"),
+        ({"protocols": {"pixel": "boxes"}}, r"x: FACTS: protocols\.pixel: must be 'pixel', "),
+        ({"example": {"model": "vit"}}, r"x: FACTS: example\.data: is missing"),
     ):
         with pytest.raises(ValueError, match=message):
             check_facts("x", {**facts, **wrong})
