@@ -218,7 +218,6 @@ class LibraryStream(Randomness):
 
 
 def _place(law: variates.Law, rows: int, count: int, device: torch.device) -> torch.device:
-    """Where the words of a draw are made."""
     few = rows * variates.words_for(law, count) < WORDS_FOR_DEVICE
     return CPU if few or device.type == "meta" else device
 

@@ -7,7 +7,7 @@ of the code of Primal-Attention (Chen et al., NeurIPS 2023):
     x = sqrt(C) (W v_t + b) + positions;  the encoder (models/layers/sequence_encoder.py);  W' pooled + b'
 
 v_t are the standardised features of step t. Padded steps take no part. The papers state 2 layers, width 512,
-8 heads, MLPs of 2048 and learned positions, and neither norm nor pooling; the presets have
+8 heads, MLPs of 2048 and learned positions, and neither norm nor pooling; the presets have, by our choice,
 mvts_transformer's: BatchNorm after each sum, and the head on the concatenation of all places ("flatten":
 GELU, zero at padded steps). The builder's defaults are LayerNorm before each branch, which does not mix
 examples in training, and the mean over the steps that exist; "released" divides their sum by the full length.

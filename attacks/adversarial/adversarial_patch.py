@@ -116,7 +116,6 @@ class _Patch:
     ball: ClassVar[None] = None
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
         height, width = examples.images.shape[-2:]
         if self.size > min(height, width):
             raise ValueError(f"size is {self.size}, the images are of {height} x {width} pixels")
@@ -129,7 +128,6 @@ class _Patch:
         }
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
-        """Looks at the image, or evaluates the present patches; moves on, begins the next place, or ends."""
         looking = ~state["looked"]
         final = (state["iteration"] >= self.steps) & ~looking
         logits, values, gradient = evaluate(model, state, self.goal.objective(state["goal"]), ~final)
@@ -149,7 +147,6 @@ class _Patch:
             self._begin(setting, state, begun)
 
     def _runs(self, height: int, width: int) -> int:
-        """Places tried for each image."""
         if self.location == "centre":
             return self.restarts
         stride = self._stride

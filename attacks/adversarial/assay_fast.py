@@ -115,17 +115,14 @@ class _Sample:
 
     @property
     def name(self) -> str:
-        """That of the attack."""
         return self.attack.name
 
     @property
     def gradient(self) -> bool:
-        """As of the attack."""
         return self.attack.gradient
 
     @property
     def ball(self) -> Ball | None:
-        """As of the attack."""
         return self.attack.ball
 
     def start(self, setting: Setting, examples: Examples) -> State:
@@ -136,7 +133,6 @@ class _Sample:
         return state | {"left_out": left_out, "done": state["done"] | left_out}
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
-        """Steps the slots of the sample."""
         attacked = (~state["left_out"]).nonzero().flatten()
         if len(attacked) == 0:
             return

@@ -97,12 +97,10 @@ class _HopSkipJump:
     ball: ClassVar[None] = None
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
         del setting
         return begin(examples, examples.labels, examples.images)
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
-        """One round of every slot; slots at the same round go together."""
         for number in state["iteration"].unique().tolist():
             here = (state["iteration"] == number).nonzero().flatten()
             some = select(state, here)
@@ -117,7 +115,6 @@ class _HopSkipJump:
                 state[key] = values.index_copy(0, index, some[key])
 
     def _begin(self, setting: Setting, model: Forward, state: State) -> None:
-        """Finds a misclassified point of noise, and moves it to the boundary."""
         images = state["images"]
         found = torch.zeros(len(images), dtype=torch.bool, device=images.device)
         points = images
@@ -186,7 +183,6 @@ class _HopSkipJump:
         return total / as_column(total.flatten(1).square().sum(1).sqrt().clamp(min=1e-12), total)
 
     def _approach(self, model: Forward, state: State, points: Tensor, adversarial: Tensor) -> None:
-        """Moves points to the boundary, on the misclassified side, and keeps the smallest."""
         images = state["images"]
         entries = images[0].numel()
         reach = torch.ones_like(sizes(images, self.norm))

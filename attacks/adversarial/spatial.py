@@ -129,12 +129,10 @@ class _Spatial:
     ball: ClassVar[None] = None
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
         del setting  # nothing is drawn yet
         return begin(examples, examples.labels, examples.images)
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
-        """Evaluates the next triple of every slot."""
         images = state["images"]
         if self.grid is None:
             limits = torch.tensor([self.max_rotation, self.max_shift, self.max_shift]).to(images)

@@ -117,7 +117,6 @@ class ShrinkingAutoPGD:
         return torch.tensor(radii, dtype=torch.float64)[state["run"]], torch.tensor(lengths)[state["run"]]
 
     def _remember(self, state: State, seen: Seen, radius: Tensor) -> None:
-        """Records whether the loss rose and the best point of the run; resets the count for a new run."""
         values, gradient = seen.followed, seen.gradient
         begun = sent(state["iteration"] == 0, gradient)
         better = (values > state["run_loss"]) | begun

@@ -1,8 +1,8 @@
 """Graph of an exported program: from untrusted JSON to calls of allowed operators, or a rejection.
 
 The format is the schema of `torch._export.serde`, major version 8. `torch.export.load` is not used: it looks
-targets up by attribute, evaluates symbolic shapes as Python, and unpickles. Here batch-dependent sizes are
-results of nodes.
+targets up by attribute, evaluates symbolic shapes as Python, and unpickles. Here no expression is evaluated:
+batch-dependent sizes are results of nodes.
 """
 
 from __future__ import annotations
@@ -223,7 +223,6 @@ def _refuse_training(target: str, given: Mapping[str, Any], entry: Mapping[str, 
 
 
 def _line(entry: Mapping[str, Any]) -> str:
-    """The innermost line of a forward that the file names for a node."""
     trace = entry["metadata"].get("stack_trace")
     lines = LINE.findall(trace) if isinstance(trace, str) else []
     return " at {}:{}".format(*lines[-1]) if lines else ""

@@ -250,7 +250,6 @@ def _pieces(operator: str, given: Given) -> None:
 
 
 def _counted(operator: str, given: Given) -> None:
-    """Operators with results as large as a value of their arguments says."""
     name = operator.split(".")[1]
     if name == "repeat_interleave":
         repeats = given["repeats"]

@@ -165,7 +165,6 @@ class AutoPGD:
         state["unordered"] = torch.zeros_like(state["unordered"])
 
     def _length(self, state: State) -> int | Tensor:
-        """Steps of the present runs."""
         del state
         return self.steps
 
@@ -178,7 +177,6 @@ class AutoPGD:
         return torch.full_like(state["step_size"], 2 * self.ball.epsilon)
 
     def _remember(self, state: State, values: Tensor, gradient: Tensor, begun: Tensor | None) -> None:
-        """Notes whether the loss rose, and the best point of the run; begins the count of a new run."""
         better, rose = values > state["run_loss"], values > state["last_loss"]
         state["rises"] = state["rises"] + rose
         state["last_loss"] = values

@@ -141,7 +141,6 @@ class Boundary:
         return offset.to(weights.dtype), weights
 
     def _nearest(self, model: Forward, state: State) -> tuple[Tensor, Tensor]:
-        """Returns the same for the class whose linearised boundary is the nearest."""
         offset, weights, classes = nearest_boundary(
             model, state["adversarial"], state["goal"], self.ball.norm
         )

@@ -68,7 +68,6 @@ class MomentumAscent:
 
     @property
     def _elsewhere(self) -> bool:
-        """Whether gradients are of other points than the iterates."""
         return self.nesterov or self.diversity > 0 or self.scales > 1
 
     def start(self, setting: Setting, examples: Examples) -> State:

@@ -207,7 +207,6 @@ class TanhDescent:
         return ~lost if self.goal.targeted else lost
 
     def _descend(self, setting: Setting, state: State, violation: Tensor, gradient: Tensor) -> None:
-        """One step of Adam on m."""
         low, high = _box(setting)
         carried = {key: state[key] for key in CARRIED}
         # The slope of the hinge; torch's maximum halves it at the bend. NaN has none.

@@ -109,7 +109,6 @@ def _unmarked(word: str) -> str:
 
 
 def _index(path: Path) -> dict[str, list[int]]:
-    """Maps an entry to the offsets of its synonym sets."""
     found = {}
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -124,7 +123,6 @@ def _index(path: Path) -> dict[str, list[int]]:
 
 
 def _exceptions(path: Path) -> dict[str, list[str]]:
-    """Maps an irregular form to its entries."""
     lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return {fields[0]: fields[1:] for fields in lines if fields}
 
