@@ -114,7 +114,7 @@ def differentiate(model: Forward, points: Tensor, objective: Objective) -> tuple
     """Logits (B, classes), objective (B,), and the gradient of its sum with respect to points (B, C, H, W).
 
     A model with `in_parts`, which knows how many images fit into memory, runs in parts. The objective always
-    sees all rows; those of other parts are constants.
+    sees all rows; rows of other parts are constants.
     """
     drawn, gradient = _differentiate(model, points, objective, SINGLE)
     return drawn[0], objective(drawn[0]), gradient

@@ -2,7 +2,7 @@
 
 Salmon, Moraes, Dror and Shaw 2011, "Parallel Random Numbers: As Easy as 1, 2, 3", section 3.3. A block of
 four 64-bit words comes from a key of two words and a counter of four, in ten rounds. Block j of a stream,
-from 0 on, has the counter j + 1, as in NumPy, whose `Philox` makes the words on the CPU; elsewhere
+from 0 on, has the counter j + 1, as in NumPy; its `Philox` makes the words on the CPU; elsewhere
 `on_device` makes the same words of all keys at once, with exact integer operators.
 
 Words are signed int64 with the bits of the unsigned words. Keys are (R, 2); W = words of each.

@@ -1,7 +1,7 @@
 """A classifier of token sequences, or of pairs of them: the transformer of Long Range Arena.
 
 Tay et al., "Long Range Arena", ICLR 2021, in the small form of Xiong et al., "Nystromformer", AAAI 2021,
-whose code Chen et al. use (Skyformer, NeurIPS 2021; Primal-Attention, NeurIPS 2023), with any attention:
+the code that Chen et al. use (Skyformer, NeurIPS 2021; Primal-Attention, NeurIPS 2023), with any attention:
 
     x = E[token] + positions;  the encoder (models/layers/sequence_encoder.py);  u = mean over the places
     logits = W2 relu(W1 u), of a pair W2 relu(W1 [u, v, u * v, u - v])    all linear layers with biases
