@@ -33,8 +33,8 @@ MAX_CALLS = 32
 class AsyncAssayClient:
     """Client of a service for asyncio. Close it, or use it in an `async with` block.
 
-    It has every method of `AssayClient` and takes the same arguments; iterators become asynchronous, all
-    other methods are coroutines. At most `max_calls` run at a time; further calls wait.
+    Methods and arguments are `AssayClient`'s; iterators become asynchronous, other methods coroutines. At
+    most `max_calls` run at a time; further calls wait.
     """
 
     def __init__(

@@ -27,14 +27,13 @@ class CheckpointCalls(Connection):
     ) -> Checkpoint:
         """Uploads a safetensors file or an exported program; a worker checks it (`wait_for_checkpoint`).
 
-        Jobs name it in `weights.checkpoint` by `name`; the same file may be uploaded again. `model` is a name
-        or {"name", "params"}; None: named by the file, as in files of training jobs and programs. For a file
-        from elsewhere `normalization` is "imagenet", "inception", "data" or {"mean", "std"}, and `positions`
-        says how position embeddings of another grid are resized: "bilinear", "bicubic" or
-        "bicubic_antialias"; None: they do not fit. `class_names` has the name of each logit, by which jobs
-        find the data's classes; None: not known here. Raises InvalidSpec if the kind of file or the model is
-        wrong; InvalidState if another file has the name, or the quota of checkpoints is used up; TooLarge
-        over the service's limit or the rest of the quota.
+        Jobs name it in `weights.checkpoint`; the same file may be uploaded again. `model`: a name or {"name",
+        "params"}; None: named by the file. For a file from elsewhere `normalization` is "imagenet",
+        "inception", "data" or {"mean", "std"}, and `positions` resizes position embeddings of another grid:
+        "bilinear", "bicubic" or "bicubic_antialias"; None: they do not fit. `class_names`: of each logit, by
+        which jobs find the data's classes; None: unknown. Raises InvalidSpec: wrong kind of file or model;
+        InvalidState: another file has the name, or the quota of checkpoints is used up; TooLarge: over the
+        service's limit or the rest of the quota.
         """
         names = None if class_names is None else [*class_names]
         stated: dict[str, Any] = {"model": model, "normalization": normalization, "positions": positions}

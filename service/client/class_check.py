@@ -14,13 +14,13 @@ from assay.service.files.class_names import BadClassNames, class_names_of, read_
 from assay.service.files.model_classes import ModelClasses, classes_in
 from assay.service.submission.class_folders import check_labelled, describe_classes, list_classes
 
-NAMED = 5  # Names of a model's classes in a message.
+NAMED = 5  # in a message
 
 
 def stated_classes(
     class_names: str | Sequence[str] | None, labels: str | Path | None
 ) -> tuple[str, ...] | None:
-    """The stated order of classes: names, A,B,... or a file, or None; InvalidSpec for both or no names."""
+    """The stated order of classes: names, A,B,... or a file, or None; InvalidSpec: both, or no names."""
     if class_names is not None and labels is not None:
         raise wrong(("labels",), "class_names states the order of the classes, too: give one", given=labels)
     try:
@@ -37,7 +37,7 @@ def stated_classes(
 def check_classes(subject: Subject, place: DataPlace) -> None:
     """Refuse a folder without the stated classes or the number of the model's file.
 
-    InvalidSpec names the class folders, and the folders without an image.
+    InvalidSpec names class folders, and folders without an image.
     """
     data, root = _data(place), place.root()
     folders = describe_classes(data, root)
@@ -64,7 +64,7 @@ def check_classes(subject: Subject, place: DataPlace) -> None:
 
 
 def classes_of(place: DataPlace) -> tuple[str, ...] | None:
-    """The names of the class folders of data in their order; None for other data."""
+    """Names of the class folders in order; None for other data."""
     names = list_classes(_data(place), place.root())
     return None if names is None else tuple(names)
 

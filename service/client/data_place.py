@@ -1,4 +1,4 @@
-"""The data that a person names by a word or a path, and their spec; errors about one such word."""
+"""The data that a person names by a word or a path, and their spec."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from assay.service.contract.problems import Problems, nearest, path_text
 
 Component = Mapping[str, Any]
 ROOT_VARIABLE = "ASSAY_DATA_ROOT"
-PARTS = ("train", "val", "test")  # Folders of a folder that has parts.
-CROP = "crop_fraction"  # The parameter of data sets of image files that are resized and cropped.
-NAMES = "class_names"  # The parameter of a user's own data for the order of their classes.
+PARTS = ("train", "val", "test")  # of a folder with parts
+CROP = "crop_fraction"  # of data sets of image files
+NAMES = "class_names"  # of a user's own data
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,16 @@ class DataPlace:
     """Where data are."""
 
     name: str | None  # of the data set; None for a path alone
-    path: Path | None = None  # of its folder, resolved; None for the folder in the data root
-    params: Mapping[str, Any] = field(default_factory=dict)  # further parameters
-    # for image files: side of the centre crop / short side after resizing; None for the value in `params`,
-    # else the data set's default
+    path: Path | None = None  # of its folder, resolved; None: in the data root
+    params: Mapping[str, Any] = field(default_factory=dict)
+    # for image files: side of the centre crop / short side after resizing; None: from `params`, else default
     crop_fraction: float | None = None
-    # classes of the data in the order of the model's logits; None for the data set's own order
+    # in the order of the model's logits; None: the data set's order
     class_names: tuple[str, ...] | None = None
-    labels: str | None = None  # the file with these names; None where they are stated themselves
+    labels: str | None = None  # of these names; None where stated themselves
 
     def root(self) -> Path | None:
-        """The data root that has the path: the present one, else the folder that the path is in."""
+        """The data root that has the path: the present root, else the path's folder."""
         given = os.environ.get(ROOT_VARIABLE)
         present = Path(given).resolve() if given else None
         if self.path is None or (present is not None and self.path.is_relative_to(present)):
@@ -78,7 +77,7 @@ def _place_of(text: str) -> DataPlace:
 
 
 def check_root(place: DataPlace, components: Sequence[Component]) -> None:
-    """Refuse a data set that is read from a folder where there is no data root."""
+    """Refuse a data set from a folder where there is no data root."""
     name = data_spec(place, components)["name"]
     component = next(one for one in components if one["name"] == name)
     needed = [
@@ -93,10 +92,9 @@ def check_root(place: DataPlace, components: Sequence[Component]) -> None:
 
 
 def data_spec(place: DataPlace, components: Sequence[Component], *, whole: bool = False) -> dict[str, Any]:
-    """The data of a job at a place below the service's data root, by the components of the kind "data".
+    """A job's data at a place below the service's data root, by the components of kind "data".
 
-    `whole` takes every example of a folder without parts for training and evaluation; else a fifth of it is
-    evaluated, as after a training on the rest.
+    `whole`: every example of a folder without parts trains and is evaluated; else a fifth is evaluated.
     """
     known = {str(one["name"]): one for one in components}
     labelled = (one for one, about in known.items() if (about.get("facts") or {}).get("class_folders"))

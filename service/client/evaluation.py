@@ -1,4 +1,4 @@
-"""An evaluation in one call: the service that does it, and its spec from a few words."""
+"""An evaluation in one call: its service, and its spec from a few words."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from assay.service.contract.states import JobState
 
 DEFAULT_SUITE = "quick"
 EXAMPLE = "such as 'pgd epsilon=4/255 steps=20'"
-FIRST = 9  # Before the jobs that an earlier call has left in the same state folder.
-# Examples on which the speed of a model is measured before the cost of an attack is said.
+FIRST = 9  # before jobs that an earlier call left in the state folder
+# Examples that measure a model's speed before a cost is said.
 PROBED = 32
 DEFAULT_STATE = Path("assay-state")
-PACKAGES = "assay.components"  # Entry points of packages with components of their own.
+PACKAGES = "assay.components"  # entry points of packages with components
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Request:
     subject: Subject  # the model
     place: DataPlace  # the data
     suites: Sequence[str] = ()  # names of suites
-    # each as `evaluation_of` reads it; they come before the suites. Without a suite, clean accuracy (for
-    # regression the error) comes first where they lack it and the data have it
+    # as `evaluation_of` reads them; before the suites. Without a suite, clean accuracy (for regression the
+    # error) comes first where missing
     evaluations: Sequence[str] = ()
-    limit: int | None = None  # examples; None for all
-    # further fields of the spec: seed, protocol, execution, name, tags
+    limit: int | None = None  # None: all
+    # of the spec: seed, protocol, execution, name, tags
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -88,14 +88,14 @@ def _value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        # A list of words without quotes, which the shell or `shlex` has taken: [apgd_ce,square].
+        # Words without quotes, taken by the shell or `shlex`.
         words = text[1:-1].split(",") if text.startswith("[") and text.endswith("]") else []
         plain = words and all(re.fullmatch(r"\s*[\w./+-]+\s*", word) for word in words)
         return [_value(word.strip()) for word in words] if plain else text
 
 
 def check_request(request: Request, *, own: bool) -> None:
-    """Refuse wrong names and parameters (InvalidSpec) before a service, which checks all again, is asked."""
+    """Refuse wrong names and parameters (InvalidSpec) before a service is asked."""
     for text in request.evaluations:
         evaluation_of(text)
     if not own:
@@ -119,9 +119,9 @@ def check_request(request: Request, *, own: bool) -> None:
 
 @contextmanager
 def program_first(request: Request, *, own: bool) -> Iterator[Request]:
-    """The request with the program of its function or ONNX model, made before an embedded service starts.
+    """The request with its function's or ONNX model's program, made before an embedded service starts.
 
-    InvalidSpec: the model has no image size, or cannot be exported.
+    InvalidSpec: no image size, or it cannot be exported.
     """
     known = known_data(request.place) if own else None
     if known is None or not is_made(request.subject):
@@ -135,7 +135,7 @@ def program_first(request: Request, *, own: bool) -> Iterator[Request]:
 
 
 def known_data(place: DataPlace) -> list[Component] | None:
-    """The data sets of the catalog; None where a package may bring the wanted data set."""
+    """The catalog's data sets; None where a package may bring the wanted set."""
     catalog = load()
     more = importlib.metadata.entry_points(group=PACKAGES)
     if more and place.name not in {None, *catalog.names("data")}:
@@ -144,7 +144,7 @@ def known_data(place: DataPlace) -> list[Component] | None:
 
 
 def with_classes(request: Request) -> Subject:
-    """The subject with the classes of the data, where they are at a path, else they are the service's."""
+    """The subject with the data's classes, where they are at a path."""
     known = classes_of(request.place) if request.place.path is not None else None
     return replace(request.subject, data_classes=known)
 
@@ -159,9 +159,9 @@ def service_for(
     workers: int | None = None,
     prefetch: bool = True,
 ) -> Iterator[AssayClient]:
-    """A client of the service at an address, or of a service that is started for the block.
+    """A client of the service at an address, or of a service started for the block.
 
-    InvalidSpec: the data are at a path, which the service at the address does not see.
+    InvalidSpec: data at a path, which the service at the address does not see.
     """
     if url is not None:
         with AssayClient(url, key) as client:
@@ -183,7 +183,7 @@ def service_for(
 
 
 def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The spec with every default, {"estimate", "warnings"}; uploads the model's files, stores no job."""
+    """The spec with defaults, {"estimate", "warnings"}; uploads the model's files, stores no job."""
     whole = trained_elsewhere(request.subject)
     data = data_spec(request.place, client.catalog("data"), whole=whole)
     evaluations = _evaluations(client, request, str(data["name"]))
@@ -206,7 +206,7 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
 
 
 def check_device(spec: Mapping[str, Any], warnings: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a device that an embedded service does not have: its job would never start."""
+    """Refuse a device that an embedded service lacks: its job would never start."""
     for warning in warnings:
         if warning["code"] == "no_worker_with_devices":
             message = "this machine has no such device, or it failed its test (`assay doctor` tests it)"
@@ -255,7 +255,7 @@ class EvaluationFailed(AssayError):
 def ended(
     client: AssayClient, request: Request, *, own: bool, callback: Callable[[JobView], None] | None = None
 ) -> JobView:
-    """Submit a request and wait for its job; InvalidSpec for wrong fields, EvaluationFailed for a bad end."""
+    """Submit a request and wait for its job; InvalidSpec: wrong fields, EvaluationFailed: a bad end."""
     left = unfinished(client) if own else []
     spec, found = complete_spec(client, request)
     if own:
@@ -271,7 +271,7 @@ def _succeeded(job: JobView) -> JobView:
 
 
 def outcome_text(job: Job) -> str:
-    """What became of a job that did not succeed: `failed: out_of_memory: 8 GB were not enough`."""
+    """Why a job did not succeed: `failed: out_of_memory: 8 GB were not enough`."""
     state = job.state.value
     reason = job.error.message if job.error is not None else job.message
     if job.error is not None and job.error.type != state:
@@ -280,7 +280,7 @@ def outcome_text(job: Job) -> str:
 
 
 def measured_cost(client: AssayClient, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The estimate of a complete spec; a model that has not run yet first sees a few examples."""
+    """The estimate of a complete spec; a new model first sees a few examples."""
     estimate: dict[str, Any] = client.dry_run(spec)["estimate"]
     plain = _one_pass(client, str(spec["data"]["name"]))
     if estimate["seconds"] is None or estimate.get("seconds_measured") or plain is None:
@@ -303,12 +303,12 @@ def _one_pass(client: AssayClient, data: str) -> dict[str, Any] | None:
 
 
 def unfinished(client: AssayClient) -> list[JobView]:
-    """Evaluations that earlier calls left unfinished: a service resumes them from its start, so ask first."""
+    """Evaluations that earlier calls left unfinished; ask first: a service resumes them."""
     return [job for job in client.jobs(kind="evaluate") if not job.state.terminal]
 
 
 def same_job(client: AssayClient, jobs: Sequence[Job], spec: Mapping[str, Any]) -> JobView | None:
-    """The job with the same complete spec, as it is now; it may have succeeded meanwhile."""
+    """The job with the same complete spec, as it is now."""
     for job in jobs:
         if job.spec == spec:
             now = client.job(job.id)

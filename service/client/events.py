@@ -1,4 +1,4 @@
-"""The client's side of a job's events: reads server-sent events, resumes broken streams."""
+"""Reads a job's server-sent events, resumes broken streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from assay.service.contract.events import Event
 PAUSE_SECONDS = 0.5
 RECONNECT_SECONDS = 60.0
 
-# Opens the stream after the event with this id: its lines, or None at its end.
+# Opens the stream after an event: its lines, or None at its end.
 Connect = Callable[[int], AbstractContextManager[Iterator[str] | None]]
 
 
@@ -33,7 +33,7 @@ def followed(connect: Connect, after: int, *, follow: bool = True) -> Iterator[E
                     seen = time.monotonic()
                     last, ended = event.id, event.type == "end"
                     yield event
-                    # Time spent by the caller does not count as absence of the service.
+                    # The caller's time is no absence of the service.
                     seen = time.monotonic()
             if ended or not follow:
                 return
@@ -44,7 +44,7 @@ def followed(connect: Connect, after: int, *, follow: bool = True) -> Iterator[E
 
 
 def parsed(lines: Iterable[str]) -> Iterator[Event]:
-    """The events in the lines of a stream; comments and unknown kinds of event are skipped."""
+    """The events in a stream's lines; comments and unknown kinds are skipped."""
     fields: dict[str, str] = {}
     for line in lines:
         if line:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame  # type: ignore[import-untyped]
 
 Reported = str | Job | StudyStatus
-# Types of the fixed columns; all others hold texts.
+# Of the fixed columns; all others hold texts.
 TYPES = {"seed": "Int64", "value": "float64", "ci_low": "float64", "ci_high": "float64", "n": "Int64"}
 
 
@@ -28,13 +28,12 @@ class FrameCalls(Connection):
         """The results so far as a tidy data frame: one row a number.
 
         Columns: `job`, `name`, `model`, `weights_sha256`, `seed`, `data`, `attack`, `protocol`, `metric`,
-        `part`, `unit`, `value`, `ci_low`, `ci_high`, `ci_method`, `n`, then one for each parameter, with
-        `param_` before a name of another column. Numbers without a unit or interval, and parameters that an
-        evaluation does not have, are missing values. Proportions are in [0, 1]. A parameter keeps its text
-        ("8/255"); a column of plain numbers is numeric. `jobs` are ids, `Job` or `StudyStatus`, studies for
-        their evaluation jobs; each job appears once. Raises MissingExtra, an ImportError, without pandas;
-        NotFound for an unknown id; NoResults if a job named by its id has no results yet, or none of all jobs
-        has any. Other jobs without results are left out.
+        `part`, `unit`, `value`, `ci_low`, `ci_high`, `ci_method`, `n`, then each parameter, with `param_`
+        before a name of another column. Proportions are in [0, 1]; what does not exist is a missing value. A
+        parameter keeps its text ("8/255"); a column of plain numbers is numeric. `jobs`: ids, `Job` or
+        `StudyStatus`, for a study's evaluation jobs; each job appears once. Raises MissingExtra, an
+        ImportError, without pandas; NotFound; NoResults: a job named by id, or all jobs, have none. Other
+        jobs without results are left out.
         """
         require("a data frame", "frame")
         import pandas
@@ -105,7 +104,7 @@ def _parameter(value: Any) -> Any:
 
 
 def _type(values: list[Any]) -> str:
-    """The pandas type that holds all values, missing ones included; mixed values stay as they are."""
+    """The pandas type of all values, missing included; mixed values stay."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int}:
         return "Int64" if all(value is None or abs(value) < 2**63 for value in values) else "object"

@@ -1,7 +1,7 @@
 """Python client of the service, over HTTP only; `service.client` shows it at work.
 
-Every error answer is raised as the class of `service.contract.errors` with the same type, details included; a
-service that cannot be reached is `Unreachable`.
+An error answer is raised as the class of `service.contract.errors` with its type and details; `Unreachable`:
+no service.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class ArtifactCalls(Connection):
         return parsed(Page[Artifact], page).items
 
     def signature(self, job_id: str) -> bytes:
-        """The bytes of `signature.json` of the job's complete results; InvalidState for incomplete ones."""
+        """Bytes of `signature.json` of complete results; InvalidState for incomplete results."""
         return self._call("GET", f"{API}/jobs/{part(job_id)}/signature").content
 
     def signing_keys(self) -> KeySet:
-        """The public keys of the service, which check signatures; needs no API key."""
+        """The service's public keys, which check signatures; needs no API key."""
         return parsed(KeySet, self._json("GET", "/.well-known/assay-keys"))
 
     def download(self, job_id: str, name: str, target: Path) -> Path:
         """Downloads a file and checks its sha256; the target appears only when complete.
 
-        `target` is the file to write, or a folder for the last part of `name`. BadAnswer: another sha256.
+        `target`: the file, or a folder for the last part of `name`. BadAnswer: another sha256.
         """
         if target.is_dir():
             target = target / (Path(name).name or "artifact")
@@ -88,7 +88,7 @@ class PlotCalls(Connection):
     """Lists and fetches plots."""
 
     def plots(self, job_id: str) -> list[PlotSummary]:
-        """The plots that the results of the job allow, each with its main numbers in words."""
+        """The plots that the job's results allow, each with its main numbers in words."""
         page = self._json("GET", f"{API}/jobs/{part(job_id)}/plots")
         return parsed(Page[PlotSummary], page).items
 
@@ -100,11 +100,10 @@ class PlotCalls(Connection):
         format: PlotFormat = "svg",  # noqa: A002 (the contract's name)
         scheme: Literal["light", "dark"] = "light",
     ) -> bytes:
-        """A plot of a job, or of up to ten jobs together, as the content of a file; `plots` lists the kinds.
+        """A plot of a job, or of up to ten jobs together, as a file's content; `plots` lists the kinds.
 
-        `format` is "svg", "png", "pdf", or "vl.json" for the Vega-Lite specification with its data; `scheme`
-        is of the colours. NotFound: there is no such job, or no such kind of plot; NoResults: the results do
-        not allow this plot.
+        `format`: "svg", "png", "pdf", or "vl.json" for the Vega-Lite specification with its data. NotFound:
+        no such job or kind; NoResults: the results do not allow it.
         """
         ids = jobs if isinstance(jobs, str) else ",".join(jobs)
         params = {"jobs": ids, "format": format, "scheme": scheme}
@@ -126,8 +125,8 @@ class AssayClient(
 ):
     """Client of a service. Close it, or use it in a `with` block.
 
-    `url` is without path. The API key is sent with every call; None takes it from ASSAY_KEY, "" sends none.
-    `timeout` is in seconds for an answer, `transport` of the HTTP client, for tests.
+    `url` is without path. `key`: None takes ASSAY_KEY, "" sends none. `timeout`: in seconds for an answer;
+    `transport`: for tests.
     """
 
     def ready(self) -> bool:
@@ -139,22 +138,21 @@ class AssayClient(
         return True
 
     def version(self) -> ServiceVersion:
-        """The versions of the service and of its API, and which code its workers run."""
+        """Versions of the service and its API, and the code of its workers."""
         return parsed(ServiceVersion, self._json("GET", "/version"))
 
     def submit(self, spec: Mapping[str, Any] | str | bytes, *, idempotency_key: str | None = None) -> JobView:
-        """Posts a job: its spec, or its JSON text, which is sent as it is.
+        """Posts a job: its spec, or its JSON text, sent as it is.
 
-        A broken connection is retried under `idempotency_key`, so that the job cannot be posted twice:
-        repeating a call with this key returns the same job; None makes a random key. Raises InvalidSpec with
-        a detail per wrong field, MalformedJson for a text that is not strict JSON.
+        A broken connection is retried under `idempotency_key` (None: a random key): a call with the same key
+        returns the same job. Raises InvalidSpec with a detail per wrong field; MalformedJson: no strict JSON.
         """
         return parsed(JobView, self._submitted(f"{API}/jobs", spec, idempotency_key))
 
     def dry_run(self, spec: Mapping[str, Any] | str | bytes, *, decode: bool = False) -> dict[str, Any]:
         """Validates a spec, stores nothing: `{"spec" with all defaults, "estimate", "warnings", "data"}`.
 
-        With `decode` it decodes data files for some seconds: `data` has all unreadable, ignored and empty.
+        `decode`: data files, for some seconds: `data` has all unreadable, ignored and empty.
         """
         asked = {"dry_run": "true"} | ({"decode": "true"} if decode else {})
         return self._json("POST", f"{API}/jobs", params=asked, body=spec)
@@ -173,7 +171,7 @@ class AssayClient(
         search: str | None = None,
         page_size: int = 50,
     ) -> Iterator[JobView]:
-        """All jobs that match, newest first, fetched by page; `search` is a part of the name, or the id."""
+        """All matching jobs, newest first, fetched by page; `search`: part of the name, or the id."""
         filters = {"state": state, "kind": kind, "model": model, "tag": tag, "search": search}
         params = {name: value for name, value in filters.items() if value is not None}
         params["limit"] = str(page_size)
@@ -187,10 +185,10 @@ class AssayClient(
         poll_seconds: float = 0.5,
         timeout_seconds: float | None = None,
     ) -> JobView:
-        """Polls until the job has ended, in any final state; calls `callback` with the job after every poll.
+        """Polls until the job has ended, in any final state; `callback` gets the job after every poll.
 
-        A restart of the service is waited for. Raises TimeoutError if the job has not ended in
-        `timeout_seconds` (None: no limit), Unavailable if the service was away for more than a minute.
+        Raises TimeoutError after `timeout_seconds` (None: no limit), Unavailable after a minute without the
+        service.
         """
         return self._ended(
             f"job {job_id}",
@@ -201,17 +199,17 @@ class AssayClient(
         )
 
     def events(self, job_id: str, *, after: int = 0, follow: bool = True) -> Iterator[Event]:
-        """What has happened to the job after an event, and what happens, until the job has ended.
+        """A job's events after an event, until the job has ended.
 
-        A stream broken even by a restart is resumed where it broke: every event comes once and in order.
-        Raises NotFound for a job unknown or deleted, Unavailable after a minute without the service.
+        A broken stream is resumed: every event comes once and in order. Raises NotFound; Unavailable after a
+        minute without the service.
         """
         path = f"{API}/jobs/{part(job_id)}/events" + ("" if follow else "?follow=false")
         found = followed(lambda last: self._event_lines(path, last), after, follow=follow)
         return naming(found, f"job {job_id}")
 
     def results(self, job_id: str) -> ResultsView:
-        """The results so far: `results["pgd", "8/255"].top1` has its interval; NoResults before the first."""
+        """The results so far: `results["pgd", "8/255"].top1` has its interval; NoResults before."""
         return parsed(ResultsView, self._json("GET", f"{API}/jobs/{part(job_id)}/results"))
 
     def results_csv(self, job_id: str) -> str:
@@ -219,7 +217,7 @@ class AssayClient(
         return self._call("GET", f"{API}/jobs/{part(job_id)}/results", params={"format": "csv"}).text
 
     def robustbench(self, job_id: str) -> list[dict[str, Any]]:
-        """The results so far as entries of RobustBench's `model_info`, with more in their block `assay`."""
+        """The results so far as RobustBench's `model_info`, with more in their block `assay`."""
         path = f"{API}/jobs/{part(job_id)}/results"
         entries: list[dict[str, Any]] = self._json("GET", path, params={"format": "robustbench"})["entries"]
         return entries
@@ -233,7 +231,7 @@ class AssayClient(
         return self._job("POST", f"/jobs/{part(job_id)}/retry")
 
     def replan(self, job_id: str) -> JobView:
-        """Plans an evaluation again, with the code of the present workers, and measures it again."""
+        """Plans an evaluation again, with the present workers' code, and measures it again."""
         return self._job("POST", f"/jobs/{part(job_id)}/replan")
 
     def delete(self, job_id: str) -> None:

@@ -26,7 +26,7 @@ STOP_SECONDS = 60.0
 POLL_SECONDS = 0.1
 LOG = "service.log"
 LINES_SHOWN = 5
-# More evaluators than this each hold a copy of the model and of torch without being needed.
+# each holds a copy of the model and of torch
 MAX_WORKERS = 4
 PR_SET_PDEATHSIG = 1
 LOGGED = re.compile(r"\d{4}-\d\d-\d\d |\{\"")
@@ -38,10 +38,10 @@ def local_service(
 ) -> Iterator[AssayClient]:
     """A client of an embedded service, which ends with the block, and with this process.
 
-    `service.log` is in the state folder, which is made if missing; unfinished jobs go on when a service uses
-    it again. `workers` evaluators run side by side; None: one with a GPU, else one per core, at most four.
-    `environment` has further ASSAY_ variables. Raises MissingExtra, an ImportError, without service or
-    worker; InvalidSpec for a folder that cannot be written; Unreachable, with the log's end, without a start.
+    The state folder, made if missing, has `service.log`; a next service there resumes unfinished jobs.
+    `workers`: evaluators; None: one with a GPU, else one per core, at most four. `environment`: further
+    ASSAY_ variables. Raises MissingExtra, an ImportError, without service or worker; InvalidSpec: the folder
+    cannot be written; Unreachable, with the log's end: no start.
     """
     require("a service on this machine", "service", "worker")
     port = _free_port()
@@ -54,7 +54,7 @@ def local_service(
         "ASSAY_REQUIRE_KEYS": "false",
         **(environment or {}),
     }
-    # Without what belongs to a service elsewhere: its database, and a key that the new service does not know.
+    # Without another service's database, and a key unknown to the new service.
     kept = {
         name: text
         for name, text in os.environ.items()
@@ -97,7 +97,7 @@ def _wait_until_ready(client: AssayClient, process: subprocess.Popen[bytes], log
     while not client.ready():
         if process.poll() is not None or time.monotonic() > deadline:
             lines = log.read_bytes()[begun:].decode(errors="replace").strip().splitlines()
-            # What it says itself, before what is logged: another service of this folder writes there, too.
+            # Its own words before the log: another service of this folder writes there, too.
             said = [line for line in lines if LOGGED.match(line) is None] or lines
             reason = "; ".join(said[-LINES_SHOWN:]) or f"it ended with code {process.returncode}"
             raise Unreachable(
@@ -108,7 +108,7 @@ def _wait_until_ready(client: AssayClient, process: subprocess.Popen[bytes], log
 
 
 def _end_with_parent() -> Callable[[], object] | None:
-    """What the child does first: it asks for SIGTERM when this thread ends, however it ends (Linux)."""
+    """What the child does first: it asks for SIGTERM when this thread ends (Linux)."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl

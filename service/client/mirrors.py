@@ -23,9 +23,9 @@ STUDY_FILE = "study.json"
 
 @dataclass(frozen=True)
 class Mirrored:
-    """A job or study that was mirrored: its id and state, the id of its run, and the number of metrics.
+    """A mirrored job or study: id, state, its run's id, number of metrics.
 
-    `where` is the tracking URI of MLflow or the project of Weights & Biases that has the run.
+    `where`: MLflow's tracking URI or Weights & Biases' project.
     """
 
     job: str
@@ -36,7 +36,7 @@ class Mirrored:
 
 
 class MirrorCalls(ReportCalls):
-    """Mirrors jobs to MLflow or Weights & Biases. The service has no part in it, and no credentials."""
+    """Mirrors jobs to MLflow or Weights & Biases, with the caller's credentials alone."""
 
     def mirror(
         self,
@@ -51,15 +51,14 @@ class MirrorCalls(ReportCalls):
         poll_seconds: float = 5.0,
         callback: Callable[[Mirrored], None] | None = None,
     ) -> list[Mirrored]:
-        """Makes a run of each job, or updates it: doing it again makes no second run.
+        """Makes or updates a run of each job.
 
-        `jobs` are ids of jobs or studies; the jobs of a study become runs below a run of the study. `to` is
-        "mlflow" or "wandb"; `tracking_uri` is of MLflow, by default MLFLOW_TRACKING_URI; `project` the
-        experiment of MLflow or project of Weights & Biases, by default "assay"; `entity` a user or team of
-        Weights & Biases. `report` saves `report.html` with each finished job. `follow` goes on until all jobs
-        have ended, looking at them every `poll_seconds`. `callback` is called for each run written. Raises
-        ImportError without the tracker's package, NotFound for an id that is neither job nor study,
-        TrackerError if the tracker refuses, or cannot be reached.
+        `jobs`: ids of jobs or studies, whose jobs become runs below the study's run. `to`: "mlflow" or
+        "wandb"; `tracking_uri`: MLflow's, by default MLFLOW_TRACKING_URI; `project`: MLflow's experiment or
+        Weights & Biases' project, by default "assay"; `entity`: a user or team there. `report` saves
+        `report.html` with each finished job. `follow` goes on until all jobs have ended, every
+        `poll_seconds`. `callback`: for each written run. Raises ImportError without the tracker's package;
+        NotFound: neither job nor study; TrackerError: the tracker refuses or is unreachable.
         """
         ids = [jobs] if isinstance(jobs, str) else list(jobs)
         target = tracker(to, uri=tracking_uri, project=project, entity=entity)
@@ -139,7 +138,7 @@ class MirrorCalls(ReportCalls):
     def _files(self, results: Results, *, report: bool) -> dict[str, bytes]:
         files = {RESULTS_FILE: _text(results)}
         if results.signature is not None:
-            with suppress(InvalidState):  # the key is away: the results are mirrored all the same
+            with suppress(InvalidState):  # the key is away
                 files[SIGNATURE_FILE] = self._call("GET", results.signature).content
         if report:
             try:

@@ -38,7 +38,7 @@ EXPORT = "assay.workers.weights.export"
 IMPORT_ONNX = "assay.workers.import_onnx"
 PROGRAM, ONNX, WEIGHTS = ".pt2", ".onnx", ".safetensors"
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
-# What a model may be, for error messages.
+# For error messages.
 FORMS = (
     f"{PULLED}, job:ID, checkpoint:NAME, FILE.pt2, FILE.onnx, PACKAGE.MODULE:FUNCTION, or the name of a model"
     " of the catalog with --weights"
@@ -51,29 +51,26 @@ NAME_LENGTH, HASH_LENGTH = 60, 12
 class Subject:
     """A model as a person names it."""
 
-    model: str  # one of the forms at the head of this module
-    # A safetensors file, for a model of the catalog or a function; for the former also a job or a checkpoint,
-    # as job:ID and checkpoint:NAME.
+    model: str  # a form at the module's head
+    # safetensors file, for a catalog's model or a function; for the former also job:ID or checkpoint:NAME
     weights: str | None = None
-    # of a function's module or an ONNX model that takes normalised images, or of a safetensors file from
-    # elsewhere, as for an upload
+    # of a function, an ONNX model, or a safetensors file from elsewhere, as for an upload
     normalization: str | None = None
-    # height and width for which a function's module is exported; None: the size of the data
+    # height and width of a function's export; None: the data's
     image_size: int | None = None
-    folder: Path = Path()  # where a function's package is looked up
-    # of the data, with which a function's logits are compared before its export, which takes a while; None
-    # where they are not known
+    folder: Path = Path()  # of a function's package
+    # of the data, compared with a function's logits before its slow export; None: unknown
     data_classes: tuple[str, ...] | None = None
-    label: str | None = None  # what errors show in place of the model; None for the model
+    label: str | None = None  # in errors; None: the model
     program: Path | None = (
         None  # made of a function or an ONNX model (`made_program`); None where it is not yet
     )
-    # is called with each step before it begins: "exporting nets:build"
+    # called with each step before it begins: "exporting nets:build"
     tell: Callable[[str], None] = field(default=lambda text: None, compare=False)
 
 
 def check_subject(subject: Subject) -> None:
-    """Refuse what no service is needed to see: missing files, and files that are no models."""
+    """Refuse missing files, and files that are no models."""
     text = subject.model
     if not text.lstrip().startswith("{"):
         _check_name(text)
@@ -154,7 +151,7 @@ def check_form(subject: Subject, models: Sequence[Component]) -> None:
 
 
 def trained_elsewhere(subject: Subject) -> bool:
-    """Whether a model cannot have seen a part of the data in a training of this project."""
+    """Whether no training of this project can have shown the model a part of the data."""
     text = subject.model
     if text.endswith((PROGRAM, ONNX)):
         return True
@@ -162,7 +159,7 @@ def trained_elsewhere(subject: Subject) -> bool:
 
 
 def model_spec(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The model of a job; its file is uploaded and checked, its function called and exported."""
+    """A job's model; its file is uploaded and checked, its function called and exported."""
     models = client.catalog("model")
     check_form(subject, models)
     text = subject.model
@@ -195,7 +192,7 @@ def _nearest_pulled(text: str, models: Sequence[Component]) -> str | None:
 
 
 def _of_source(client: AssayClient, text: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Pulled weights, by the model of their source that does the task of the data."""
+    """Pulled weights, by their source's model that does the data's task."""
     try:
         reference = parse_reference(text)
     except ValueError as error:
@@ -242,7 +239,7 @@ def _of_made(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -> 
 
 
 def is_made(subject: Subject) -> bool:
-    """Whether a program is made of the model: of a function or an ONNX file."""
+    """Whether a program is made of a function or an ONNX file."""
     text = subject.model
     source = text.startswith(("job:", "checkpoint:")) or _is_reference(text)
     return text.endswith(ONNX) or (FUNCTION.fullmatch(text) is not None and not source)
@@ -250,7 +247,7 @@ def is_made(subject: Subject) -> bool:
 
 @contextmanager
 def made_program(subject: Subject, data: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Path]:
-    """The program of an ONNX model or a function's module, from another process, until the block ends."""
+    """The program of an ONNX model or function, from another process, until the block ends."""
     size = subject.image_size
     if subject.model.endswith(ONNX):
         path = _file(subject.model, ("model",))
@@ -293,7 +290,7 @@ def _made(
     folder: Path = Path(),
     tell: Callable[[str], None] = print,
 ) -> Iterator[Path]:
-    """A program that a module of the workers writes, until the block ends; its warnings are told."""
+    """A program that a workers' module writes, until the block ends; its warnings are told."""
     require(f"the model {arguments[0]}", "worker", *(["onnx"] if module == IMPORT_ONNX else []))
     with tempfile.TemporaryDirectory(prefix="assay-") as made:
         target = Path(made) / f"{stem}{PROGRAM}"
@@ -318,7 +315,7 @@ def _uploaded(
     model: Mapping[str, Any] | None = None,
     normalization: str | None = None,
 ) -> str:
-    """The name of the upload of a file, once it is checked; errors show what the person named."""
+    """The name of a checked upload; errors show what the person named."""
     shown = subject.label or (subject.model if model is None else str(path))
     subject.tell(f"checking {shown}")
     with path.open("rb") as content:
@@ -331,10 +328,10 @@ def _uploaded(
         if about is not None and about.loc == ["query", "model"] and model is None:
             allowed = f"the name of a model of the catalog, and this file with --weights {path}"
             raise wrong(("model",), about.message, given=shown, allowed=allowed) from None
-        if about is None or about.loc[:1] != ["body"]:  # which is the file
+        if about is None or about.loc[:1] != ["body"]:  # the file
             raise renamed(error, _without_query) from None
         raise wrong(("model",), f"{shown}: {about.message}", allowed=about.allowed) from None
-    found = client.wait_for_checkpoint(name)  # what it is made for is known then, and compared with the data
+    found = client.wait_for_checkpoint(name)  # what it is for is known then
     if found.state == "rejected":
         reason = found.error.message if found.error is not None else "it does not fit the model"
         more = f"; `assay checkpoints show {name}` lists every fault" if found.faults is not None else ""
@@ -347,7 +344,7 @@ def _without_query(loc: list[str | int]) -> list[str | int]:
 
 
 def mean_and_std(normalization: str | None) -> tuple[list[float] | None, list[float] | None]:
-    """The numbers of a normalisation, for a module that takes normalised images; None for None."""
+    """A normalisation's numbers for a function or ONNX model; None for None."""
     if normalization is None:
         return None, None
     try:

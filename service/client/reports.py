@@ -11,7 +11,7 @@ from assay.service.contract.studies import Adjustment
 
 JobIds = str | Sequence[str]
 ENDINGS = ("html", "md", "tex", "csv")
-SECONDS = 900.0  # Comparing ten jobs of many examples takes minutes.
+SECONDS = 900.0  # comparing ten jobs of many examples takes minutes
 
 
 def report_format(target: Path, field: str) -> str:
@@ -38,9 +38,9 @@ class ReportCalls(Connection):
     ) -> str:
         """A report on one to ten jobs; as CSV, a row for each number of up to 200 jobs.
 
-        `tag` in place of ids takes all jobs with this tag and results. `format` is "html", one page with
-        plots that needs nothing else, "md", "tex" or "csv"; `adjust` is for the number of tests. Raises
-        InvalidSpec for too many jobs, or neither ids nor a tag; NoResults if a job has none yet.
+        `tag`: all jobs with this tag and results. `format`: "html" (one page with plots), "md", "tex" or
+        "csv"; `adjust`: for the number of tests. Raises InvalidSpec: too many jobs, or neither ids nor tag;
+        NoResults.
         """
         params = {**_choice(jobs, tag), "format": format, "adjust": adjust}
         return self._call("GET", f"{API}/report", params=params, timeout=SECONDS).text
@@ -58,10 +58,9 @@ class ReportCalls(Connection):
     ) -> str:
         """A table of up to 200 jobs, each value with its interval, bold by p-values under `adjust`.
 
-        `tag` in place of ids takes all jobs with this tag and results. `rows` and `columns` are fields:
-        attack, model, data, protocol, metric, part, seed, name, job, or a parameter. Without a metric, the
-        first one of each evaluation is shown. `format` is "md", "latex", "csv" or "html". Raises InvalidSpec
-        for an unknown field or metric, or too many jobs; NoResults if a job has none yet.
+        `tag`: all jobs with this tag and results. `rows`, `columns`: attack, model, data, protocol, metric,
+        part, seed, name, job, or a parameter. Without a metric: each evaluation's first. `format`: "md",
+        "latex", "csv" or "html". Raises InvalidSpec: unknown field or metric, or too many jobs; NoResults.
         """
         chosen = {} if metric is None else {"metric": metric}
         params = {**_choice(jobs, tag), "rows": rows, "columns": columns, **chosen}

@@ -20,7 +20,7 @@ class EvaluationView(EvaluationResult):
     """One row of the results; its metrics are attributes too: `row.top1.value`."""
 
     def __getattr__(self, name: str) -> Metric:
-        # Called for names that are no fields; pydantic looks its private ones up here too.
+        # Only for names that are no fields; pydantic looks its private names up here too.
         if not name.startswith("_") and name in (metrics := self.__dict__.get("metrics", {})):
             metric: Metric = metrics[name]
             return metric
@@ -40,7 +40,7 @@ class ResultsView(Results):
     evaluations: Sequence[EvaluationView]  # type: ignore[assignment]
 
     def __getitem__(self, key: str | tuple[str, Any]) -> EvaluationView:
-        """The row by name, or name and epsilon ("8/255") or parameters; KeyError unless one row fits."""
+        """The row by name, or name and epsilon ("8/255") or parameters; KeyError: none or several."""
         name, wanted = key if isinstance(key, tuple) else (key, {})
         params = wanted if isinstance(wanted, Mapping) else {RADIUS: wanted}
         named = [row for row in self.evaluations if row.name == name]

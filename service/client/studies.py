@@ -13,15 +13,15 @@ STUDIES = f"{API}/studies"
 
 
 class StudyCalls(Connection):
-    """Arms x seeds x evaluations as one thing: submitted, watched, extended, canceled, resumed, compared."""
+    """Arms x seeds x evaluations: submitted, watched, extended, canceled, resumed, compared."""
 
     def submit_study(
         self, spec: Mapping[str, Any] | str | bytes, *, idempotency_key: str | None = None
     ) -> StudyStatus:
-        """Posts a study, as a spec or its JSON text, sent as it is; all its jobs are queued, or none.
+        """Posts a study, as a spec or its JSON text; all its jobs are queued, or none.
 
-        Repeating a call with `idempotency_key` returns the same study; None makes a random key. Raises
-        InvalidSpec with a detail per wrong field, TooManyRequests if the tenant's queue lacks room.
+        A call with the same `idempotency_key` (None: random) returns the same study. Raises InvalidSpec with
+        a detail per wrong field; TooManyRequests: the tenant's queue lacks room.
         """
         return parsed(StudyStatus, self._submitted(STUDIES, spec, idempotency_key))
 
@@ -45,7 +45,7 @@ class StudyCalls(Connection):
         poll_seconds: float = 1.0,
         timeout_seconds: float | None = None,
     ) -> StudyStatus:
-        """Polls until all jobs of the study have ended, in any final state; errors are as of `wait`."""
+        """Polls until all jobs of the study have ended; errors are as of `wait`."""
         return self._ended(
             f"study {study_id}",
             lambda: self.study(study_id),
@@ -59,12 +59,12 @@ class StudyCalls(Connection):
         return parsed(StudyResultsView, self._json("GET", f"{STUDIES}/{part(study_id)}/results"))
 
     def study_table(self, study_id: str, format: Literal["csv", "markdown"] = "markdown") -> str:  # noqa: A002
-        """The results so far as text: a Markdown table of the tested metrics, or all as CSV."""
+        """The results so far: a Markdown table of tested metrics, or all as CSV."""
         path = f"{STUDIES}/{part(study_id)}/results"
         return self._call("GET", path, params={"format": format}).text
 
     def extend_study(self, study_id: str, seeds: Sequence[int]) -> StudyStatus:
-        """Queues the jobs of more seeds; seeds that the study has are passed over."""
+        """Queues the jobs of further seeds."""
         path = f"{STUDIES}/{part(study_id)}/seeds"
         return parsed(StudyStatus, self._json("POST", path, body={"seeds": list(seeds)}))
 

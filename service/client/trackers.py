@@ -1,6 +1,6 @@
 """Runs of MLflow and Weights & Biases, one for each job, written with the caller's own credentials.
 
-MLflow finds a job's run by its tag `assay.job`, Weights & Biases by the run's id, which is the job's.
+MLflow finds a run by its tag `assay.job`, Weights & Biases by the run's id, the job's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from assay.service.reports.run_record import RunRecord
 
 TrackerName = Literal["mlflow", "wandb"]
 DEFAULT_EXPERIMENT = "assay"
-# What MLflow takes in one call.
+# MLflow's in one call.
 MAX_PARAMS, MAX_METRICS = 100, 1000
 MAX_LABEL = 64
 TRACKING = "MLFLOW_TRACKING_URI"
@@ -38,11 +38,11 @@ ENDED: Mapping[JobState, str] = {
 
 
 class TrackerError(Exception):
-    """The tracker refused a run or cannot be reached; the message is the tracker's."""
+    """The tracker refused or is unreachable; its message."""
 
 
 class Tracker(Protocol):
-    """Interface: takes runs; `where` is the tracking URI of MLflow or the project of Weights & Biases."""
+    """Takes runs; `where`: MLflow's tracking URI or Weights & Biases' project."""
 
     where: str
 
@@ -72,7 +72,7 @@ def tracker(name: TrackerName, *, uri: str | None, project: str | None, entity: 
 
 
 def check_tracking_uri(uri: str | None) -> None:
-    """Refuse a tracking URI, given or the environment's, that MLflow cannot take: its own message is long."""
+    """Refuse a tracking URI, given or the environment's, that MLflow refuses at length."""
     field, given = ("tracking_uri", uri) if uri is not None else (TRACKING, os.environ.get(TRACKING))
     if not given:
         return
@@ -118,7 +118,7 @@ class MlflowTracker:
             )
 
     def write(self, record: RunRecord, files: Mapping[str, bytes]) -> str:
-        """Makes or updates the run of a job; only what differs is written."""
+        """Makes or updates a job's run; only what differs is written."""
         with self._reaching():
             run = self._found(record.job) or self._created(record)
             run_id: str = run.info.run_id
@@ -152,7 +152,7 @@ class MlflowTracker:
             for name, value in record.metrics.items()
             if not _same(run.data.metrics.get(name), value)
         ]
-        # A parameter of a run cannot be changed, nor can a job's spec.
+        # Neither a run's parameter nor a job's spec can change.
         params = [Param(name, text) for name, text in record.params.items() if name not in run.data.params]
         changed = [RunTag(name, text) for name, text in tags.items() if run.data.tags.get(name) != text]
         run_id = run.info.run_id
@@ -186,7 +186,7 @@ class MlflowTracker:
 
 
 class WandbTracker:
-    """A project of Weights & Biases. Runs stay open until their job has ended, or the tracker is closed."""
+    """A project of Weights & Biases. Runs stay open until their job ends, or the tracker is closed."""
 
     def __init__(self, project: str, entity: str | None) -> None:
         try:
@@ -223,7 +223,7 @@ class WandbTracker:
             self._open.popitem()[1].finish()
 
     def _opened(self, record: RunRecord) -> Any:
-        # What wandb notes by itself is about this machine, which has measured nothing.
+        # wandb would note this machine, which has measured nothing.
         settings = self._wandb.Settings(
             console="off",
             disable_git=True,

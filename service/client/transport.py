@@ -25,9 +25,9 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 API = "/api/v1"
 SUBMIT_ATTEMPTS = 3
 KEY_VARIABLE = "ASSAY_KEY"
-# A stream of events has a comment every 15 seconds: a stream silent for longer than this is broken.
+# longer than the 15 seconds between comments in a stream of events
 SILENCE_SECONDS = 45.0
-RECONNECT_SECONDS = 60.0  # While polling, the service may be away for so long.
+RECONNECT_SECONDS = 60.0  # allowed absence of the service while polling
 
 Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item", bound=BaseModel)
@@ -53,7 +53,7 @@ Ending = TypeVar("Ending", bound=Ends)
 
 
 class Connection:
-    """The connections to one service, as `AssayClient` states them. Close it, or use it in a `with` block."""
+    """The connections to a service. Close it, or use it in a `with` block."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Connection:
         self._kept: dict[str, tuple[str, bytes]] = {}
         local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
         key = os.environ.get(KEY_VARIABLE, "").strip() if key is None else key
-        # A proxy from the environment must not see, or fail, calls to this machine.
+        # The environment's proxy must not see, or fail, calls to this machine.
         self._http = httpx.Client(
             base_url=self.url,
             headers=authorization(key),
@@ -94,7 +94,7 @@ class Connection:
     def _submitted(
         self, path: str, spec: Mapping[str, Any] | str | bytes, idempotency_key: str | None
     ) -> dict[str, Any]:
-        """Posts a spec, again when the connection breaks: under a key, so that nothing is made twice."""
+        """Posts a spec, again when the connection breaks: under a key, so never twice."""
         headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}
         for attempt in range(1, SUBMIT_ATTEMPTS + 1):
             try:
@@ -123,7 +123,7 @@ class Connection:
         poll_seconds: float,
         timeout_seconds: float | None,
     ) -> Ending:
-        """Polls until the state is final; the service may be away for a minute in between."""
+        """Polls until the state is final; the service may be away for a minute."""
         begun = seen = time.monotonic()
         while True:
             try:
@@ -142,7 +142,7 @@ class Connection:
             time.sleep(poll_seconds)
 
     def _json_once(self, path: str, **options: Any) -> dict[str, Any]:
-        """The answer of a GET, which is kept, and not sent again while its ETag is the same."""
+        """The answer of a GET, kept while its ETag is the same."""
         query = path + repr(options)
         etag, body = self._kept.get(query, ("", b""))
         headers = {"If-None-Match": etag} if etag else {}
@@ -154,7 +154,7 @@ class Connection:
         return self._object(body)
 
     def other_version(self) -> str:
-        """That the service has another version than this client, in words; empty where it has the same."""
+        """The service's other version, in words; empty where it is this client's."""
         mine = version_of(DISTRIBUTION)
         try:
             theirs = self._json("GET", "/version").get("version")
@@ -209,7 +209,7 @@ class Connection:
 
     @contextmanager
     def _event_lines(self, path: str, last: int) -> Iterator[Iterator[str] | None]:
-        """The lines of a stream of events after a given event, or None at the stream's end."""
+        """The lines of a stream of events after an event, or None at its end."""
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
         usual = self._http.timeout
         timeout = httpx.Timeout(usual.connect, read=max(SILENCE_SECONDS, usual.read or 0))
@@ -226,7 +226,7 @@ class Connection:
 
 
 def lost(error: errors.Unavailable, what: str) -> errors.Unavailable:
-    """The same error, which names the `job ID` or `study ID` that was followed and how to go on."""
+    """The same error, which names the followed `job ID` or `study ID` and how to go on."""
     kind, _, name = what.partition(" ")
     command = f"assay watch {name}" if kind == "job" else f"assay studies watch {name}"
     more = f"{what} is kept there: once the service is back, `{command}` follows it"
@@ -260,7 +260,7 @@ class Unreachable(errors.Unavailable):
 
 
 class BadAnswer(errors.AssayError):
-    """The answer is not from this service, or a download does not match its hash."""
+    """Not this service's answer, or a download of another hash."""
 
     type = "bad_answer"
 
@@ -321,7 +321,7 @@ def error_of(response: httpx.Response) -> errors.AssayError:
 
 
 def parsed(model: type[Model], body: dict[str, Any]) -> Model:
-    """The answer as a model; raises BadAnswer for anything else, which says where the versions differ."""
+    """The answer as a model; else BadAnswer, which says where versions differ."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
@@ -330,7 +330,7 @@ def parsed(model: type[Model], body: dict[str, Any]) -> Model:
 
 
 def part(text: str) -> str:
-    """One path segment: quoted, so that ids and names never become several segments, or none."""
+    """One path segment: quoted, never several segments, or none."""
     if text in ("", ".", ".."):
         raise errors.NotFound(f"{text!r} is not a name")
     return quote(text, safe="")

@@ -15,14 +15,14 @@ from assay.service.plots.theme import Vega, cycled, dashed_lines, frame, share_a
 TITLE = "Robust accuracy, verified and attacked"
 NEEDS = "one job with a verified evaluation and an attack in the same norm"
 SIDES = ("attacked", "verified")
-STEPS = ("step-after", "step-before")  # An attack counts for larger radii, a proof for smaller ones.
+STEPS = ("step-after", "step-before")  # attacks count for larger radii, proofs for smaller
 
 
 def bracket(jobs: Sequence[LabelledResults]) -> Vega | None:
-    """A panel for each data set and norm of a single job; None for several jobs, or without a bracket.
+    """A panel for each data set and norm of a job; None for several jobs, or without a bracket.
 
-    The band is where the robust accuracy lies: an attack counts for all larger radii, what is verified for
-    all smaller ones. Smoothed classifiers are not in it.
+    The robust accuracy lies in the band: an attack counts for larger radii, a proof for smaller. Without
+    smoothed classifiers.
     """
     if len(jobs) != 1 or not jobs[0].results.bracket:
         return None
@@ -47,7 +47,7 @@ def _panel(points: Sequence[Bracket]) -> Vega:
         interval(),
         quantity("n"),
     ]
-    # Between two radii nothing was measured: what is known there is a step, not a slope.
+    # Between radii nothing was measured: a step, not a slope.
     steps: list[Vega] = [
         {**layer, "mark": {**layer["mark"], "interpolate": step}}
         for layer, step in zip(dashed_lines(len(SIDES), lines), STEPS, strict=True)
@@ -69,7 +69,7 @@ def _panel(points: Sequence[Bracket]) -> Vega:
 
 
 def _band(points: Sequence[Bracket], scale: float) -> list[dict[str, Any]]:
-    """Between each radius and the next: verified at the larger one, attacked at the smaller; else 0 and 1."""
+    """Between radii: verified at the larger, attacked at the smaller; else 0 and 1."""
     return [
         {
             "x": scale * one.epsilon,

@@ -33,14 +33,14 @@ from assay.service.plots.theme import (
 
 TITLE = "Accuracy against epsilon"
 NEEDS = "an attack with an epsilon"
-MAX_DIRECT = 4  # More lines than this have a legend instead of their names at their ends.
-# The least distance of two such names, as a share of the axis.
+MAX_DIRECT = 4  # more lines have a legend in place of names at their ends
+# least distance of names, as a share of the axis
 NAME_GAP = 0.075
 NORMS = {"Linf": "L∞", "L2": "L2", "L1": "L1", "L0": "L0"}
 
 
 def curve(jobs: Sequence[LabelledResults]) -> Vega | None:
-    """A panel per norm; None without an attack. A line for each attack; a colour for each of several jobs."""
+    """A panel per norm; None without an attack. A line for each attack, a colour for each job."""
     rows = attacked(jobs)
     if not rows:
         return None
@@ -93,7 +93,7 @@ def _axes(row: Measured) -> tuple[Vega, Vega]:
 
 
 def _points(rows: Sequence[Measured]) -> DataRows:
-    """The measured points of each line from the smallest epsilon on, the unattacked accuracy first."""
+    """Each line's measured points from the smallest epsilon on, the unattacked accuracy first."""
     lines: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
     for row in rows:
         line = lines.setdefault((row.job, row.attack), {})
@@ -158,7 +158,7 @@ def _published_layer(published: DataRows, x: Vega, y: Vega, told: dict[str, Vega
 
 
 def _names_layer(points: DataRows, attacks: Sequence[str], x: Vega, y: Vega, color: Vega) -> Vega:
-    """The name of each line at its end, moved where two would cover each other."""
+    """Each line's name at its end, moved where two would overlap."""
     ends = [[point for point in points if point["attack"] == attack][-1] for attack in attacks]
     placed: DataRows = []
     lowest: dict[float, float] = {}

@@ -19,13 +19,13 @@ CONFUSION_TITLE = "Confusion matrix"
 CONFUSION_NEEDS = f"one job of at most {MAX_CLASSES} classes that ended after plots were introduced"
 CLASSES_TITLE = "Accuracy by class"
 CLASSES_NEEDS = "one job with labelled examples that ended after plots were introduced"
-# Larger matrices have no numbers in their cells.
+# larger matrices have no numbers
 MAX_NUMBERED = 12
 MAX_ROWS = 25
 
 
 def calibration(jobs: Sequence[LabelledResults]) -> Vega | None:
-    """The reliability diagram of a job: a point for each bin, with its interval and the ideal diagonal."""
+    """A job's reliability diagram: a point for each bin, with its interval, and the diagonal."""
     found = next((row for row in _tallied(jobs, "bins")), None)
     if found is None:
         return None
@@ -68,7 +68,7 @@ def calibration(jobs: Sequence[LabelledResults]) -> Vega | None:
 
 
 def confusion(jobs: Sequence[LabelledResults]) -> Vega | None:
-    """Shares of the predictions for each label in a job, without an attack and under the strongest attack."""
+    """Shares of predictions for each label, without and under the strongest attack."""
     chosen = _clean_and_strongest(_tallied(jobs, "confusion"))
     if not chosen:
         return None
@@ -90,7 +90,7 @@ def confusion(jobs: Sequence[LabelledResults]) -> Vega | None:
 
 
 def classes(jobs: Sequence[LabelledResults]) -> Vega | None:
-    """The accuracy of each class in a job, without an attack and under the strongest attack."""
+    """Each class's accuracy, without and under the strongest attack."""
     chosen = _clean_and_strongest(_tallied(jobs, "classes"))
     if not chosen:
         return None
@@ -98,7 +98,7 @@ def classes(jobs: Sequence[LabelledResults]) -> Vega | None:
     shares: dict[str, list[float]] = {}
     for value in values:
         shares.setdefault(value["class"], []).append(value["accuracy"])
-    # The largest drop first; without an attack the lowest accuracy.
+    # Largest drop first; without an attack the lowest accuracy.
     order = sorted(shares, key=lambda name: shares[name][-1] - (shares[name][0] if len(chosen) > 1 else 0))
     shown = order[:MAX_ROWS]
     told = cycled("series", [setting for setting, _, _ in chosen], title=None)
@@ -143,9 +143,9 @@ def _tallied(jobs: Sequence[LabelledResults], name: str) -> list[Tallied]:
 
 
 def _clean_and_strongest(found: Sequence[Tallied]) -> list[Tallied]:
-    """The first evaluation without an attack, and the lowest accuracy under attack on the same data.
+    """The first evaluation without an attack, and the lowest attacked accuracy on the same data.
 
-    Where an attack leaves nothing, that with the lowest accuracy above a tenth tells more.
+    Where an attack leaves nothing: the lowest accuracy above a tenth.
     """
     if not found:
         return []

@@ -14,7 +14,7 @@ TITLE = "Accuracy by corruption and severity"
 NEEDS = "an evaluation with corruptions at stated severities"
 MEAN = "mean"
 CELL = {"width": 38, "height": 17}
-LIGHT = 0.55  # Accuracy above which cells are light, and their numbers dark.
+LIGHT = 0.55  # above this accuracy cells are light, their numbers dark
 
 
 def heatmap(jobs: Sequence[LabelledResults]) -> Vega | None:

@@ -29,12 +29,12 @@ class PlotKind:
     """A kind of plot."""
 
     title: str
-    needs: str  # what results must have for it
-    build: Builder  # makes its spec, or None where the results lack what it needs
-    needs_together: str = ""  # what several jobs must have beside that; empty for nothing
+    needs: str  # in results
+    build: Builder  # makes its spec, or None
+    needs_together: str = ""  # in several jobs beside that; empty for nothing
 
     def __call__(self, jobs: Sequence[LabelledResults]) -> Vega | None:
-        """The spec, or None; its caption and description name grave warnings about all results of a job."""
+        """The spec, or None; caption and description name grave warnings about all results of a job."""
         spec = self.build(jobs)
         found = {told.code for job in jobs for told in job.results.warnings if told.severity == "invalid"}
         if spec is None or not found:
@@ -66,7 +66,7 @@ KINDS: Mapping[str, PlotKind] = {
 
 
 def plots_of(results: Sequence[LabelledResults]) -> dict[str, Vega]:
-    """The plots that the results of a job, or of several together, allow; by kind."""
+    """The plots that results of a job or several allow, by kind."""
     if not results:
         return {}
     found = {name: kind(results) for name, kind in KINDS.items()}

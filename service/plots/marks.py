@@ -7,7 +7,7 @@ from typing import Any
 
 from assay.service.plots.theme import Vega
 
-# Scales of each panel, so that its legend has its own lines alone.
+# Of each panel: its legend has its own lines alone.
 APART = {"scale": {"color": "independent", "shape": "independent"}}
 
 
@@ -32,12 +32,12 @@ def interval(field: str = "interval") -> Vega:
 
 
 def between(channel: str, axis: Vega, low: str, high: str) -> Vega:
-    """The encoding of a mark that reaches from one field to another along an axis, "x" or "y"."""
+    """A mark from one field to another along an axis, "x" or "y"."""
     return {channel: {**axis, "field": low}, f"{channel}2": {"field": high}}
 
 
 def band(encoding: Vega, **mark: Any) -> Vega:
-    """The layer of an area between two fields, without lines at its ends."""
+    """An area between two fields, without lines at its ends."""
     return {"mark": {"type": "area", "opacity": 0.16, "line": False, **mark}, "encoding": encoding}
 
 

@@ -1,7 +1,7 @@
 """Rendering of specs to SVG, PNG and PDF, by one process that stays warm, with a cache of files.
 
-`render` starts the process (`renderer.py`) at its first use, and again after it crashed, took too long or was
-idle; a rendering that fails does not harm the next one.
+`render` starts the process (`renderer.py`) at first use, and after it crashed, took too long or was idle; a
+failure does not harm the next rendering.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from assay.service.plots.theme import Scheme, Vega, themed
 Format = Literal["svg", "png", "pdf"]
 MEDIA_TYPES: dict[Format, str] = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 COMMAND = (sys.executable, "-P", "-m", "assay.service.plots.renderer")
-# For a plot, the start of the process and the wait for other plots included.
+# with the process's start and the wait for other plots
 MAX_SECONDS = 60.0
 MAX_SPEC_BYTES = 16 * 1024**2
-MAX_CACHED = 2000  # Beyond so many files, a folder loses its oldest files.
-VERSION = "1"  # A change of the plots changes their specs; the version changes with their rendering.
-# Passed on to the process; secrets of the service are not.
+MAX_CACHED = 2000  # a fuller folder loses its oldest files
+VERSION = "1"  # of the rendering; changed plots have changed specs
+# Passed on to the process; the service's secrets are not.
 VARIABLES = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
 
 
@@ -41,7 +41,7 @@ class RenderError(RuntimeError):
 
 
 class Renderer:
-    """A rendering process, started when it is needed; a plot that takes longer than `max_seconds` ends it."""
+    """A rendering process, started when needed; a plot longer than `max_seconds` ends it."""
 
     def __init__(self, command: Sequence[str] = COMMAND, max_seconds: float = MAX_SECONDS) -> None:
         self._command = list(command)
@@ -50,7 +50,7 @@ class Renderer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def render(self, spec: Vega, format: Format) -> bytes:  # noqa: A002 (the contract's name)
-        """The rendered plot. Raises RenderError: the process refused the spec, crashed, or took too long."""
+        """The rendered plot. Raises RenderError: the process refused, crashed, or took too long."""
         return self._answered({"spec": spec, "format": format})
 
     def _answered(self, asked: dict[str, object]) -> bytes:
@@ -65,7 +65,7 @@ class Renderer:
             try:
                 return self._exchange(request, deadline)
             except BrokenPipeError:
-                # An idle process may end at any time, also between a look at it and the request.
+                # An idle process may end at any time.
                 if fresh:
                     raise RenderError("the rendering process ended at its start") from None
                 return self._exchange(request, deadline)
@@ -146,9 +146,9 @@ def render(
     scheme: Scheme = "light",
     cache: Path | None = None,
 ) -> bytes:
-    """A plot as a file's content, kept in the folder `cache`; a PNG has three pixels for each of the spec.
+    """A plot as a file's content, kept in `cache`; a PNG has three pixels for each of the spec.
 
-    Raises RenderError: it could not be rendered; the next plot may be.
+    Raises RenderError; the next plot may succeed.
     """
     path = None if cache is None else cache / f"{digest(spec, format, scheme)}.{format}"
     if path is not None and path.is_file():
@@ -169,7 +169,7 @@ def bundle(cache: Path) -> tuple[Path, str]:
 
 
 def digest(spec: Vega, format: str, scheme: Scheme) -> str:  # noqa: A002 (the contract's name)
-    """The name of a rendered plot: equal for equal input and an equal version of what renders it."""
+    """A rendered plot's name: equal for equal input and version of the rendering."""
     parts = json.dumps([VERSION, _version(), themed(spec, scheme), format], sort_keys=True)
     return hashlib.sha256(parts.encode()).hexdigest()
 
@@ -182,7 +182,7 @@ def _version() -> str:
 
 
 def _keep(path: Path, content: bytes) -> None:
-    """Write a file of the cache atomically; several processes may write the same one."""
+    """Write a file of the cache atomically: several processes may write it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     temporary.write_bytes(content)

@@ -1,14 +1,13 @@
 """The process that renders: `python -P -m assay.service.plots.renderer`.
 
-Only this process imports vl-convert, which takes some hundred megabytes and seconds to start. It reads
-requests from standard input and writes answers to standard output, one at a time; texts of libraries go to
-standard error. A spec that names an address or a file is refused, and the list of allowed addresses is
-empty. Its memory and its processor time are limited; it ends with its parent, and when it has been idle for
-a minute.
+It alone imports vl-convert (some hundred megabytes, seconds to start). It reads requests from standard input
+and writes answers to standard output, one at a time; libraries' texts go to standard error. A spec that names
+an address or a file is refused, and the list of allowed addresses is empty. Memory and processor time are
+limited; it ends with its parent, and after an idle minute.
 
-A request is 4 bytes of length (big-endian) and JSON {"spec", "format"}; the format "bundle" is the scripts
-that draw specs in a browser, and needs no spec. An answer is a byte, 0 for a rendered
-plot and 1 for a message, 4 bytes of length, and the content.
+A request is 4 bytes of length (big-endian) and JSON {"spec", "format"}; the format "bundle", without spec, is
+the scripts that draw specs in a browser. An answer is a byte, 0 for a plot and 1 for a message, 4 bytes of
+length, and the content.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from typing import Any, BinaryIO
 IDLE_SECONDS = 60.0
 MAX_MEMORY_BYTES = 2 * 1024**3
 MAX_PROCESSOR_SECONDS = 600
-# Pixels per pixel of the spec.
+# by a pixel of the spec
 PNG_SCALE = 3.0
 HEADER_BYTES = 4
 
 
 def main() -> None:
     """Answers requests until there are no more."""
-    # Private writable memory: the engine reserves far more address space than it uses.
+    # Private writable memory: the engine reserves far more address space.
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_PROCESSOR_SECONDS, MAX_PROCESSOR_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -50,7 +49,7 @@ def main() -> None:
 
 
 def _read(stream: BinaryIO, requests: queue.Queue[bytes]) -> None:
-    """Queues requests; ends the process, in the middle of a rendering too, when the parent is gone."""
+    """Queues requests; ends the process, also while rendering, when the parent is gone."""
     while len(header := stream.read(HEADER_BYTES)) == HEADER_BYTES:
         requests.put(stream.read(int.from_bytes(header, "big")))
     os._exit(0)
@@ -61,7 +60,7 @@ def _answer(request: bytes) -> tuple[int, bytes]:
         given = json.loads(request)
         _refuse_addresses(given["spec"])
         return 0, _rendered(given["spec"], given["format"])
-    except Exception as error:  # the engine raises ValueError with the trace of its script
+    except Exception as error:  # with the trace of the engine's script
         return 1, f"{type(error).__name__}: {error}"[:2000].encode(errors="replace")
 
 

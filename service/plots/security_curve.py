@@ -105,7 +105,7 @@ def _panel(norm: str, steps: DataRows) -> Vega:
         "mark": {"type": "point", "opacity": 0, "size": 60},
         "encoding": {"x": x, "y": y, "color": told["color"], "tooltip": tooltip},
     }
-    # The last step of each line has a mark, which tells the lines of the legend apart without their colour.
+    # A mark on each line's last step tells the legend's lines apart without colour.
     last = list({step["attack"]: step for step in steps}.values())
     marks = {"data": {"values": last}, **points(x, y, told, tooltip, size=45)}
     return {

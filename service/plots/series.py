@@ -12,12 +12,12 @@ from assay.service.contract.fractions import PIXEL_STEPS, fraction_value
 from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.plots.theme import percent, unique_labels
 
-# The first one that a row has is its accuracy.
+# A row's first is its accuracy.
 ACCURACIES = (
     "top1", "expected_top1", "accuracy_under_attack", "expected_accuracy_under_attack", "miou",
     "mean_accuracy", "pixel_accuracy",
 )  # fmt: skip
-# Expected accuracies, and those without the attack, of the same row.
+# Expected accuracies, and the same row's without the attack.
 UNATTACKED = {"expected_top1": "clean_expected_top1", "expected_accuracy_under_attack": "expected_accuracy"}
 EPSILON = "epsilon"
 IN_STEPS = f"1/{PIXEL_STEPS}"
@@ -26,27 +26,27 @@ TITLES = {"miou": "mIoU"}
 
 @dataclass(frozen=True)
 class LabelledResults:
-    """The results of a job under the name that a plot gives it."""
+    """A job's results under a plot's name."""
 
-    label: str  # of the legend; at most 60 characters of it are drawn
+    label: str  # of the legend, cut after 60 characters
     results: Results
-    # Counts of an evaluation's examples (`tallies.tally`), by its place in the job.
+    # of an evaluation's examples, by its place in the job
     tallies: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    training: Sequence[Mapping[str, Any]] = ()  # the records of the training log, an epoch each
+    training: Sequence[Mapping[str, Any]] = ()  # of the training log, an epoch each
 
 
 @dataclass(frozen=True)
 class Measured:
     """An accuracy under an attack with an epsilon."""
 
-    job: str  # label of the job
-    attack: str  # name of the attack, with the parameters that tell it apart from others of its name
-    key: str  # what has to be equal for two rows to be comparable, except epsilon
-    epsilon: float  # as the attack has it
+    job: str
+    attack: str  # with the parameters that tell it from others of its name
+    key: str  # equal for comparable rows, without epsilon
+    epsilon: float
     norm: str
     row: EvaluationResult
     metric: Metric
-    # The accuracy of the same model on the same data without an attack, if it was measured.
+    # The model's accuracy on the same data without an attack, if measured.
     unattacked: Metric | None
 
     @property
@@ -89,7 +89,7 @@ def unattacked(results: Results) -> Iterator[EvaluationResult]:
 
 
 def unattacked_accuracy(results: Results, row: EvaluationResult) -> Metric | None:
-    """The accuracy on the same data without an attack; the row has its own where it is an expected one."""
+    """The accuracy on the same data without an attack; an expected accuracy's row has its own."""
     name = accuracy_name(row)
     if name in UNATTACKED:
         return row.metrics.get(UNATTACKED[name])
@@ -105,7 +105,7 @@ def labels_of(jobs: Sequence[LabelledResults]) -> list[str]:
 
 
 def attacked(jobs: Sequence[LabelledResults]) -> list[Measured]:
-    """Every accuracy under an attack with an epsilon, in the order of the results."""
+    """Every accuracy under an attack with an epsilon, in order."""
     rows = [
         (label, job.results, row, epsilon, metric)
         for label, job in zip(labels_of(jobs), jobs, strict=True)
@@ -134,7 +134,7 @@ def norm_of(row: EvaluationResult) -> str:
 
 
 def radius_unit(row: EvaluationResult) -> str:
-    """The unit of the row's radii as text: "1/255" in Linf of pixels, "sd", or empty."""
+    """The unit of a row's radii: "1/255" in Linf of pixels, "sd", or empty."""
     unit = load().radius_unit(row.data, row.protocol)
     if unit == "pixel":
         return IN_STEPS if norm_of(row) == "Linf" else ""
@@ -150,7 +150,7 @@ def radius_text(row: EvaluationResult, radius: float) -> str:
 
 
 def attack_labels(rows: Sequence[EvaluationResult]) -> dict[str, str]:
-    """An attack's name by key, with the settings that tell it apart from others of that name."""
+    """An attack's name by key, with the settings that tell it from others of its name."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(row.name, {})[_key(row)] = _settings(row)
@@ -191,7 +191,7 @@ def label_of_one(jobs: Sequence[LabelledResults]) -> str:
 
 
 def ends_of(metric: Metric) -> tuple[float | None, float | None]:
-    """The ends of a metric's interval; its value for an end that it lacks."""
+    """A metric's interval, the value for a missing end."""
     low, high = metric.ci_low, metric.ci_high
     return metric.value if low is None else low, metric.value if high is None else high
 
@@ -209,12 +209,12 @@ def attack_name(row: EvaluationResult, names: Mapping[str, str]) -> str:
 
 
 def ball_text(row: EvaluationResult) -> str | None:
-    """The norm and the epsilon of an attack: "Linf, ε = 4/255"; None for a row without an epsilon."""
+    """An attack's norm and epsilon: "Linf, ε = 4/255"; None without an epsilon."""
     epsilon = epsilon_of(row)
     return None if epsilon is None else f"{norm_of(row)}, ε = {radius_text(row, epsilon)}"
 
 
 def setting_label(row: EvaluationResult, names: Mapping[str, str]) -> str:
-    """The label of a row: its attack, as `attack_labels` names it, and its epsilon."""
+    """A row's attack, as `attack_labels` names it, and its epsilon."""
     ball = ball_text(row)
     return attack_name(row, names) if ball is None else f"{attack_name(row, names)}, {ball.split(', ')[1]}"

@@ -31,11 +31,11 @@ TITLE = "Accuracy left after each stage"
 NEEDS = "an ensemble of attacks with more than one stage"
 BEFORE = "no attack"
 STEP = 58
-ACCURACIES = ("top1", "expected_top1")  # The first one that a stage has.
+ACCURACIES = ("top1", "expected_top1")  # a stage's first counts
 
 
 def stages(jobs: Sequence[LabelledResults]) -> Vega | None:
-    """A staircase for each ensemble and job, with a panel for each kind; None without stages."""
+    """A staircase for each ensemble and job, a panel for each kind; None without stages."""
     found = [
         (label, job, row)
         for label, job in zip(labels_of(jobs), jobs, strict=True)
@@ -64,7 +64,7 @@ def stages(jobs: Sequence[LabelledResults]) -> Vega | None:
 
 
 def _staged(row: EvaluationResult) -> list[StageBreakdown]:
-    """The stages, where each goes on with what those before it left; losses of segmentation are no steps."""
+    """The stages, where each continues the stages before; losses of segmentation are no steps."""
     parts = [part for part in row.breakdown if isinstance(part, StageBreakdown)]
     return [part for part in parts if any(name in part.metrics for name in ACCURACIES)]
 

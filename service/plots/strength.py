@@ -1,4 +1,4 @@
-"""Accuracy left by each attack at an epsilon against the passes that it has spent, on the same examples."""
+"""Accuracy left by each attack at an epsilon against its passes, on the same examples."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from assay.service.plots.theme import (
 
 TITLE = "Accuracy against passes"
 NEEDS = "one job with two attacks of the same epsilon, and that ended after plots were introduced"
-MAX_PANELS = 4  # Panels of the epsilons with the most attacks.
+MAX_PANELS = 4  # of the epsilons with the most attacks
 
 _Curve = list[tuple[float, float]]
 
 
 def strength(jobs: Sequence[LabelledResults]) -> Vega | None:
-    """A staircase for each attack, with a panel for each norm and epsilon; None without two attacks.
+    """A staircase for each attack, a panel for each norm and epsilon; None without two attacks.
 
-    A point (x, y) says that y of the examples hold out where each gets at most so many passes, forward and
-    backward together, that the mean over all examples is x.
+    A point (x, y): y of the examples hold out where the mean of passes, forward and backward, is x.
     """
     if len(jobs) != 1:
         return None

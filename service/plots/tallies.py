@@ -1,6 +1,6 @@
 """Counts of examples, from which plots are drawn without reading the outcomes again.
 
-A worker counts the outcome columns of an evaluation when a job ends; the counts are as small as the plot.
+A worker counts an evaluation's outcome columns when a job ends.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 BINS = 15
-# With more classes there is no confusion matrix, and the plot of classes shows those that lose most.
+# Above it no confusion matrix, and the plot of classes shows the largest losses.
 MAX_CLASSES = 50
 COLUMNS = ("label", "correct", "prediction", "confidence", "clean_correct", "forward", "backward", "expected")
-MAX_POINTS = 200  # A curve of more points is thinned.
+MAX_POINTS = 200  # a longer curve is thinned
 
 
 def tally(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Counts of an evaluation; {} where the columns allow none.
 
-    `columns`: of its outcome table, each (n,): `label`, `correct`, and perhaps `prediction`, `confidence`,
-    and of an attack `clean_correct`, `forward` and `backward`. Returns `classes`: {"label", "n", "correct"}
-    for each class, by label. `confusion`: {"label", "prediction", "count"} for each pair that occurs, with at
-    most 50 classes. `bins`: {"low", "high", "n", "confidence" (mean), "correct"} for each occupied bin of the
-    confidence. `spent`: of an attack, passes of an example and accuracy left, as of the function `spent`.
+    `columns`, each (n,): `label`, `correct`, perhaps `prediction`, `confidence`, and of an attack
+    `clean_correct`, `forward` and `backward`. Returns `classes`: {"label", "n", "correct"} by label;
+    `confusion`: {"label", "prediction", "count"} for each pair that occurs, with at most 50 classes; `bins`:
+    {"low", "high", "n", "confidence" (mean), "correct"} for each occupied bin; `spent`: as of `spent`.
     """
     labels, correct = columns.get("label", ()), columns.get("correct", ())
     if not labels or len(labels) != len(correct) or not all(isinstance(one, int) for one in labels):
@@ -51,10 +50,10 @@ def tally(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 def spent(columns: Mapping[str, Sequence[Any]]) -> list[tuple[float, float]]:
     """Accuracy left by an attack where every example gets at most b passes, for rising b.
 
-    The columns `correct`, `clean_correct`, `forward` and `backward` are (n,); rows without an attack lack one
-    of them, and under an `expected` accuracy nothing is broken by a pass. Returns pairs of the mean of
-    min(passes, b) over all n examples and the share that is right before the attack and not broken within b
-    passes; b are the passes of the broken examples, and last the largest of all.
+    `correct`, `clean_correct`, `forward` and `backward` are (n,); rows without an attack lack one, and under
+    an `expected` accuracy no pass breaks anything. Returns pairs: the mean of min(passes, b) over all n, and
+    the share that is right before the attack and not broken within b; b are the broken examples' passes, and
+    last the largest.
     """
     names = ("correct", "clean_correct", "forward", "backward")
     if "expected" in columns or any(name not in columns for name in names):
@@ -88,7 +87,7 @@ def labels_of_right(labels: Sequence[int], correct: Sequence[Any]) -> list[int]:
 
 
 def _bins(confidence: Sequence[float | None], correct: Sequence[Any]) -> list[dict[str, Any]]:
-    """The intervals ((i - 1) / M, i / M] of the expected calibration error, those with an example."""
+    """Occupied intervals ((i - 1) / M, i / M] of the expected calibration error."""
     if len(confidence) != len(correct):
         return []
     members: dict[int, list[tuple[float, bool]]] = {}

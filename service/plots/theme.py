@@ -1,11 +1,10 @@
 """Colours, fonts and frame of all plots.
 
-Colours are from Okabe and Ito 2008, "Color Universal Design", which people with any colour vision can
-tell apart; marks and dashes differ with them, so that no plot depends on colour. The font is one that the
-renderer carries, with the widths of Arial: it is embedded in a PDF.
+Colours are from Okabe and Ito 2008, "Color Universal Design", for any colour vision; marks and dashes differ
+with them: no plot depends on colour. The renderer's font has the widths of Arial; a PDF embeds it.
 
-A spec is a Vega-Lite v6 specification as plain JSON. Its data are inline values only, never an address or a
-file, and texts of users occur as values only, never in an expression.
+A spec is a Vega-Lite v6 specification as plain JSON. Its data are inline, never an address or a file, and
+texts of users are values, never in an expression.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ Scheme = Literal["light", "dark"]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 FONT = "Liberation Sans, Arimo, Helvetica, Arial, sans-serif"
-# In pixels, 72 to the inch in a PDF: with axes and legend a column of 3.3 inches or little more.
+# Pixels, 72 to the inch in a PDF: about a column of 3.3 inches.
 WIDTH, HEIGHT = 250, 170
 MAX_LABEL = 60
-# Free pixels at the right: without these fonts a browser takes a wider one than legends were measured in.
+# Free pixels at the right: without these fonts a browser takes a wider font.
 ROOM = 40
 LINE = "line"
-# Without a precision: its decimals follow from the step, so that no two ticks read alike.
+# Decimals follow from the step: no two ticks read alike.
 PERCENT = "%"
 MAX_TITLE = 90
 
-# Yellow is missing on white, and dark blue on black: they are hard to see there.
+# Without yellow on white, and dark blue on black, hard to see there.
 PALETTES: Mapping[Scheme, tuple[str, ...]] = {
     "light": ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#737373"),
     "dark": ("#56b4e9", "#e69f00", "#2cc79b", "#cc79a7", "#f0e442", "#ff8a3d", "#ffffff", "#a6a6a6"),
 }
-# A path in a box from -1 to 1: the name of this shape in Vega is an attack's too.
+# In a box from -1 to 1: Vega's name of this shape is an attack's too.
 BOX = "M-0.89,-0.89H0.89V0.89H-0.89Z"
 SHAPES = (
     "circle", BOX, "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left",
@@ -47,7 +46,7 @@ BACKGROUND: Mapping[Scheme, str] = {"light": "#ffffff", "dark": "#16191d"}
 
 
 def share_axis(field: str, title: str, *, whole: bool = True, **axis: Any) -> Vega:
-    """The encoding of a share in percent, from 0 to 1 or, where not `whole`, around the values."""
+    """A share in percent, from 0 to 1 or, where not `whole`, around the values."""
     return {
         "field": field,
         "type": "quantitative",
@@ -118,7 +117,7 @@ def themed(spec: Vega, scheme: Scheme) -> Vega:
 def frame(
     kind: str, title: str, body: Vega, *, description: str, subtitle: str = "", meta: Vega | None = None
 ) -> Vega:
-    """A whole spec in the light scheme; the description has the main numbers for people who do not see it."""
+    """A whole spec in the light scheme; the description has the main numbers, for screen readers."""
     heading: Vega = {"text": shortened(title, MAX_TITLE)}
     if subtitle:
         heading["subtitle"] = shortened(subtitle, MAX_TITLE)
@@ -133,8 +132,8 @@ def frame(
 
 
 def shortened(text: str, limit: int = MAX_LABEL) -> str:
-    """The text in at most `limit` characters; what cannot be drawn becomes a space."""
-    # Cut first: a name may have thousands of characters.
+    """At most `limit` characters; what cannot be drawn becomes a space."""
+    # Cut first: a name may have thousands.
     drawn = "".join(char if char.isprintable() else " " for char in text[: limit + 1])
     return drawn if len(drawn) <= limit else f"{drawn[: limit - 1]}…"
 
@@ -157,7 +156,7 @@ def percent(value: float | None) -> str:
 
 
 def cycled(field: str, order: Sequence[str], *, title: str | None, legend: bool = True) -> dict[str, Vega]:
-    """The encodings `color` and `shape` of a nominal field, with one legend where titles are equal."""
+    """Encodings `color` and `shape` of a nominal field, with one legend for equal titles."""
     shown: Vega = {"title": title} if legend else {"legend": None}
     common: Vega = {"field": field, "type": "nominal", "sort": list(order), **shown}
     # Where colours begin again, shapes are one further.
@@ -175,7 +174,7 @@ def with_lines(points: DataRows, field: str, order: Sequence[str]) -> DataRows:
 
 
 def dashed_lines(count: int, encoding: Vega, **mark: Any) -> list[Vega]:
-    """A layer for each dash: as a channel, dashes would cut into the marks of the legend."""
+    """A layer for each dash: as a channel, dashes would cut the legend's marks."""
     return [
         {
             "transform": [{"filter": {"field": LINE, "equal": place}}],

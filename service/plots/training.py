@@ -27,7 +27,7 @@ SHARES = {
     "judged_accuracy": "validation",
     "adversarial_accuracy": "adversarial training",
 }
-MAX_POINTS = 500  # Points of a line.
+MAX_POINTS = 500  # of a line
 
 
 def training(jobs: Sequence[LabelledResults]) -> Vega | None:
@@ -59,7 +59,7 @@ def training(jobs: Sequence[LabelledResults]) -> Vega | None:
 def _points(
     label: str, records: Sequence[Mapping[str, Any]], fields: Mapping[str, str], *, several: bool
 ) -> DataRows:
-    # A long log is thinned; its last epoch stays.
+    # A long log is thinned, except its last epoch.
     step = max(1, math.ceil(len(records) / MAX_POINTS))
     kept = [record for place, record in enumerate(records) if (len(records) - 1 - place) % step == 0]
     return [

@@ -1,4 +1,4 @@
-"""Warnings and comparisons of jobs as lines of a table, and numbers better than all others beyond chance."""
+"""Warnings and comparisons of jobs as lines of a table, and significantly best numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ADJUSTMENTS = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
 
 
 def warning_lines(found: Sequence[tuple[str, Warning]]) -> list[str]:
-    """A line per distinct warning, with the names of its evaluations; the gravest first."""
+    """A line per distinct warning, with its evaluations' names; the gravest first."""
     places: dict[tuple[str, str, str], dict[str, None]] = {}
     for place, warning in sorted(found, key=lambda item: SEVERITIES.index(item[1].severity)):
         places.setdefault((warning.severity, warning.code, warning.message), {})[place] = None
@@ -38,7 +38,7 @@ def warning_lines(found: Sequence[tuple[str, Warning]]) -> list[str]:
 def comparison_lines(
     comparison: Mapping[str, Any],
 ) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]], list[str]]:
-    """A comparison in lines: the letters of the jobs, the header, the rows, and notes below these."""
+    """A comparison: the jobs' letters, header, rows, and notes below."""
     letters = {job: chr(ord("A") + index) for index, job in enumerate(comparison["jobs"])}
     legend = [f"{letter} = job {job}" for job, letter in letters.items()]
     found = comparison["rows"]
@@ -98,10 +98,9 @@ LEVEL = 0.05
 def significantly_best(
     rows: Sequence[ComparisonRow], jobs: Sequence[str], adjust: Adjustment
 ) -> set[tuple[str, str]]:
-    """Jobs and keys (`TidyRow.key`) of numbers that differ significantly from all other jobs' for the better.
+    """Jobs and keys (`TidyRow.key`) of numbers significantly better than all other jobs'.
 
-    `rows` are of all pairs of jobs; `adjust` is for their p-values, over all of them together. A number that
-    a job lacks has no best.
+    `rows`: of all pairs of jobs, with p-values adjusted over all. A number that a job lacks has no best.
     """
     tests = [row.test.p_value for row in rows if row.test is not None]
     adjusted = iter(multiple_tests.ADJUSTMENTS[adjust](tests))

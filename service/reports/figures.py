@@ -17,7 +17,7 @@ DrawFigure = Callable[[Vega, Scheme], bytes]
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot as data addresses of SVG, light and dark; `description` is what a screen reader says."""
+    """A plot as data addresses of SVG, light and dark; `description` is for screen readers."""
 
     kind: str
     title: str
@@ -29,7 +29,7 @@ class Figure:
 def figures(
     specs: Mapping[str, Vega], cache: Path | None = None, draw: DrawFigure | None = None
 ) -> tuple[list[Figure], list[str]]:
-    """Plots as pictures drawn by `draw` (None: `service.plots`), and a note for each failure."""
+    """Plots drawn by `draw` (None: `service.plots`), and a note for each failure."""
 
     def rendered(spec: Vega, scheme: Scheme) -> bytes:
         return render(spec, "svg", scheme=scheme, cache=cache)
@@ -47,7 +47,7 @@ def figures(
 
 
 def picture(title: str, svg: bytes) -> Figure:
-    """A plot that is drawn already, in colours that follow the reader's scheme."""
+    """A drawn plot, in colours that follow the reader's scheme."""
     address = _address(svg)
     return Figure(title, title, f"{title}; its numbers are in the tables of the results", address, address)
 

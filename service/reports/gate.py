@@ -39,14 +39,14 @@ _FORM = "EVALUATION [PARAMETER=VALUE ...] METRIC >= BOUND, like 'pgd 8/255 top1 
 _OPERATORS = re.compile(r"==|!=|=>|=<|[<>]=?")
 _BOUND = re.compile(r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(%?)")
 _EPSILON = re.compile(r"[0-9./eE+-]+")
-MAX_BARE_RATIO = 10  # A ratio to a baseline above this was meant in percent.
-# A decimal may be a rounded fraction: 0.0314 is 8/255.
+MAX_BARE_RATIO = 10  # A larger ratio to a baseline was meant in percent.
+# 0.0314 is 8/255.
 ROUNDED = 1e-3
 MAX_SHOWN = 10
 
 
 class WrongRequirement(ValueError):
-    """A requirement that cannot be read, or does not name exactly one metric."""
+    """A requirement is unreadable, or does not name exactly one metric."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,16 @@ class Requirement:
     """A requirement as written, and its parts."""
 
     text: str  # as written
-    evaluation: str  # name of the row, with "/PART" for a part of its breakdown
-    conditions: tuple[tuple[str, str], ...]  # what the row's parameters must be, as text
-    metric: str  # name of the metric
-    operator: Operator  # how the interval's end compares with the bound
-    bound: float  # 45 % is 0.45
-    percent: bool  # whether it was written in percent
+    evaluation: str  # a row's name, with "/PART" of its breakdown
+    conditions: tuple[tuple[str, str], ...]  # on the row's parameters, as text
+    metric: str
+    operator: Operator  # of the interval's end and the bound
+    bound: float
+    percent: bool  # written in percent
 
 
 class GateVerdict(Answer):
-    """What became of a requirement. `reason` is empty where it holds; unmeasured values are null."""
+    """A requirement's outcome; `reason` is empty where it holds, unmeasured values are null."""
 
     requirement: str
     passed: bool
@@ -78,7 +78,7 @@ class GateVerdict(Answer):
 
 
 def read_requirement(text: str) -> Requirement:
-    """The parts of a requirement. Raises WrongRequirement: it does not have the form above."""
+    """A requirement's parts. Raises WrongRequirement: not the form above."""
     line = " ".join(text.split())
     found = _OPERATORS.findall(line)
     if len(found) != 1 or found[0] not in _COMPARE:
@@ -121,10 +121,9 @@ def _condition(line: str, word: str) -> tuple[str, str]:
 
 
 def judged(requirement: Requirement, results: Results) -> GateVerdict:
-    """Whether a requirement holds.
+    """Whether a requirement holds; a missing row of incomplete results is a verdict.
 
-    Raises WrongRequirement: it names no metric of these results, or several; or its bound is not possible for
-    this metric. A missing row of incomplete results is a verdict.
+    Raises WrongRequirement: it names no metric of these results, or several; or its bound is impossible.
     """
     try:
         row, metric = _named(requirement, results.evaluations)
@@ -225,7 +224,7 @@ def _fitting(
 
 
 def _values(row: EvaluationResult, name: str) -> tuple[Any, ...]:
-    """What a condition on the row may say; a data set has its name, and that with its parameters."""
+    """What a condition on the row may say; a data set with and without parameters."""
     if name in row.params:
         return (row.params[name],)
     if name == "data":
@@ -248,7 +247,7 @@ def _fits(value: Any, text: str, tolerance: float) -> bool:
     left, right = _number(value), _number(text)
     if left is None or right is None:
         return False
-    # Whole numbers are counts: 1000 steps are not 1001.
+    # Counts: 1000 steps are not 1001.
     return math.isclose(left, right, rel_tol=1e-9 if left == int(left) else tolerance)
 
 
@@ -261,7 +260,7 @@ def _number(value: Any) -> float | None:
 
 
 def _told_apart(requirement: Requirement, rows: Sequence[EvaluationResult]) -> str:
-    """Each row as a requirement that names it, by its conditions and what differs among the rows."""
+    """Each row as a requirement, by its conditions and what differs among the rows."""
     every = []
     for row in rows:
         params = row_params(row)
@@ -300,7 +299,7 @@ def _check_bound(requirement: Requirement, metric: Metric) -> None:
 
 
 def _finer(end: float, bound: float, unit: Unit | None) -> str:
-    """The end of an interval with as many digits as tell it from the bound."""
+    """An interval's end with as many digits as tell it from the bound."""
     if number(end, unit) != number(bound, unit):
         return number(end, unit)
     return f"{100 * end:.6g} %" if unit in IN_PERCENT else f"{end:.9g}"

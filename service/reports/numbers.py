@@ -1,7 +1,6 @@
 """Numbers and parameters as people read them: in the terminal, on pages and in reports.
 
-Proportions and ratios are shown in percent. Results of unknown evaluations have no units: they are plain
-numbers.
+Results of unknown evaluations have no units.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from assay.service.contract.results import EvaluationResult, Metric, Progress, U
 from assay.service.contract.study_results import StudyCell
 from assay.service.metrics.compare.comparison import ComparisonRow
 
-IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})  # Units shown in percent.
-# Units of whole numbers; a mean of them below `SHOWN_WHOLE` has four digits.
+IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})  # shown in percent
+# A mean of whole numbers below `SHOWN_WHOLE` has four digits.
 WHOLE: frozenset[Unit | None] = frozenset({"count", "bytes"})
 SHOWN_WHOLE = 1000
 RADIUS, NORM = "epsilon", "norm"
-# Shown in place of an interval, by its method.
+# In place of an interval, by method.
 WITHOUT = {"too_few": "too few examples", "no_spread": "no spread"}
 
 
 def printable(text: str) -> str:
-    """The text without control characters: a job's name must not control the terminal."""
+    """Without control characters: a job's name must not control the terminal."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[str]]:
     """The parameters (of name and parameters of each) in two parts, so that twenty attacks fit a terminal.
 
-    First, for each evaluation, its `epsilon` and the parameters that differ among evaluations of its name;
-    then a line per name with the other parameters, without unset ones.
+    First each evaluation's `epsilon` and the parameters that differ among its namesakes; then a line per name
+    with the other set parameters.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for name, params in evaluations:
@@ -68,7 +67,7 @@ def metric_cells(metric: Metric) -> tuple[str, str, str]:
 
 
 def number(value: float | None, unit: Unit | None, *, sign: bool = False) -> str:
-    """A metric's value, formatted: counts and bytes whole from 1000 on, or where they are whole."""
+    """A metric's value: counts and bytes whole from 1000 on, or where they are whole."""
     if value is None:
         return "-"
     plus = "+" if sign else ""
@@ -89,14 +88,14 @@ def speed_text(progress: Progress) -> str:
 
 
 def params_text(params: Mapping[str, Any]) -> str:
-    """Parameters as `epsilon=2/255 steps=20`; a radius that is a number as whole steps of 8-bit pixels."""
+    """Parameters as `epsilon=2/255 steps=20`; a numeric radius in steps of 8-bit pixels."""
     return " ".join(f"{name}={_param_text(name, value)}" for name, value in params.items())
 
 
 def shown_params(
     name: str, params: Mapping[str, Any], data: Mapping[str, Any], protocol: str
 ) -> dict[str, Any]:
-    """The parameters of an evaluation's row; its radius as text, in the unit of its data: `0.2 sd`."""
+    """A row's parameters; its radius as text, in its data's unit: `0.2 sd`."""
     value = params.get(RADIUS)
     if value is None:
         return dict(params)
@@ -106,7 +105,7 @@ def shown_params(
 
 
 def row_params(row: EvaluationResult | ComparisonRow | StudyCell) -> dict[str, Any]:
-    """The parameters of a row of results, a comparison or a study; its radius as text."""
+    """Parameters of a row of results, comparison or study; its radius as text."""
     name = row.name if isinstance(row, EvaluationResult) else row.evaluation
     return shown_params(name, row.params, row.data, row.protocol)
 
@@ -117,7 +116,7 @@ def set_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def conditions(row: EvaluationResult) -> dict[str, Any]:
-    """What tells a row from others of its name: its parameters as shown, its protocol and its data."""
+    """What tells a row from its namesakes: its shown parameters, protocol and data."""
     return {**row_params(row), "protocol": row.protocol, "data": row.data.get("name")}
 
 

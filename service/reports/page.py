@@ -45,12 +45,12 @@ class JobReport:
     """What a report says."""
 
     jobs: Sequence[ReportedJob]  # reported, in order
-    table: Table  # of all jobs together
-    comparison: Comparison | None = None  # of two to ten jobs; None for a single job
+    table: Table  # of all jobs
+    comparison: Comparison | None = None  # of two to ten jobs; None for one
     figures: Sequence[Figure] = ()  # of the page
-    # When, ISO 8601 in UTC.
+    # ISO 8601 in UTC.
     written: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    notes: Sequence[str] = ()  # what the report leaves out
+    notes: Sequence[str] = ()  # left out of the report
 
     @property
     def title(self) -> str:
@@ -61,7 +61,7 @@ class JobReport:
 
 
 def html(report: JobReport) -> str:
-    """A page with its styles and plots inside; it loads nothing and has no script."""
+    """A page with styles and plots inside; it loads nothing and has no script."""
     return (
         _environment()
         .get_template("report.html")
@@ -120,7 +120,7 @@ def latex(report: JobReport) -> str:
 
 
 def results_rows(job: ReportedJob) -> tuple[list[Cells], list[str]]:
-    """Each metric with its interval and published numbers; the parameters that rows share, and brackets."""
+    """Each metric with interval and published numbers; shared parameters, and brackets."""
     parts = job.results.evaluations
     shown, shared = split_params([(part.name, set_params(row_params(part))) for part in parts])
     rows: list[Cells] = [
@@ -141,7 +141,7 @@ def _references(part: EvaluationResult, name: str) -> str:
 
 
 def provenance_lines(job: ReportedJob) -> list[tuple[str, str]]:
-    """What is needed to repeat a job's numbers: name and text of each fact."""
+    """Names and texts of the facts that repeat a job's numbers."""
     lines = [("job", job.id), ("model", _model(job))]
     if (error := job.results.error) is not None:
         lines.append(("state", printable(f"not complete, the job failed: {error.type}: {error.message}")))

@@ -1,10 +1,9 @@
 """Results as entries of RobustBench's `model_info` (Croce et al. 2021, github.com/RobustBench/robustbench).
 
-An entry is one model under one threat model. Accuracies are percentages as text, as there. What a job does
-not know (the paper, its authors, its claim) is null. `autoattack_acc` comes from an ensemble of version
-`standard` alone, `corruptions_acc` from stored corruptions. `unreliable` is true where the footnote says why
-the number is not the leaderboard's. The block `assay` has what `model_info` lacks: intervals, n, the other
-attacks, and provenance.
+An entry is a model under a threat model. Accuracies are percentages as text; what a job does not know (paper,
+authors, claim) is null. `autoattack_acc` comes from a `standard` ensemble alone, `corruptions_acc` from
+stored corruptions. `unreliable`: the footnote says why the number is not the leaderboard's. The block `assay`
+has intervals, n, the other attacks, and provenance.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from assay.service.contract.threat import Knowledge, ThreatOf
 from assay.service.reports.numbers import RADIUS, shown_params
 
 STANDARD_QUERIES = 5000
-# A warning of every ensemble.
+# Of every ensemble.
 ALWAYS = frozenset({"adaptive_attack_needed"})
 ALL_CORRUPTIONS, ALL_SEVERITIES = 15, 5
 STORED_SUFFIX = "_c"
@@ -36,7 +35,7 @@ class _Ball(NamedTuple):
 
 
 def robustbench_entries(job: Job, results: Results, threat_of: ThreatOf) -> list[dict[str, Any]]:
-    """An entry for each attacked ball, and for stored corruptions; else one for the clean accuracy."""
+    """An entry for each attacked ball, and for stored corruptions; else for the clean accuracy."""
     attacked: dict[_Ball, list[EvaluationResult]] = {}
     for row in results.evaluations:
         if "top1" in row.metrics and (ball := _ball(row, threat_of)) is not None:
@@ -50,7 +49,7 @@ def robustbench_entries(job: Job, results: Results, threat_of: ThreatOf) -> list
 
 
 def robustbench_paths(entries: Sequence[dict[str, Any]]) -> list[str]:
-    """The place of each entry in a folder like `model_info`: `cifar10/Linf/NAME.json`, each one once."""
+    """Each entry's unique place in a `model_info` folder: `cifar10/Linf/NAME.json`."""
     paths: list[str] = []
     for entry in entries:
         name = _safe(str(entry["name"] or entry["assay"]["job"]))
@@ -164,7 +163,7 @@ def _entry(
 
 
 def _architecture(job: Job) -> str | None:
-    """The model's catalog name; for a wrapped model the name of the model inside."""
+    """The model's catalog name; of a wrapped model the inner model's."""
     model = job.spec.get("model") or {}
     inner = (model.get("params") or {}).get("architecture")
     found = inner if isinstance(inner, str) and inner else model.get("name")

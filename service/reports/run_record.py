@@ -1,9 +1,8 @@
 """A job as a run of an experiment tracker: parameters, metrics and tags, with names that are legal there.
 
 MLflow allows letters, digits and `_-. :/` in names, Weights & Biases draws charts of letters, digits, `_` and
-`/`. A metric is `EVALUATION/METRIC`, with what tells evaluations of the same name apart:
-`pgd_epsilon_8_255/top1`, and beside it `..._ci_low`, `..._ci_high` and `..._n`. Names follow from the spec,
-so that they are the same while evaluations are still missing.
+`/`. A metric is `EVALUATION/METRIC`, with what tells namesakes apart: `pgd_epsilon_8_255/top1`, and
+`..._ci_low`, `..._ci_high` and `..._n`. Names follow from the spec: the same while evaluations are missing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from assay.service.contract.results import CurveBreakdown, EvaluationResult, Job
 from assay.service.contract.states import JobState
 from assay.service.reports.numbers import RADIUS, params_text, row_params, shown_params, split_params
 
-# The longest value of a parameter that MLflow stores.
+# MLflow's longest value of a parameter.
 MAX_VALUE = 6000
 MAX_NAME = 250
 _ILLEGAL = re.compile(r"[^A-Za-z0-9]+")
@@ -30,20 +29,20 @@ _ILLEGAL = re.compile(r"[^A-Za-z0-9]+")
 class RunRecord:
     """What a tracker gets of a job."""
 
-    job: str  # id of the job, or of the study
+    job: str  # of the job, or the study
     name: str  # for people
     kind: str  # "train", "evaluate" or "study"
     state: JobState
-    study: str | None  # id of the study that it is part of
+    study: str | None  # id of its study
     spec: Mapping[str, Any]  # with all defaults
-    params: Mapping[str, str]  # the spec, flattened: `model.params.depth` to "12"
-    metrics: Mapping[str, float]  # finite numbers by name
-    tags: Mapping[str, str]  # identity and provenance by name
-    labels: tuple[str, ...]  # tags that its author gave it
+    params: Mapping[str, str]  # the flattened spec: `model.params.depth` to "12"
+    metrics: Mapping[str, float]  # finite
+    tags: Mapping[str, str]  # identity and provenance
+    labels: tuple[str, ...]  # its author's tags
 
 
 def run_record(job: Job, results: Results | None, url: str) -> RunRecord:
-    """A job in its present state as a run; `url` is the service's address."""
+    """A job in its present state as a run; `url`: the service's address."""
     return RunRecord(
         job=job.id,
         name=job.name.strip() or job.id,
@@ -59,7 +58,7 @@ def run_record(job: Job, results: Results | None, url: str) -> RunRecord:
 
 
 def flattened(value: Any) -> dict[str, str]:
-    """A spec as parameters: a name for each leaf, its value as text. Nulls and empty parts are left out."""
+    """A spec's leaves as parameters, values as text. Nulls and empty parts are left out."""
     return {
         name[:MAX_NAME]: text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 3]}..."
         for name, text in _leaves("", value)
@@ -79,7 +78,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def run_metrics(spec: Mapping[str, Any], results: Results) -> dict[str, float]:
-    """Every finite number of the results with the ends of its interval and n; curves are left out."""
+    """Every finite number with the ends of its interval and n; curves are left out."""
     found: dict[str, float] = {}
     for name, row in _named(spec, results):
         for label, metric in _metrics(row):
@@ -109,7 +108,7 @@ def _named(spec: Mapping[str, Any], results: Results) -> Iterator[tuple[str, Eva
     stated = [
         (item["name"], _conditions(item.get("params"), item.get("data") or spec["data"])) for item in planned
     ]
-    # The protocol of a data set that the catalog lacks is not known here.
+    # The protocol of a data set outside the catalog is unknown here.
     shown, _ = split_params(
         [
             (name, shown_params(name, one, {"name": one["data"]}, spec.get("protocol", "pixel")))
@@ -138,7 +137,7 @@ def _identity(name: str, conditions: Mapping[str, Any]) -> str:
 
 
 def _word(text: str) -> str:
-    """As part of a name: letters, digits and `_`, and no digit first."""
+    """Part of a name: letters, digits and `_`, no digit first."""
     word = _ILLEGAL.sub("_", text).strip("_") or "_"
     return f"_{word}" if word[0].isdigit() else word
 

@@ -25,7 +25,7 @@ FIELDS: Mapping[str, Label] = {
     "job": lambda row: row.job,
     "part": lambda row: row.part or "all",
 }
-# What joins the columns, in this order, until each cell has one number.
+# Join the columns, in this order, until each cell has one number.
 TELL_APART = ("data", "protocol", "metric", "seed", "name", "job")
 
 
@@ -33,17 +33,17 @@ TELL_APART = ("data", "protocol", "metric", "seed", "name", "job")
 class TableCell:
     """A number of a table."""
 
-    value: str  # as text, with its unit
-    interval: str  # as text without brackets, or why it is missing; empty for an exact count
-    bold: bool = False  # whether it differs from all others significantly and for the better
+    value: str  # with its unit
+    interval: str  # without brackets, or why it is missing; empty for an exact count
+    bold: bool = False  # differs from all others significantly and for the better
 
 
 @dataclass(frozen=True)
 class Table:
     """A table of texts, for any format."""
 
-    header: list[str]  # of the labels of the rows, then of each column
-    rows: list[tuple[str, list[TableCell | None]]]  # label of the row and its cells; None is a missing number
+    header: list[str]  # labels of the rows, then of each column
+    rows: list[tuple[str, list[TableCell | None]]]  # label and cells; None is a missing number
     notes: list[str] = field(default_factory=list)  # on protocol, examples, intervals and parameters
 
 
@@ -56,10 +56,9 @@ def pivot(
 ) -> Table:
     """The numbers as a table, with rows and columns `by` two fields: a key of `FIELDS`, or a parameter.
 
-    Numbers that would share a cell are told apart by further words in the heads of the columns. An attack is
-    named with the parameters that tell it apart from others of its name. Without a metric, the first metric
-    of each evaluation is shown, or all where `by` has "metric"; `best` has job and key of the numbers shown
-    bold. Raises InvalidSpec: no such field or metric; the details have the nearest.
+    Further words in the heads tell numbers of a cell apart; parameters tell an attack from its namesakes.
+    Without a metric: each evaluation's first, or all where `by` has "metric". `best`: job and key of bold
+    numbers. Raises InvalidSpec: no such field or metric; the details have the nearest.
     """
     _check(rows, by, metric)
     chosen = [row for row in rows if "part" in by or not row.part]
@@ -107,7 +106,7 @@ def _check(rows: Sequence[TidyRow], by: tuple[str, str], metric: str | None) -> 
 
 
 def _attack_labels(rows: Sequence[TidyRow], by: tuple[str, str]) -> tuple[dict[int, str], list[str]]:
-    """The attack of each row with the parameters that tell it apart, but those with their own field."""
+    """Each row's attack with the parameters that tell it apart, but those with their own field."""
     params = [
         {name: value for name, value in row.shown(row.params).items() if name not in by} for row in rows
     ]
@@ -132,7 +131,7 @@ def _label(labels: Mapping[str, Label], name: str) -> Label:
 
 
 def _ordered(rows: Sequence[TidyRow], name: str, across: Label) -> list[str]:
-    """The labels of the rows: values of a parameter that are all numbers ascend, others stay in order."""
+    """Labels of the rows: a parameter's numbers ascend, others stay in order."""
     values = {across(row): canonical(row.params[name]) for row in rows if name in row.params}
     labels = list(dict.fromkeys(map(across, rows)))
     if name in FIELDS or not all(isinstance(value, float) for value in values.values()):
@@ -141,7 +140,7 @@ def _ordered(rows: Sequence[TidyRow], name: str, across: Label) -> list[str]:
 
 
 def _labels(rows: Sequence[TidyRow], labels: Mapping[str, Label], by: tuple[str, str]) -> Label:
-    """Labels of the columns, with as many further fields as tell the numbers of a cell apart."""
+    """Labels of the columns, with further fields until each cell has one number."""
     first, used = _label(labels, by[0]), [_label(labels, by[1])]
 
     def shared_cells() -> list[list[TidyRow]]:
@@ -150,7 +149,7 @@ def _labels(rows: Sequence[TidyRow], labels: Mapping[str, Label], by: tuple[str,
             cells.setdefault((first(row), *(label(row) for label in used)), []).append(row)
         return [found for found in cells.values() if len(found) > 1]
 
-    # Numbers of a parameter's value belong to one attack, in one norm: the columns name the attack.
+    # Numbers of a parameter's value belong to one attack, in one norm.
     attacks = {labels["attack"](row) for row in rows if by[0] in row.params or by[1] in row.params}
     if "attack" not in by and len(attacks) > 1 and not {*by} <= FIELDS.keys():
         used = [*used, _label(labels, "attack")]
@@ -166,7 +165,7 @@ def _cell(row: TidyRow, best: Collection[tuple[str, str]]) -> TableCell:
 
 
 def interval_text(metric: Metric) -> str:
-    """Both ends of the interval without brackets, or why it is missing; empty for an exact count."""
+    """Both ends without brackets, or why the interval is missing; empty for an exact count."""
     if metric.ci_method == "exact":
         return ""
     low, high = (number(end, metric.unit).removesuffix(" %") for end in (metric.ci_low, metric.ci_high))
@@ -174,7 +173,7 @@ def interval_text(metric: Metric) -> str:
 
 
 def notes_on(rows: Sequence[TidyRow], label: Label) -> list[str]:
-    """What a reader has to know of all numbers: metrics, protocol, examples, intervals."""
+    """Notes on all numbers: metrics, protocol, examples, intervals."""
     if not rows:
         return ["no numbers"]
     return [
@@ -191,7 +190,7 @@ def _methods(rows: Sequence[TidyRow]) -> list[str]:
 
 
 def _by_label(rows: Sequence[TidyRow], label: Label, value: Callable[[TidyRow], str]) -> str:
-    """One value for all rows, or the values for each label: `pixel (pgd, fgsm), text (swap)`."""
+    """The value of all rows, or those for each label: `pixel (pgd, fgsm), text (swap)`."""
     found: dict[str, dict[str, None]] = {}
     for row in rows:
         found.setdefault(value(row), {})[label(row)] = None

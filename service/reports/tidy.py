@@ -12,7 +12,7 @@ from assay.service.contract.fractions import canonical
 from assay.service.contract.results import EvaluationResult, Metric, Results, data_label
 from assay.service.reports.numbers import NORM, shown_params
 
-MADE = re.compile(r"-[0-9a-f]{12}$")  # How names end of uploads that are made of a file in one line.
+MADE = re.compile(r"-[0-9a-f]{12}$")  # end of names of uploads made from a file in one line
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ReportedJob:
     """A job with its results."""
 
     id: str
-    name: str  # that its author gave it; may be empty
+    name: str  # its author's; may be empty
     spec: Mapping[str, Any]  # with all defaults
     results: Results  # so far
 
@@ -36,9 +36,9 @@ class ReportedJob:
 
     @property
     def model_label(self) -> str:
-        """What tables call the model: of an upload the name that its author gave, else the catalog name.
+        """The model in tables: an upload's name by its author (else the job's), else the catalog name.
 
-        The name of an upload that `assay evaluate` has made ends with a hash; the job's name stands for it.
+        Names of `assay evaluate`'s uploads end with a hash, and do not count.
         """
         upload = (self.spec["model"].get("weights") or {}).get("checkpoint")
         if upload is None:
@@ -50,20 +50,20 @@ class ReportedJob:
 class TidyRow:
     """One number."""
 
-    job: str  # id of the job
+    job: str  # id
     name: str
-    model: str  # catalog name of the model
-    weights_sha256: str | None  # of the content of its weights; None for untrained ones and unfinished jobs
+    model: str  # in the catalog
+    weights_sha256: str | None  # of the content; None for untrained weights and unfinished jobs
     seed: int
-    data: str  # label of the data set
-    attack: str  # name of the evaluation or attack
-    params: Mapping[str, Any]  # of the attack, by name
+    data: str  # label
+    attack: str  # of evaluation or attack
+    params: Mapping[str, Any]  # of the attack
     protocol: str
     metric_name: str  # for example `top1`
-    part: str  # of a breakdown, empty for the whole evaluation
-    metric: Metric  # value, interval, unit and number of examples
-    key: str  # identity of the number except its job: rows of two jobs with the same key are comparable
-    first: bool  # whether it is the first metric of its evaluation, which tables show
+    part: str  # of a breakdown, empty for the whole
+    metric: Metric  # with interval, unit and number of examples
+    key: str  # equal for comparable rows of two jobs
+    first: bool  # the first metric of its evaluation
     model_label: str = ""  # what tables call the model; empty for its catalog name
 
     def shown(self, params: Mapping[str, Any]) -> dict[str, Any]:

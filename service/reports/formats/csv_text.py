@@ -15,7 +15,7 @@ COLUMNS = (
     "job", "name", "model", "weights_sha256", "seed", "data", "attack", "protocol", "metric", "part", "unit",
     "value", "ci_low", "ci_high", "ci_method", "n",
 )  # fmt: skip
-# A spreadsheet runs a cell that starts with one of these as a formula.
+# A spreadsheet runs such a cell as a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -40,14 +40,14 @@ def table_csv(table: Table) -> str:
         [label, *(MISSING if cell is None else _shown(cell.value, cell.interval) for cell in cells)]
         for label, cells in table.rows
     ]
-    # A dash of a missing number is no formula.
+    # A missing number's dash is no formula.
     return _text(
         [[cell if cell == MISSING else inert(cell) for cell in line] for line in [table.header, *lines]]
     )
 
 
 def inert(text: str) -> str:
-    """The text, with an apostrophe in front where a spreadsheet would run it."""
+    """The text, with an apostrophe where a spreadsheet would run it."""
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 

@@ -37,22 +37,22 @@ SPECIAL = {
     "\N{GREEK SMALL LETTER EPSILON}": r"$\varepsilon$",
     "\N{GREEK SMALL LETTER SIGMA}": r"$\sigma$",
 }
-# Letters with accents of the Latin alphabets, which every LaTeX has.
+# Latin letters with accents, which every LaTeX has.
 _PLAIN = re.compile("[ -~\N{LATIN CAPITAL LETTER A WITH GRAVE}-\N{LATIN SMALL LETTER Z WITH CARON}]")
 
 
-# Heads of more characters break into lines, in columns as wide as the text together; the share of the labels.
+# Longer heads break into lines, in columns as wide as the text together.
 MAX_HEAD = 60
 SHARE_OF_LABELS = 0.22
 
 
 def escape_latex(text: str) -> str:
-    """The text as LaTeX shows it; characters that pdfLaTeX cannot set are named, as `U+1F600`."""
+    """The text in LaTeX; characters that pdfLaTeX lacks are named, as `U+1F600`."""
     return "".join(map(_escaped, printable(text)))
 
 
 def latex_table(table: Table) -> str:
-    """A `tabular` and its notes below; columns with long heads share the text's width, and break lines."""
+    """A `tabular` and its notes; columns with long heads share the text's width, and break lines."""
     rows = [[escape_latex(label), *map(_cell, cells)] for label, cells in table.rows]
     heads = table.header[1:]
     if max(map(len, heads), default=0) <= MAX_HEAD:
@@ -66,10 +66,10 @@ def latex_table(table: Table) -> str:
 
 
 def latex_differences(header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
-    """The lines of a comparison as wide as the text of an article, with notes below.
+    """A comparison as wide as an article's text, with notes below.
 
-    Evaluation, parameters and metric share a column with line breaks; the names of the tests, which are in
-    the heads of the last columns, are among the notes.
+    Evaluation, parameters and metric share a column; the tests' names, heads of the last columns, are among
+    the notes.
     """
     shown = ["Evaluation", *header[3:8], "p", "Adjusted p"]
     lines = [[_breakable(" ".join(filter(None, row[:3]))), *map(escape_latex, row[3:10])] for row in rows]
@@ -78,7 +78,7 @@ def latex_differences(header: Sequence[str], rows: Sequence[Sequence[str]], note
 
 
 def _breakable(text: str) -> str:
-    """LaTeX of a text with line breaks also within long words, such as names and ids."""
+    """LaTeX with line breaks also within long words, such as names and ids."""
     pieces = re.split(r"(?<=[_=,(])|(?<=\w{6})(?=\w{3})", text)
     return rf"{{\raggedright {(chr(92) + 'allowbreak{}').join(map(escape_latex, pieces))}\par}}"
 
@@ -91,7 +91,7 @@ def tabular(
     first: str = "l",
     others: str = "r",
 ) -> str:
-    """A `tabular` of cells that are LaTeX, under a header and above notes that are texts."""
+    """A `tabular` of LaTeX cells, between a header and notes."""
     lines = [
         r"\begin{tabular}{" + first + others * (len(header) - 1) + "}",
         r"\toprule",
