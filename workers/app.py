@@ -22,8 +22,7 @@ from assay.workers import node
 from assay.workers.devices import device_classes
 from assay.workers.settings import WorkerSettings
 
-# process id, set by `workers.nodes`
-PARENT = "ASSAY_NODES_PID"
+PARENT = "ASSAY_NODES_PID"  # process id, set by `workers.nodes`
 PR_SET_PDEATHSIG = 1
 
 settings = WorkerSettings()

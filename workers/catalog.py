@@ -40,10 +40,8 @@ from assay.workers.discovery import packages
 from assay.workers.discovery.outcome_tables import find_table
 from assay.workers.discovery.walk import entry_of, to_json, walk
 
-# Facts of a loaded data set for rules.
-LOADED_FACTS = ("classes", "channels")
-# Serves data of tasks without a component.
-DEFAULT_TASK = "classification"
+LOADED_FACTS = ("classes", "channels")  # Facts of a loaded data set for rules
+DEFAULT_TASK = "classification"  # Serves data of tasks without a component
 
 
 class PassCount(NamedTuple):

@@ -219,8 +219,7 @@ def extend_catalog(state: Path) -> None:
     log.info("%d components of other packages, listed in %s", len(content.components), file)
     for package, reason in content.left_out.items():
         log.error("the components of %s are left out: %s", package, reason)
-    # For this process and its evaluators.
-    os.environ[extra_components.VARIABLE] = str(file)
+    os.environ[extra_components.VARIABLE] = str(file)  # For this process and its evaluators
 
 
 def _written(file: Path) -> str | None:

@@ -31,15 +31,12 @@ from assay.workers.weights.programs import read_program
 if TYPE_CHECKING:
     from assay.workers.weights.onnx_graph import Images
 
-# Reference against torch, in float32, as a share of the largest logit.
-TOLERANCE = 1e-3
-# For a float16 model, which the program computes in float32.
-ROUNDED_TOLERANCE = 5e-2
+TOLERANCE = 1e-3  # Reference against torch, in float32, as a share of the largest logit
+ROUNDED_TOLERANCE = 5e-2  # For a float16 model, which the program computes in float32
 UINT8 = 2  # of onnx.TensorProto
 IMAGES = 2
 MAX_MODEL_BYTES = 2**31
-# Of a batch stated as a number.
-FIXED = "fixed_batch"
+FIXED = "fixed_batch"  # Of a batch stated as a number
 DYNAMIC = (
     "it was exported for a fixed batch: export it with a dynamic one"
     " (dynamic_axes={'images': {0: 'batch'}} of torch.onnx.export)"

@@ -23,10 +23,8 @@ from assay.workers.training.files import save_tensors
 
 # Usual keys of a state dict; the first present key is used.
 WRAPPERS = ("model", "state_dict", "model_ema", "module")
-# All tensors by the file: tied weights are stored once.
-MOST_TIMES = 16
-# torch.compile's
-COMPILED = "_orig_mod."
+MOST_TIMES = 16  # All tensors by the file: tied weights are stored once
+COMPILED = "_orig_mod."  # torch.compile's
 # No tensors, by their makers in a pickle.
 DROPPED = (
     *("argparse.Namespace", "types.SimpleNamespace", "_codecs.encode", "uuid.UUID", "decimal.Decimal"),

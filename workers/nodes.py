@@ -36,8 +36,7 @@ from assay.workers.settings import WorkerSettings
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
-# A node's life that counts as a good run.
-SETTLED_SECONDS = 60.0
+SETTLED_SECONDS = 60.0  # A node's life that counts as a good run
 STOP_SECONDS = 50.0
 WRONG_SETTINGS = 2
 MIG = "MIG-"

@@ -17,8 +17,7 @@ from assay.models.layers.layers import Classifier
 from assay.service.submission.requirements import AMPERE, at_least
 from assay.workers import accelerator
 
-# Invisible to the type checker.
-_engine: Any = Variable._execution_engine
+_engine: Any = Variable._execution_engine  # Invisible to the type checker
 
 
 def allow_tf32(allowed: bool) -> None:

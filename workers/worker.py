@@ -37,8 +37,7 @@ from assay.workers.supervision.supervisor import Supervisor
 log = logging.getLogger(__name__)
 CANNOT_START, WRONG_SETTINGS = 1, 2
 NAME = "worker"
-# The service's own workers have the other half of the memory.
-SHARES = 2
+SHARES = 2  # The service's own workers have the other half of the memory
 
 
 def main(arguments: Sequence[str] = ()) -> int:

@@ -37,8 +37,7 @@ from assay.service.contract.states import JobState
 DEFAULT_SUITE = "quick"
 EXAMPLE = "such as 'pgd epsilon=4/255 steps=20'"
 FIRST = 9  # before jobs that an earlier call left in the state folder
-# Examples that measure a model's speed before a cost is said.
-PROBED = 32
+PROBED = 32  # Examples that measure a model's speed before a cost is said
 DEFAULT_STATE = Path("assay-state")
 PACKAGES = "assay.components"  # entry points of packages with components
 

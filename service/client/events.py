@@ -33,8 +33,7 @@ def followed(connect: Connect, after: int, *, follow: bool = True) -> Iterator[E
                     seen = time.monotonic()
                     last, ended = event.id, event.type == "end"
                     yield event
-                    # The caller's time is no absence of the service.
-                    seen = time.monotonic()
+                    seen = time.monotonic()  # The caller's time is no absence of the service
             if ended or not follow:
                 return
         except (Unavailable, TooManyRequests):

@@ -26,8 +26,7 @@ STOP_SECONDS = 60.0
 POLL_SECONDS = 0.1
 LOG = "service.log"
 LINES_SHOWN = 5
-# each holds a copy of the model and of torch
-MAX_WORKERS = 4
+MAX_WORKERS = 4  # each holds a copy of the model and of torch
 PR_SET_PDEATHSIG = 1
 LOGGED = re.compile(r"\d{4}-\d\d-\d\d |\{\"")
 

@@ -56,8 +56,7 @@ class Subject:
     weights: str | None = None
     # of a function, an ONNX model, or a safetensors file from elsewhere, as for an upload
     normalization: str | None = None
-    # height and width of a function's export; None: the data's
-    image_size: int | None = None
+    image_size: int | None = None  # height and width of a function's export; None: the data's
     folder: Path = Path()  # of a function's package
     # of the data, compared with a function's logits before its slow export; None: unknown
     data_classes: tuple[str, ...] | None = None

@@ -20,8 +20,7 @@ from assay.service.reports.run_record import RunRecord
 
 TrackerName = Literal["mlflow", "wandb"]
 DEFAULT_EXPERIMENT = "assay"
-# MLflow's in one call.
-MAX_PARAMS, MAX_METRICS = 100, 1000
+MAX_PARAMS, MAX_METRICS = 100, 1000  # MLflow's in one call
 MAX_LABEL = 64
 TRACKING = "MLFLOW_TRACKING_URI"
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")

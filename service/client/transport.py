@@ -25,8 +25,7 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 API = "/api/v1"
 SUBMIT_ATTEMPTS = 3
 KEY_VARIABLE = "ASSAY_KEY"
-# longer than the 15 seconds between comments in a stream of events
-SILENCE_SECONDS = 45.0
+SILENCE_SECONDS = 45.0  # longer than the 15 seconds between comments in a stream of events
 RECONNECT_SECONDS = 60.0  # allowed absence of the service while polling
 
 Model = TypeVar("Model", bound=BaseModel)

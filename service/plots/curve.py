@@ -34,8 +34,7 @@ from assay.service.plots.theme import (
 TITLE = "Accuracy against epsilon"
 NEEDS = "an attack with an epsilon"
 MAX_DIRECT = 4  # more lines have a legend in place of names at their ends
-# least distance of names, as a share of the axis
-NAME_GAP = 0.075
+NAME_GAP = 0.075  # least distance of names, as a share of the axis
 NORMS = {"Linf": "L∞", "L2": "L2", "L1": "L1", "L0": "L0"}
 
 

@@ -19,8 +19,7 @@ CONFUSION_TITLE = "Confusion matrix"
 CONFUSION_NEEDS = f"one job of at most {MAX_CLASSES} classes that ended after plots were introduced"
 CLASSES_TITLE = "Accuracy by class"
 CLASSES_NEEDS = "one job with labelled examples that ended after plots were introduced"
-# larger matrices have no numbers
-MAX_NUMBERED = 12
+MAX_NUMBERED = 12  # larger matrices have no numbers
 MAX_ROWS = 25
 
 

@@ -27,8 +27,7 @@ from assay.service.plots.theme import Scheme, Vega, themed
 Format = Literal["svg", "png", "pdf"]
 MEDIA_TYPES: dict[Format, str] = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 COMMAND = (sys.executable, "-P", "-m", "assay.service.plots.renderer")
-# with the process's start and the wait for other plots
-MAX_SECONDS = 60.0
+MAX_SECONDS = 60.0  # with the process's start and the wait for other plots
 MAX_SPEC_BYTES = 16 * 1024**2
 MAX_CACHED = 2000  # a fuller folder loses its oldest files
 VERSION = "1"  # of the rendering; changed plots have changed specs

@@ -23,8 +23,7 @@ from typing import Any, BinaryIO
 IDLE_SECONDS = 60.0
 MAX_MEMORY_BYTES = 2 * 1024**3
 MAX_PROCESSOR_SECONDS = 600
-# by a pixel of the spec
-PNG_SCALE = 3.0
+PNG_SCALE = 3.0  # by a pixel of the spec
 HEADER_BYTES = 4
 
 

@@ -46,8 +46,7 @@ class Measured:
     norm: str
     row: EvaluationResult
     metric: Metric
-    # The model's accuracy on the same data without an attack, if measured.
-    unattacked: Metric | None
+    unattacked: Metric | None  # The model's accuracy on the same data without an attack, if measured
 
     @property
     def unit(self) -> str:

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 BINS = 15
-# Above it no confusion matrix, and the plot of classes shows the largest losses.
-MAX_CLASSES = 50
+MAX_CLASSES = 50  # Above it no confusion matrix, and the plot of classes shows the largest losses
 COLUMNS = ("label", "correct", "prediction", "confidence", "clean_correct", "forward", "backward", "expected")
 MAX_POINTS = 200  # a longer curve is thinned
 

@@ -18,14 +18,11 @@ Scheme = Literal["light", "dark"]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 FONT = "Liberation Sans, Arimo, Helvetica, Arial, sans-serif"
-# Pixels, 72 to the inch in a PDF: about a column of 3.3 inches.
-WIDTH, HEIGHT = 250, 170
+WIDTH, HEIGHT = 250, 170  # Pixels, 72 to the inch in a PDF: about a column of 3.3 inches.
 MAX_LABEL = 60
-# Free pixels at the right: without these fonts a browser takes a wider font.
-ROOM = 40
+ROOM = 40  # Free pixels at the right: without these fonts a browser takes a wider font
 LINE = "line"
-# Decimals follow from the step: no two ticks read alike.
-PERCENT = "%"
+PERCENT = "%"  # Decimals follow from the step: no two ticks read alike
 MAX_TITLE = 90
 
 # Without yellow on white, and dark blue on black, hard to see there.
@@ -33,8 +30,7 @@ PALETTES: Mapping[Scheme, tuple[str, ...]] = {
     "light": ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#737373"),
     "dark": ("#56b4e9", "#e69f00", "#2cc79b", "#cc79a7", "#f0e442", "#ff8a3d", "#ffffff", "#a6a6a6"),
 }
-# In a box from -1 to 1: Vega's name of this shape is an attack's too.
-BOX = "M-0.89,-0.89H0.89V0.89H-0.89Z"
+BOX = "M-0.89,-0.89H0.89V0.89H-0.89Z"  # In a box from -1 to 1: Vega's name of this shape is an attack's too
 SHAPES = (
     "circle", BOX, "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left",
 )  # fmt: skip

@@ -40,8 +40,7 @@ _OPERATORS = re.compile(r"==|!=|=>|=<|[<>]=?")
 _BOUND = re.compile(r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(%?)")
 _EPSILON = re.compile(r"[0-9./eE+-]+")
 MAX_BARE_RATIO = 10  # A larger ratio to a baseline was meant in percent.
-# 0.0314 is 8/255.
-ROUNDED = 1e-3
+ROUNDED = 1e-3  # 0.0314 is 8/255.
 MAX_SHOWN = 10
 
 

@@ -20,8 +20,7 @@ IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})  # shown
 WHOLE: frozenset[Unit | None] = frozenset({"count", "bytes"})
 SHOWN_WHOLE = 1000
 RADIUS, NORM = "epsilon", "norm"
-# In place of an interval, by method.
-WITHOUT = {"too_few": "too few examples", "no_spread": "no spread"}
+WITHOUT = {"too_few": "too few examples", "no_spread": "no spread"}  # In place of an interval, by method
 
 
 def printable(text: str) -> str:

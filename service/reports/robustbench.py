@@ -19,8 +19,7 @@ from assay.service.contract.threat import Knowledge, ThreatOf
 from assay.service.reports.numbers import RADIUS, shown_params
 
 STANDARD_QUERIES = 5000
-# Of every ensemble.
-ALWAYS = frozenset({"adaptive_attack_needed"})
+ALWAYS = frozenset({"adaptive_attack_needed"})  # Of every ensemble
 ALL_CORRUPTIONS, ALL_SEVERITIES = 15, 5
 STORED_SUFFIX = "_c"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")

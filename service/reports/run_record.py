@@ -19,8 +19,7 @@ from assay.service.contract.results import CurveBreakdown, EvaluationResult, Job
 from assay.service.contract.states import JobState
 from assay.service.reports.numbers import RADIUS, params_text, row_params, shown_params, split_params
 
-# MLflow's longest value of a parameter.
-MAX_VALUE = 6000
+MAX_VALUE = 6000  # MLflow's longest value of a parameter
 MAX_NAME = 250
 _ILLEGAL = re.compile(r"[^A-Za-z0-9]+")
 

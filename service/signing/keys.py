@@ -183,8 +183,7 @@ def _generate(path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         try:
-            # Unlike a rename, a link never replaces the key of another process.
-            os.link(temporary, path)
+            os.link(temporary, path)  # Unlike a rename, a link never replaces the key of another process
         except FileExistsError:
             return
     finally:

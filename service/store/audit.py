@@ -22,12 +22,10 @@ from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor
 from assay.service.store.tenant_tables import audit
 
-# "audit" in ASCII; any constant that no other lock uses
-APPEND_LOCK = 0x6175646974
+APPEND_LOCK = 0x6175646974  # "audit" in ASCII; any constant that no other lock uses
 DAY = 86400.0
 MAX_OBJECT = 200
-# Rows that one sweep of retention removes.
-MAX_EXPIRED = 10_000
+MAX_EXPIRED = 10_000  # Rows that one sweep of retention removes
 CHUNK = 500
 ID = r"[1-9][0-9]{0,17}"
 
@@ -40,8 +38,7 @@ class Actor:
     key: str | None = None  # the key's id, never its text; None where the service asks for no keys
     # mark of the browser session (`session_mark`); None for calls with the key itself
     session: str | None = None
-    # of the request; behind a proxy see ASSAY_TRUSTED_PROXIES
-    address: str | None = None
+    address: str | None = None  # of the request; behind a proxy see ASSAY_TRUSTED_PROXIES
     request: str | None = None  # the request's id in the log
 
 

@@ -26,15 +26,13 @@ from assay.service.contract.problems import message_of, nearest
 from assay.service.submission.limits import JobLimits
 
 PREFIX = "ASSAY_"
-# Settings that are JSON objects.
-OBJECTS = frozenset({"max_job_seconds", "passes_per_second"})
+OBJECTS = frozenset({"max_job_seconds", "passes_per_second"})  # Settings that are JSON objects
 DeviceClass = Literal["cpu", "cuda"]
 NumberOrNone = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 # A week on a CPU worker, thirty days on a GPU.
 MAX_JOB_SECONDS: dict[DeviceClass, float | None] = {"cpu": 7 * 86400.0, "cuda": 30 * 86400.0}
 SECRETS = Path("/run/secrets")
-# Variables that are no settings of the service or its workers.
-OTHERS = ("key", "url", "profile", "commit")
+OTHERS = ("key", "url", "profile", "commit")  # Variables that are no settings of the service or its workers
 MIN_PASSWORD_LENGTH = 12
 # Passwords shipped with examples and images; a service that accepted them would only look safe.
 DEFAULT_PASSWORDS = frozenset(

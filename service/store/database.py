@@ -153,5 +153,4 @@ def _taken(engine: Engine, connection: Any, record: ConnectionPoolEntry, proxy: 
     try:
         engine.dialect.do_ping(connection)
     except engine.dialect.loaded_dbapi.Error as error:
-        # The others have most likely died too.
-        raise InvalidatePoolError from error
+        raise InvalidatePoolError from error  # The others have most likely died too

@@ -23,8 +23,7 @@ from assay.service.store.tables import LEFT, cordons, lanes, shards, workers
 from assay.service.submission.requirements import digest_of, first_requirements
 
 ONLINE_SECONDS = 60.0
-# After so long, no transaction is still queueing a shard there.
-KEPT_SECONDS = 3600.0
+KEPT_SECONDS = 3600.0  # After so long, no transaction is still queueing a shard there
 UNFINISHED = (ShardState.QUEUED, ShardState.RUNNING)
 SHOWN = 3  # Workers with listed reasons, at most.
 

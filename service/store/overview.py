@@ -36,8 +36,7 @@ class WorkerRow:
     devices: int  # that it has for one shard; 0: it takes none
     pid: int
     gauges: Gauges  # its own measurements
-    # it has devices, its code may take work, and it is not cordoned
-    in_service: bool = True
+    in_service: bool = True  # it has devices, its code may take work, and it is not cordoned
     cordoned: bool = False  # by an administrator
     unknown: bool = False  # whether its code may take no work
 
@@ -60,12 +59,10 @@ class Overview:
     shards: Mapping[tuple[str, str], int]
     oldest_queued_seconds: float  # age of the first queued job; 0 without one
     longest_queued_seconds: float  # the longest wait of a queued shard; 0 without any
-    # the longest time of a running shard without progress; 0 without any
-    slowest_seconds: float
+    slowest_seconds: float  # the longest time of a running shard without progress; 0 without any
     workers: tuple[WorkerRow, ...]
     counters: Mapping[CounterKey, float]  # sums by name and labels
-    # by tenant, longest first; an empty name is jobs without a tenant
-    queues: tuple[TenantQueue, ...] = ()
+    queues: tuple[TenantQueue, ...] = ()  # by tenant, longest first; an empty name is jobs without a tenant
 
 
 def read(database: Database) -> Overview:

@@ -18,8 +18,7 @@ from assay.service.store.tenant_tables import reservations
 
 QUEUE_RETRY_SECONDS = 30
 RETRY_SECONDS = 10
-# So near to its limit, a queue is counted one submission at a time.
-NEAR = 64
+NEAR = 64  # So near to its limit, a queue is counted one submission at a time
 REMEDY = "delete some first (`assay checkpoints delete`)"
 
 

@@ -45,8 +45,7 @@ class JobRow:
     progress_done: int  # examples or steps so far, over all shards
     progress_total: int | None
     progress_unit: Unit
-    # done part of `cost_total`, in the plan's units (steps for training)
-    cost_done: float
+    cost_done: float  # done part of `cost_total`, in the plan's units (steps for training)
     cost_total: float | None
     model: str  # the model's catalog name
     paced_at: float | None = None  # claim of the attempt's first measuring shard
@@ -91,8 +90,7 @@ class CheckpointRow:
     sha256: str  # of the file
     reading: WeightsReading  # as the upload states it, None where unstated
     created_at: float
-    # of the check behind the present state; None without a check
-    verdict: VerdictRecord | None
+    verdict: VerdictRecord | None  # of the check behind the present state; None without a check
     error: ErrorRecord | None  # `{"type", "message"}` of a rejected one
 
     @property
@@ -287,8 +285,7 @@ class ArtifactRow:
     sha256: str
     media_type: str
     created_at: float
-    # deletion for the job's age; None while the file is there
-    expired_at: float | None = None
+    expired_at: float | None = None  # deletion for the job's age; None while the file is there
 
 
 @dataclass(frozen=True)

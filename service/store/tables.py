@@ -92,14 +92,10 @@ jobs = Table(
     # The newest event's number, and when progress was last an event.
     Column("last_event", BigInteger, nullable=False),
     Column("progress_event_at", Double),
-    # null where the service asks for no keys
-    Column("tenant", Identifier),
-    # No foreign key: a study is deleted after its jobs.
-    Column("study_id", Identifier),
-    # The spec's, for searches.
-    Column("name", PlainText, nullable=False, server_default=""),
-    # When and by what it was planned before; for the provenance.
-    Column("replans", Json),
+    Column("tenant", Identifier),  # null where the service asks for no keys
+    Column("study_id", Identifier),  # No foreign key: a study is deleted after its jobs
+    Column("name", PlainText, nullable=False, server_default=""),  # The spec's, for searches
+    Column("replans", Json),  # When and by what it was planned before; for the provenance
     # What came of repeated shards; null before, and without any.
     Column("repeated", Json),
     Index("jobs_state_idx", "state", "id"),
@@ -215,8 +211,7 @@ artifacts = Table(
     Column("sha256", Text, nullable=False),
     Column("media_type", Text, nullable=False),
     Column("created_at", Double, nullable=False),
-    # When its file was deleted for its age.
-    Column("expired_at", Double),
+    Column("expired_at", Double),  # When its file was deleted for its age
 )
 
 tags = Table(
@@ -318,8 +313,7 @@ lanes = Table(
     # Digest of `stated`.
     Column("requirements", Identifier, primary_key=True),
     Column("stated", Json, nullable=False),
-    # When a shard was last queued.
-    Column("used_at", Double, nullable=False),
+    Column("used_at", Double, nullable=False),  # When a shard was last queued
 )
 
 duties = Table(

@@ -97,8 +97,7 @@ accounts = Table(
     # Empty without tenant: a primary key cannot be null.
     Column("tenant", Identifier, primary_key=True),
     Column("pool", Text, primary_key=True),
-    # Device-seconds over weight.
-    Column("virtual", Double, nullable=False),
+    Column("virtual", Double, nullable=False),  # Device-seconds over weight
     # Device-seconds on one day, counted from 1970-01-01 in UTC.
     Column("day", BigInteger, nullable=False),
     Column("seconds", Double, nullable=False),

@@ -76,8 +76,7 @@ class TenantStore:
         self.artifacts = TenantArtifacts(store, view, limits, by)
         self.checkpoints = TenantCheckpoints(store, view, limits, by)
         self.quota = TenantQuota(store, view, limits, by)
-        # Counts of workers belong to no tenant.
-        self.workers: Workers = store.workers
+        self.workers: Workers = store.workers  # Counts of workers belong to no tenant
 
 
 class _Part:

@@ -23,14 +23,12 @@ from assay.service.store.lanes import Blocked, blocked
 from assay.service.store.tables import cordons, counters, duties, workers
 
 FORGOTTEN_SECONDS = 86400
-# The reaper's, which one worker has.
-REAPER = "reaper"
+REAPER = "reaper"  # The reaper's, which one worker has
 LATELY_SECONDS = 1.0
 
 # Histogram of shard lengths, in seconds; a plan aims at minutes.
 SHARD_BOUNDS = (1, 2, 5, 10, 30, 60, 120, 240, 480, 900, 1800, 3600, 7200, 14400, 43200, 86400)
-# A counter's name, and its labels with their values.
-CounterKey = tuple[str, tuple[tuple[str, str], ...]]
+CounterKey = tuple[str, tuple[tuple[str, str], ...]]  # A counter's name, and its labels with their values
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from assay.workers.containment.kernel import Unavailable, syscall
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 _CREATE_RULESET_VERSION = 1
 _RULE_PATH_BENEATH, _RULE_NET_PORT = 1, 2
-# Signals and abstract sockets.
-COMPLETE_ABI = 6
+COMPLETE_ABI = 6  # Signals and abstract sockets
 
 
 class Right(IntFlag):

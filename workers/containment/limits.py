@@ -11,14 +11,12 @@ from pathlib import Path
 
 from assay.workers.containment.kernel import Unavailable
 
-# Of the user, beyond those at a job's beginning.
-SPARE_PROCESSES = 1024 + 8 * (os.cpu_count() or 1)
+SPARE_PROCESSES = 1024 + 8 * (os.cpu_count() or 1)  # Of the user, beyond those at a job's beginning
 # Linux does not count root's processes, by the real user: an evaluator of root gets its own user, in the
 # range that systemd leaves unused (https://systemd.io/UIDS-GIDS); the highest process id is 2^22.
 FIRST_USER = 1_879_048_192
 DESCRIPTORS = 4096
-# From SIGXCPU, which the supervisor reports, to SIGKILL.
-LAST_SECONDS = 10
+LAST_SECONDS = 10  # From SIGXCPU, which the supervisor reports, to SIGKILL
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,7 @@ class Limits:
 
 NO_LIMITS = Limits()
 
-# Limits of memory in force in this process.
-_limited: list[int] = []
+_limited: list[int] = []  # Limits of memory in force in this process
 
 
 def apply(limits: Limits, *, programs: bool, gpu: bool) -> None:

@@ -54,10 +54,8 @@ class Policy:
     libraries: tuple[Path, ...]  # read
     temporary: Path  # for its temporary files
     limits: Limits = NO_LIMITS
-    # it may start processes (a training on several devices, or with prepared images)
-    processes: bool = False
-    # it may use loopback TCP and start programs (a training on several devices)
-    loopback: bool = False
+    processes: bool = False  # it may start processes (a training on several devices, or with prepared images)
+    loopback: bool = False  # it may use loopback TCP and start programs (a training on several devices)
     gpu: bool = False  # it may use the NVIDIA devices
     compiler: bool = False  # it may start programs (a compiler of passes)
     users: Users | None = None  # it becomes one of these

@@ -16,8 +16,7 @@ from collections.abc import Collection, Iterable
 from assay.workers.containment.kernel import Unavailable, machine, syscall
 from assay.workers.containment.system_calls import NUMBERS
 
-# file_setattr, Linux 6.17
-NEWEST = 469
+NEWEST = 469  # file_setattr, Linux 6.17
 _SET_MODE_FILTER, _GET_ACTION_AVAILABLE = 1, 2
 _KILL_PROCESS, _ERRNO, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 _LOAD, _EQUAL, _GREATER, _AT_LEAST, _ANY_OF, _AND, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x54, 0x06
@@ -32,8 +31,7 @@ _MSG_FASTOPEN = 0x20000000
 _NETLINK_ADDRESS, _INET_ADDRESSES = 12, (16, 28)  # bytes
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_PTRACER = 1, 4, 0x59616D61
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-# Signals of files and sockets go to any process of the user.
-_FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
+_FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902  # Signals of files and sockets go to any process of the user
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE, _F_NOTIFY = 8, 10, 15, 1024, 1026
 # Flags, version, project, seal (fs-verity) of a file open for reading (linux/fs.h).
 _FILE_FLAGS = (0x40086602, 0x40046602, 0x40087602, 0x401C5820, 0x40806685)
@@ -267,8 +265,7 @@ def _restrict_sockets(built: Program, *, loopback: bool, gpu: bool) -> None:
     if loopback:
         # Asks for the list of interfaces by an address of its own length.
         built.require_null("sendto", 4, unless=(5, _NETLINK_ADDRESS))
-        # Connects past Landlock's rules for ports.
-        built.deny_bits("sendto", 3, _MSG_FASTOPEN)
+        built.deny_bits("sendto", 3, _MSG_FASTOPEN)  # Connects past Landlock's rules for ports
         if gpu:  # a path has another length, unless made to fit
             built.allow_values("connect", 2, _INET_ADDRESSES, errno.ENOENT)
         return

@@ -13,8 +13,7 @@ from assay.workers.containment.limits import NO_LIMITS, Limits
 from assay.workers.containment.users import Users
 
 VARIABLE = "ASSAY_CONTAINMENT"
-# Of evaluators' temporary folders; the template's process id follows.
-PREFIX = "assay-evaluator-"
+PREFIX = "assay-evaluator-"  # Of evaluators' temporary folders; the template's process id follows
 Mode = Literal["off", "auto", "required"]
 
 
@@ -26,8 +25,7 @@ class Containment:
     mode: Mode
     state: Path  # of the service
     limits: Limits = NO_LIMITS  # of every evaluator
-    # unreadable to evaluators: the database, signing keys
-    private: tuple[Path, ...] = ()
+    private: tuple[Path, ...] = ()  # unreadable to evaluators: the database, signing keys
     users: Users | None = None  # each job gets one, where possible
     compiles: bool = False  # jobs that ask for compiled passes may start programs
 

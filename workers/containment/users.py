@@ -26,8 +26,7 @@ from assay.workers.containment.kernel import Unavailable, drop_bounding_set
 
 # Of linux/capability.h: to give files away, read and mend them later, end and become others.
 RIGHTS = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7}
-# Tried before the first job; each folder gets its part.
-MAX_TRIED, MAX_TRIED_IN_FOLDER = 50_000, 500
+MAX_TRIED, MAX_TRIED_IN_FOLDER = 50_000, 500  # Tried before the first job; each folder gets its part
 DEVICES = Path("/dev")
 
 

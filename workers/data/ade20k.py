@@ -22,8 +22,7 @@ FACTS = {"classes": 150, "channels": 3, "marks": [ARCHIVE]}
 NAMES_FILE = "objectInfo150.txt"
 CLASSES = 150
 PARTS = {"train": "training", "test": "validation"}
-# 0 is "other".
-MEANING = {0: IGNORE} | {label + 1: label for label in range(CLASSES)}
+MEANING = {0: IGNORE} | {label + 1: label for label in range(CLASSES)}  # 0 is "other"
 
 
 def ade20k(

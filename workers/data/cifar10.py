@@ -28,8 +28,7 @@ FACTS = {
 CLASS_NAMES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
-# Per channel over the train pixels in [0, 1].
-MEAN = (0.4914, 0.4822, 0.4465)
+MEAN = (0.4914, 0.4822, 0.4465)  # Per channel over the train pixels in [0, 1]
 STD = (0.2470, 0.2435, 0.2616)
 
 ROWS = 10_000  # images per file

@@ -33,8 +33,7 @@ CLASS_NAMES = (
     "trout", "tulip", "turtle", "wardrobe", "whale", "willow_tree", "wolf",
     "woman", "worm",
 )  # fmt: skip
-# Per channel over the train pixels in [0, 1].
-MEAN = (0.5071, 0.4865, 0.4409)
+MEAN = (0.5071, 0.4865, 0.4409)  # Per channel over the train pixels in [0, 1]
 STD = (0.2673, 0.2564, 0.2762)
 
 ROWS = {"train": 50_000, "test": 10_000}

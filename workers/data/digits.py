@@ -23,8 +23,7 @@ TASKS = ("classification",)
 PAPER = "Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits, UCI repository"
 FACTS = {"classes": 10, "channels": 1, "size": 8, "train": 1442, "test": 355}
 
-# Of all train pixels at 8 x 8, in [0, 1].
-MEAN = (0.3047,)
+MEAN = (0.3047,)  # Of all train pixels at 8 x 8, in [0, 1]
 STD = (0.3757,)
 WHITE = 16
 

@@ -45,8 +45,7 @@ BY_CHANNELS = {"1": {"channels": 1}, "3": {"channels": 3}}
 FACTS = {"class_folders": True, "by_parameter": {"channels": BY_CHANNELS}}
 PAPER = "Deng et al. 2009, ImageNet: A Large-Scale Hierarchical Image Database (layout and normalisation)"
 
-# Per channel over ImageNet's train pixels in [0, 1].
-MEAN = (0.485, 0.456, 0.406)
+MEAN = (0.485, 0.456, 0.406)  # Per channel over ImageNet's train pixels in [0, 1]
 STD = (0.229, 0.224, 0.225)
 # Of luminance: weighted sums; the deviation is as of channels that rise and fall together.
 GREY_MEAN = (0.459,)

@@ -25,8 +25,7 @@ FACTS = {
     "made_with": "imagenet_c",
     "made_at": 224,
 }
-# The files are already centre crops of 224 pixels.
-CROP = 224
+CROP = 224  # The files are already centre crops of 224 pixels
 
 
 def imagenet_c(

@@ -51,8 +51,7 @@ END = "]"
 ALPHABET = Alphabet((*DIGITS, *OPERATORS, END))
 
 OPERATOR_SHARE = 4  # one in four nodes is an operator
-# Vain draws in a row after which no trees of the wanted length are left.
-MAX_VAIN_DRAWS = 100_000
+MAX_VAIN_DRAWS = 100_000  # Vain draws in a row after which no trees of the wanted length are left
 Length = Annotated[int, Interval(ge=1, le=100_000)]
 
 

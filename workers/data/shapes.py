@@ -24,8 +24,7 @@ CLASS_NAMES = ("background", "disc", "square", "triangle", "diamond")
 TASKS = ("segmentation",)
 FACTS = {"classes": len(CLASS_NAMES), "channels": 3, "size": SIDE, "train": 800, "test": 200}
 
-# Of the train pixels of seed 0, in [0, 1].
-MEAN = (0.2505, 0.2498, 0.2519)
+MEAN = (0.2505, 0.2498, 0.2519)  # Of the train pixels of seed 0, in [0, 1]
 STD = (0.2108, 0.2108, 0.2084)
 
 MAX_SHAPES = 3

@@ -30,8 +30,7 @@ FACTS = {
 }  # fmt: skip
 
 CLASS_NAMES = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
-# Per channel over the train pixels in [0, 1].
-MEAN = (0.4377, 0.4438, 0.4728)
+MEAN = (0.4377, 0.4438, 0.4728)  # Per channel over the train pixels in [0, 1]
 STD = (0.1980, 0.2010, 0.1970)
 
 AUTHORS = "http://ufldl.stanford.edu/housenumbers/"

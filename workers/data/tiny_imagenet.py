@@ -30,8 +30,7 @@ CLASSES, TEST = 200, 10_000
 FACTS = {"classes": CLASSES, "channels": 3, "train": 100_000, "test": TEST, "marks": [CLASS_FILE]}
 
 ANNOTATIONS = "val_annotations.txt"
-# In a message.
-LISTED = 5
+LISTED = 5  # In a message
 REMEDY = "Unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip there."
 
 
@@ -73,8 +72,7 @@ def tiny_imagenet(
     return data
 
 
-# Id, path below the folder, label.
-Found = list[tuple[str, str, int]]
+Found = list[tuple[str, str, int]]  # Id, path below the folder, label
 
 
 def _classes(path: Path) -> tuple[str, ...]:

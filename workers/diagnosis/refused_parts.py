@@ -25,8 +25,7 @@ from assay.workers.containment.settings import VARIABLE, Containment, from_envir
 from assay.workers.containment.system_calls import NUMBERS
 
 SECONDS = 300.0
-# Parts that refuse by themselves.
-APPLIED = ("dumps", "limits", "capabilities", "files", "calls")
+APPLIED = ("dumps", "limits", "capabilities", "files", "calls")  # Parts that refuse by themselves
 Test = Callable[[], str | None]
 """What is wrong with the devices; None where all is right."""
 

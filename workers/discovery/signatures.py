@@ -41,8 +41,7 @@ MARKERS = (
     "system",
     "words",
 )
-# Markers that are kinds of components.
-REFERRED = ("attention", "corruption", "data", "model", "words")
+REFERRED = ("attention", "corruption", "data", "model", "words")  # Markers that are kinds of components
 
 # Constraint class, attribute, keywords for numbers, lists, text.
 CONSTRAINTS: tuple[tuple[type, str, str | None, str | None, str | None], ...] = (

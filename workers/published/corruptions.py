@@ -61,8 +61,7 @@ BY_CORRUPTION = {
     "pixelate": (39.36, 39.81, 41.13, 41.86, 42.25),
     "jpeg_compression": (46.28, 46.23, 47.92, 48.41, 48.63),
 }
-# Mean over severities, in the breakdown.
-EACH = tuple(f"{name}/top1" for name in BY_CORRUPTION)
+EACH = tuple(f"{name}/top1" for name in BY_CORRUPTION)  # Mean over severities, in the breakdown
 ORDER = (TINY_MODELS[0], TINY_MODELS[4], *TINY_MODELS[1:4])
 
 

@@ -16,8 +16,7 @@ from assay.service.contract.results import Reference
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Params
 from assay.workers.published.imagenet import PAPER
 
-# With padding; words of the part, with ends of lines.
-WIKITEXT_WORDS = 267_736
+WIKITEXT_WORDS = 267_736  # With padding; words of the part, with ends of lines
 WIKITEXT_PARTS = {217_646: "valid", 245_569: "test"}
 # Classes and examples per part.
 SENTENCES = {(2, 872): "sst2/dev", (5, 1101): "sst5/dev", (5, 2210): "sst5/test", (2, 25_000): "imdb/test"}

@@ -36,11 +36,9 @@ from assay.workers.published.imagenet import (
 from assay.workers.published.language import language_references
 from assay.workers.published.sequences import sequence_references
 
-# The second also evaluates them clean.
-WHOLE_IMAGES = ("sliding_window", "sliding_window_corruptions")
+WHOLE_IMAGES = ("sliding_window", "sliding_window_corruptions")  # The second also evaluates them clean
 IMAGENET = "imagenet"
-# Freshly corrupted images do not match it.
-IMAGENET_C = "imagenet_c"
+IMAGENET_C = "imagenet_c"  # Freshly corrupted images do not match it
 ADE20K = "ade20k"
 # sha256 of the challenge's class names, in order, each followed by a line feed.
 ADE20K_CLASSES = "50dc0fe99a35f467f7b603c8a3c391ce42dc0224b161d4d37d7f27e1b73dc1be"
@@ -49,8 +47,7 @@ ADE20K_VALIDATION = 2000
 TRAINING_ONLY = frozenset(
     {"dropout", "attention_dropout", "drop_path", "eta", "ksvd_form", "ksvd_reduction", "ksvd_trace"}
 )
-# With parameters among the published facts.
-WITH_PARAMETERS = ("conv2d_attention",)
+WITH_PARAMETERS = ("conv2d_attention",)  # With parameters among the published facts
 # Without effect on an attack's result.
 EXECUTION = frozenset({"backend", "samples_per_pass", "cycle_detection"})
 SIZES = {

@@ -12,11 +12,9 @@ from typing import IO
 from assay.service.contract import logs
 
 log = logging.getLogger(__name__)
-# A progress bar may never end its line.
-MAX_LINE = 4096
+MAX_LINE = 4096  # A progress bar may never end its line
 LINES_KEPT = 50
-# A traceback and a library's start are well below.
-LINES_AT_ONCE, LINES_PER_SECOND = 500, 20.0
+LINES_AT_ONCE, LINES_PER_SECOND = 500, 20.0  # A traceback and a library's start are well below
 
 
 class Rate:

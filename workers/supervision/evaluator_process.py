@@ -174,8 +174,7 @@ class EvaluatorProcess:
                     raise EvaluatorDied(self._how_it_ended())
                 self._incoming += chunk
             elif not self.alive() and not self._wait(0):
-                # A child of the evaluator may hold the pipe open.
-                raise EvaluatorDied(self._how_it_ended())
+                raise EvaluatorDied(self._how_it_ended())  # A child of the evaluator may hold the pipe open
             elif left <= 0:
                 return None
         return line
@@ -192,8 +191,7 @@ class EvaluatorProcess:
         _end_groups_of(self.pid)
         self._process.wait()
         self._pipes.close()
-        # Processes that left the group may hold stdout open.
-        self._output.join(POLL_SECONDS)
+        self._output.join(POLL_SECONDS)  # Processes that left the group may hold stdout open
 
     def _exit(self) -> int | None:
         if self._process.returncode is not None:

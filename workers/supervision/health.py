@@ -19,8 +19,7 @@ from assay.service.submission.requirements import PlanningDevice, at_least
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
 
 log = logging.getLogger(__name__)
-# With the import of torch, perhaps from a slow disk.
-SELF_TEST_SECONDS = 180.0
+SELF_TEST_SECONDS = 180.0  # With the import of torch, perhaps from a slow disk
 RECEIVE_SECONDS = 0.2
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 5.0, 300.0
 TESTED = ("cpu", "cuda")

@@ -26,8 +26,7 @@ STALL_FACTOR = 10.0
 LONG_FACTOR = 3.0
 LOADING_FACTOR = 6.0
 LOOK_SECONDS = 10.0
-# A computing process takes more of a core, also while it waits for its GPU.
-BUSY_SHARE = 0.01
+BUSY_SHARE = 0.01  # A computing process takes more of a core, also while it waits for its GPU
 TOLD_SECONDS = 60.0
 
 

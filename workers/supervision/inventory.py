@@ -37,11 +37,9 @@ FOLDER = "data-hashes"
 MAX_LISTED = 200
 LISTED_SECONDS = 60.0
 PULLED_SECONDS = 2.0
-# Rest between walks, in walks.
-REST = 20.0
+REST = 20.0  # Rest between walks, in walks
 LOCK_SECONDS = 0.5
-# More than between two heartbeats.
-BEATS_SECONDS = 12.0
+BEATS_SECONDS = 12.0  # More than between two heartbeats
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,12 @@ from assay.service.submission.limits import DEADLINE_FACTOR, JobLimits, plan_exc
 from assay.workers.containment.limits import SPARE_PROCESSES
 from assay.workers.supervision.evaluator_process import EvaluatorProcess
 
-# Steps and seconds before a training is judged by its pace.
-PACE_STEPS = 10
+PACE_STEPS = 10  # Steps and seconds before a training is judged by its pace
 PACE_SECONDS = 60.0
-# Of an evaluator: more than the kernel allows where it counts.
-MAX_TASKS = 2 * SPARE_PROCESSES
-# Of a job: room on a disk is names, too, and counting must end.
-MAX_FILES = 1_000_000
+MAX_TASKS = 2 * SPARE_PROCESSES  # Of an evaluator: more than the kernel allows where it counts
+MAX_FILES = 1_000_000  # Of a job: room on a disk is names, too, and counting must end
 MAX_LEVELS = 32
-# Most of the time that counting takes.
-COUNTING = 0.05
+COUNTING = 0.05  # Most of the time that counting takes
 
 
 class OverLimit(Exception):

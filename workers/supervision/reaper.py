@@ -26,14 +26,10 @@ from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
 from assay.workers.supervision.retention import Retention
 
 log = logging.getLogger(__name__)
-# Between looks of a reaper that does not lead.
-OWN_SECONDS = 10.0
-# Silence, and sweeps, after which another reaper leads.
-DUTY_SECONDS, DUTY_SWEEPS = 10.0, 3
-# Between removals of empty lanes.
-PRUNE_SECONDS = 600.0
-# Of a repeated shard for another worker.
-WAITED_SECONDS = 600.0
+OWN_SECONDS = 10.0  # Between looks of a reaper that does not lead
+DUTY_SECONDS, DUTY_SWEEPS = 10.0, 3  # Silence, and sweeps, after which another reaper leads
+PRUNE_SECONDS = 600.0  # Between removals of empty lanes
+WAITED_SECONDS = 600.0  # Of a repeated shard for another worker
 
 
 class Reaper(threading.Thread):

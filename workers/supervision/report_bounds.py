@@ -7,17 +7,14 @@ from assay.service.files.json_bounds import JsonBounds
 MIB = 1 << 20
 # Of any report: evidence, provenance, messages, facts of the data, lists of layers.
 BASE_BYTES, BASE_VALUES, BASE_CONTAINERS = 16 * MIB, 1_000_000, 100_000
-# Of an example: its id, and each column.
-ROW_BYTES, CELL_BYTES = 128, 32
+ROW_BYTES, CELL_BYTES = 128, 32  # Of an example: its id, and each column
 # Of a package's table that is missing here, and columns named by patterns.
 MAX_COLUMNS, PATTERN_COLUMNS = 64, 32
-# A number of pixels in a list by class.
-PIXELS_BYTES = 12
+PIXELS_BYTES = 12  # A number of pixels in a list by class
 # Held-out examples of a training, stated by no plan, and shards of a plan.
 MAX_HELD_OUT, MAX_SHARDS = 250_000, 100_000
 SHARD_VALUES, SHARD_BYTES = 5, 200
-# Answers of a few lines.
-SMALL_BYTES = MIB
+SMALL_BYTES = MIB  # Answers of a few lines
 SMALL = JsonBounds(SMALL_BYTES, SMALL_BYTES // 16, SMALL_BYTES // 64)
 
 

@@ -51,8 +51,7 @@ TYPES: Mapping[str, Mapping[str, Any]] = {
     "self_test": {"self_tested": messages.SelfTestReport},
     "hash": {"hashed": messages.HashReport},
 }
-# Components of packages have their own evidence, an analysis only its facts.
-OPEN_TYPES = (Evidence,)
+OPEN_TYPES = (Evidence,)  # Components of packages have their own evidence, an analysis only its facts
 Facts = dict[str, Any]
 FAULTS_SHOWN = 3
 MAX_PROGRESS_TEXT, MAX_ERROR_TEXT, MAX_CELL_TEXT, MAX_REASON, MAX_FILES = 500, 8_000, 4_096, 200, 1_000

@@ -23,11 +23,9 @@ log = logging.getLogger(__name__)
 DAY = 86400.0
 EVERY_SECONDS = 600.0
 BATCH = 100
-# The calling reaper has lost shards to handle: the next sweep deletes the rest.
-MAX_PER_SWEEP = 100
+MAX_PER_SWEEP = 100  # The calling reaper has lost shards to handle: the next sweep deletes the rest
 SOON_SECONDS = 30.0
-# The database may be a backup, older than a folder without a job.
-ORPHAN_SECONDS = 7 * DAY
+ORPHAN_SECONDS = 7 * DAY  # The database may be a backup, older than a folder without a job
 GOING = ".expired-"
 
 

@@ -19,8 +19,7 @@ from assay.workers.supervision.warm_evaluator import WarmEvaluator
 
 log = logging.getLogger(__name__)
 RECEIVE_SECONDS = 0.2
-# Most time for a data set, in times of a shard without progress.
-STALLS = 12.0
+STALLS = 12.0  # Most time for a data set, in times of a shard without progress
 
 
 class OtherDataHere(Exception):

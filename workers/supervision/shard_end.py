@@ -29,8 +29,7 @@ from assay.workers.supervision.warm_evaluator import DEVICE_FAULT, LAST_ERRORS, 
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-# Share of repeated shards where none is stated, and another worker is there.
-REPEAT = 0.01
+REPEAT = 0.01  # Share of repeated shards where none is stated, and another worker is there
 NO_FILE = (errno.EINVAL, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.EACCES)
 
 

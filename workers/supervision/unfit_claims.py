@@ -24,8 +24,7 @@ LOOKED_AT = {
     OTHER_DATA: "its data have the planned content",
     DEVICE_FAULT: "its devices have passed another self-test",
 }
-# Two in succession, of any worker, fail the shard's job.
-FINGERPRINT = "unfit"
+FINGERPRINT = "unfit"  # Two in succession, of any worker, fail the shard's job
 
 
 def is_claim(error_type: str) -> bool:

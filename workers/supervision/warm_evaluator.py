@@ -12,12 +12,9 @@ from assay.workers.supervision.evaluator_process import EvaluatorDied, Evaluator
 from assay.workers.supervision.health import Health
 
 DEVICE_FAULT, OTHER_DATA, OTHER_IDENTITY = "device_fault", "other_data", "other_identity"
-# Errors of a worker unfit for a job; others may be fit.
-UNFIT = (OTHER_DATA, OTHER_IDENTITY, DEVICE_FAULT)
-# A failed self-test; no job's evaluator can report it.
-UNFIT_WORKER = "unfit"
-# After these a job's process cannot use the device.
-LAST_ERRORS = ("device_assertion",)
+UNFIT = (OTHER_DATA, OTHER_IDENTITY, DEVICE_FAULT)  # Errors of a worker unfit for a job; others may be fit
+UNFIT_WORKER = "unfit"  # A failed self-test; no job's evaluator can report it
+LAST_ERRORS = ("device_assertion",)  # After these a job's process cannot use the device
 MAX_REFUSED = 100
 
 

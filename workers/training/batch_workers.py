@@ -31,11 +31,9 @@ from assay.workers.training.order import Order
 from assay.workers.training.randomness import derive_seed, library_generators_restored
 
 Array = npt.NDArray[Any]
-# Examples per chunk between processes.
-CHUNK = 16
+CHUNK = 16  # Examples per chunk between processes
 MAX_WORKERS = 16
-# With fewer cores to spare, a process that makes examples takes the training's.
-WORTHWHILE = 2
+WORTHWHILE = 2  # With fewer cores to spare, a process that makes examples takes the training's
 
 
 class MakingFailed(Exception):

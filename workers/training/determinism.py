@@ -12,8 +12,7 @@ import torch.utils.deterministic
 
 from assay.workers.precision import allow_tf32
 
-# Attributes made at import, invisible to the type checker.
-_options: Any = torch.utils.deterministic
+_options: Any = torch.utils.deterministic  # Attributes made at import, invisible to the type checker
 
 
 @contextmanager

@@ -11,8 +11,7 @@ from torch import Tensor
 class Example(NamedTuple):
     """An augmented example of a step."""
 
-    # (C, S, S): uint8, where 255 is 1.0, or float32 pixels in [0, 1]; alike in all of a set
-    image: Tensor
+    image: Tensor  # (C, S, S): uint8, where 255 is 1.0, or float32 pixels in [0, 1]; alike in all of a set
     truth: Tensor  # label, int64 (), or label map, uint8 (S, S)
     # top, left, bottom, right of the rectangle filled with noise later; empty fills nothing
     erased: tuple[int, int, int, int] = (0, 0, 0, 0)

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 TEMPORARY_SUFFIX = ".tmp"
-# Metadata key of the tensor hash in a weights file.
-CONTENT = "content_sha256"
+CONTENT = "content_sha256"  # Metadata key of the tensor hash in a weights file
 
 
 def temporary_path(folder: Path, stem: str) -> Path:

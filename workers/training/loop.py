@@ -40,11 +40,9 @@ logger = logging.getLogger(__name__)
 
 Report = Callable[[ProgressReport | CheckpointReport], None]
 
-# Including the final report, at most two per second.
-REPORT_SECONDS = 1.0
+REPORT_SECONDS = 1.0  # Including the final report, at most two per second
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-# Sums of the epoch.
-NOTHING_YET = {"loss": 0.0, "correct": 0, "adversarial_correct": 0, "examples": 0}
+NOTHING_YET = {"loss": 0.0, "correct": 0, "adversarial_correct": 0, "examples": 0}  # Sums of the epoch
 
 
 def train(

@@ -112,8 +112,7 @@ IMAGENET_AUGMENTATION = Augmentation(
     repeats=3,
 )
 
-# Step of Madry et al. (2/255 for a radius of 8/255); TRADES: 0.007 for 0.031.
-STEP_SHARE = 0.25
+STEP_SHARE = 0.25  # Step of Madry et al. (2/255 for a radius of 8/255); TRADES: 0.007 for 0.031.
 
 
 def adversarial_training(

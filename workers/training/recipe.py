@@ -37,8 +37,7 @@ class Augmentation:
     # With cutmix, mixup has one weight for the batch, and each batch gets one of the two, as in timm
     cutmix: float = 0.0
     smallest_crop: float = 1.0  # min area kept by a random crop, in (0, 1]; 1 does not crop
-    # timm's RandAugment policy, such as "rand-m9-mstd0.5-inc1"; None is off
-    rand_augment: str | None = None
+    rand_augment: str | None = None  # timm's RandAugment policy, such as "rand-m9-mstd0.5-inc1"; None is off
     erase: float = 0.0  # of random erasing, in [0, 1]
     # consecutive visits of an image in an epoch of as many fewer images (Hoffer et al., "Augment your batch",
     # CVPR 2020)
@@ -77,8 +76,7 @@ class Crops:
     """Random crops of images and label maps at their own size (`workers.training.crops`)."""
 
     size: int  # side in pixels, at least 1; padding is excluded from the loss
-    # of an image, in pixels, before rescaling; None: the file's
-    short_side: int | None
+    short_side: int | None  # of an image, in pixels, before rescaling; None: the file's
     scales: tuple[float, float]  # min and max random rescaling, above 0
     flip: bool  # mirror left to right with probability one half
     photometric: bool  # random brightness, contrast, saturation and hue
@@ -134,15 +132,11 @@ class Recipe:
     # "cosine_from_start", where the rise replaces the beginning; "one_cycle" (halves of cosines) or
     # "one_cycle_linear"
     schedule: Schedule = "cosine"
-    # the rate changes at the beginning of an epoch only, as in timm
-    by_epoch: bool = False
-    # with `by_epoch`, epochs of lag, at least 0: epoch 0's value is kept longer
-    epochs_late: int = 0
+    by_epoch: bool = False  # the rate changes at the beginning of an epoch only, as in timm
+    epochs_late: int = 0  # with `by_epoch`, epochs of lag, at least 0: epoch 0's value is kept longer
     warmup_epochs: float = 0.0  # linear; at most `epochs`
-    # optimiser steps in place of epochs; at least 1
-    steps: int | None = None
-    # in place of `warmup_epochs`; at most `steps`
-    warmup_steps: int | None = None
+    steps: int | None = None  # optimiser steps in place of epochs; at least 1
+    warmup_steps: int | None = None  # in place of `warmup_epochs`; at most `steps`
     warmup_learning_rate: float = 1e-6  # start of the warm-up
     minimum_learning_rate: float = 0.0  # end of the decay
     # decoupled with "adamw" and "radam", in the gradient with "adam" and "sgd"; not of biases,
@@ -178,10 +172,8 @@ class Recipe:
     # addition to the raw weights
     ema_decay: float | None = None
     augmentation: Augmentation = field(default_factory=Augmentation)
-    # on the augmented images
-    adversarial: AdversarialTraining | None = None
-    # for segmentation; None trains on whole images at the model's size
-    crops: Crops | None = None
+    adversarial: AdversarialTraining | None = None  # on the augmented images
+    crops: Crops | None = None  # for segmentation; None trains on whole images at the model's size
 
     def __post_init__(self) -> None:
         _within("epochs", self.epochs, 1, math.inf)

@@ -39,12 +39,10 @@ class Trained:
     log_path: Path  # JSON lines, one `EpochRecord` per epoch
     curves_path: Path  # loss and accuracy by epoch, SVG
     weights_path: Path  # state dict of the classifier, safetensors
-    # of the exponential moving average; None if the recipe keeps none
-    average_path: Path | None
+    average_path: Path | None  # of the exponential moving average; None if the recipe keeps none
     at_once: int  # of a pass; fewer than `batch_size`: gradients were accumulated
     selected_step: int | None = None  # steps before the saved weights; None: all
-    # of a pass as asked for and as used, where memory was short
-    reduced: ReducedBatch | None = None
+    reduced: ReducedBatch | None = None  # of a pass as asked for and as used, where memory was short
     unsaved: int = 0  # checkpoints without room on the disk
 
 

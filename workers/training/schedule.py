@@ -18,8 +18,7 @@ from functools import partial
 
 from assay.workers.training.recipe import Recipe
 
-# Chen et al., "DeepLab", TPAMI 2018, section 4.2, and Segmenter (Strudel et al., ICCV 2021).
-POWER = 0.9
+POWER = 0.9  # Chen et al., "DeepLab", TPAMI 2018, section 4.2, and Segmenter (Strudel et al., ICCV 2021).
 
 
 def cosine_learning_rate(

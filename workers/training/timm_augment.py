@@ -35,8 +35,7 @@ from assay.workers.training.recipe import Augmentation
 
 Transform = Callable[[Image.Image], Image.Image]
 
-# As in timm's `create_transform`.
-TRANSLATION_SHARE = 0.45
+TRANSLATION_SHARE = 0.45  # As in timm's `create_transform`
 PICTURE_CHANNELS = (1, 3)
 
 

@@ -15,8 +15,7 @@ COLUMNS = (
     "job", "name", "model", "weights_sha256", "seed", "data", "attack", "protocol", "metric", "part", "unit",
     "value", "ci_low", "ci_high", "ci_method", "n",
 )  # fmt: skip
-# A spreadsheet runs such a cell as a formula.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # A spreadsheet runs such a cell as a formula
 
 
 def tidy_csv(rows: Sequence[TidyRow]) -> str:

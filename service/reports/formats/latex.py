@@ -41,8 +41,7 @@ SPECIAL = {
 _PLAIN = re.compile("[ -~\N{LATIN CAPITAL LETTER A WITH GRAVE}-\N{LATIN SMALL LETTER Z WITH CARON}]")
 
 
-# Longer heads break into lines, in columns as wide as the text together.
-MAX_HEAD = 60
+MAX_HEAD = 60  # Longer heads break into lines, in columns as wide as the text together
 SHARE_OF_LABELS = 0.22
 
 

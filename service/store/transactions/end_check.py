@@ -14,8 +14,7 @@ from assay.service.store.transactions.release import fail
 from assay.service.store.transactions.standings import charge
 from assay.service.store.transactions.transitions import complete, lock_claim
 
-# The error of a check of wrong weights; its other errors are accidents.
-BAD_WEIGHTS = "bad_weights"
+BAD_WEIGHTS = "bad_weights"  # The error of a check of wrong weights; its other errors are accidents
 
 
 def end_check(connection: Connection, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:

@@ -19,8 +19,7 @@ from assay.service.store.tables import events, jobs
 from assay.service.store.transactions.pace import cost_share, eta_seconds, training_speed
 
 PROGRESS_SECONDS = 0.5
-# Among all except the newest events, one report of progress in `THIN_BY` is kept.
-KEEP_EVENTS = 1000
+KEEP_EVENTS = 1000  # Among all except the newest events, one report of progress in `THIN_BY` is kept
 THIN_EVERY = 256
 THIN_BY = 16
 

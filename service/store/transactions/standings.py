@@ -24,8 +24,7 @@ DAY_SECONDS = 86400
 KEPT_TEXTS = 64
 QUEUED = str(ShardState.QUEUED)
 ONLINE_SECONDS = 60
-# Each tenant's first claimable job, by lane.
-Heads = dict[str, dict[Lane, str]]
+Heads = dict[str, dict[Lane, str]]  # Each tenant's first claimable job, by lane
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,7 @@ class Pool:
     standings: list[Standing]  # of tenants with queued or running shards
     heads: Heads  # of backlogged tenants
     limits: dict[str, Limits]  # in force, by tenant
-    # limits that keep tenants' claimable shards from being claimed
-    blocked: dict[str, list[str]]
+    blocked: dict[str, list[str]]  # limits that keep tenants' claimable shards from being claimed
 
 
 def read_pool(

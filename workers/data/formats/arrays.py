@@ -10,10 +10,8 @@ from torch import Tensor
 
 from assay.workers.data.formats.dataset import Levels, checked_indices, checked_size, resize
 
-# Up to this many bytes all images are resized once and cached.
-CACHE_BYTES = 64 * 2**20
-# Examples hashed at a time.
-HASH_CHUNK = 1000
+CACHE_BYTES = 64 * 2**20  # Up to this many bytes all images are resized once and cached
+HASH_CHUNK = 1000  # Examples hashed at a time
 
 
 class ArrayDataSet:

@@ -40,13 +40,11 @@ LRA = {
     "pathfinder": "pathfinder32/curv_contour_length_14",
 }
 
-# For decoding a part's examples, unless stated.
-SECONDS = 10.0
+SECONDS = 10.0  # For decoding a part's examples, unless stated
 
 # In a service's state folder.
 STATE = ("assay.sqlite", "artifacts", "data-hashes", "plots", "signing", "spool")
-# Exit code where a set cannot be used as it is.
-UNUSABLE = 1
+UNUSABLE = 1  # Exit code where a set cannot be used as it is
 
 Split = Literal["train", "test"]
 Build = Callable[[Path, Split], ExampleSet]

@@ -18,8 +18,7 @@ from assay.workers.data.formats.dataset import CorruptData
 from assay.workers.data.formats.text_files import read_text
 
 Quoting = Literal["none", "double"]
-# By suffix.
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
+DELIMITERS = {".csv": ",", ".tsv": "\t"}  # By suffix
 QUOTING: dict[str, Quoting] = {".csv": "double", ".tsv": "none"}
 NAMES = {",": ",", ";": ";", "\t": "tabs", "|": "|"}
 # In a column of numbers.

@@ -37,8 +37,7 @@ class Environment:
     expert_return: float  # mean of the expert, normalised to 1
     target_return: float  # default target of a return-conditioned policy
     return_scale: float  # divides returns before a network, above 0
-    # needed by gymnasium, by the name to install; None: nothing more
-    package: str | None = None
+    package: str | None = None  # needed by gymnasium, by the name to install; None: nothing more
 
     def normalized(self, episode_return: float) -> float:
         """The return where random actions have 0 and the expert has 1 (D4RL's score / 100)."""

@@ -15,8 +15,7 @@ from assay.service.catalog.class_lists import class_list as class_list
 from assay.service.catalog.class_lists import listed_sets as listed_sets
 
 ALL = "imagenet"
-# Side of the centre crop / short side in the published evaluations.
-CROP_FRACTION = 0.875
+CROP_FRACTION = 0.875  # Side of the centre crop / short side in the published evaluations
 
 
 def classes_of(name: str) -> tuple[str, ...]:

@@ -44,8 +44,7 @@ REMEDY = {
     "imagenet_sketch": "Unpack ImageNet-Sketch.zip from https://github.com/HaohanWang/ImageNet-Sketch there.",
     "imagenet_v2": "Unpack an archive of https://github.com/modestyachts/ImageNetV2 there.",
 }
-# Names listed in a message.
-LISTED = 5
+LISTED = 5  # Names listed in a message
 
 Resize = Annotated[Literal["bicubic", "bilinear"], doc("interpolation of the short side.")]
 

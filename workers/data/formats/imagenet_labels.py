@@ -21,8 +21,7 @@ DEVKIT = "ILSVRC2012_validation_ground_truth.txt"
 META = "meta.mat"
 # Places of lists below the set's folder.
 PLACES = ("", "data", "ILSVRC2012_devkit_t12/data", "devkit/data", "meta")
-# Canary: a list in another class order would silently give wrong accuracies.
-FIRST_IMAGE = "n01751748"
+FIRST_IMAGE = "n01751748"  # Canary: a list in another class order would silently give wrong accuracies
 
 Labels = Mapping[int, int]
 

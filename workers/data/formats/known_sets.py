@@ -46,8 +46,7 @@ def _has_label(path: Path, least: int) -> bool:
         return False
 
 
-# Common share of the classes of folder and set together.
-COMMON = 0.9
+COMMON = 0.9  # Common share of the classes of folder and set together
 
 
 def set_of_imagenet(folder: Path) -> str | None:

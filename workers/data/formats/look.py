@@ -17,8 +17,7 @@ from assay.service.contract.data_findings import Ignored
 from assay.workers.data.formats.dataset import CorruptData, DataSet, ExampleSet, MissingData
 from assay.workers.data.formats.pictures import ORIENTATION
 
-# Side of images that the set decodes, and examples decoded together.
-SIDE, TOGETHER = 32, 64
+SIDE, TOGETHER = 32, 64  # Side of images that the set decodes, and examples decoded together
 UPRIGHT = 1
 
 

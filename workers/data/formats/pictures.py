@@ -16,12 +16,10 @@ from torch import Tensor
 from assay.workers.data.formats.dataset import CorruptData
 from assay.workers.data.formats.imagenet_classes import CROP_FRACTION
 
-# By the number of channels.
-MODES = {1: "L", 3: "RGB"}
+MODES = {1: "L", 3: "RGB"}  # By the number of channels
 # Pillow's errors about a file's content.
 UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
-# EXIF's tag, and values that swap width and height.
-ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)
+ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)  # EXIF's tag, and values that swap width and height
 
 
 def open_picture(

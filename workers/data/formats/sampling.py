@@ -11,10 +11,8 @@ from collections.abc import Sequence
 
 from assay.workers.data.formats.dataset import ExampleSet
 
-# A fifth of each class is held out for evaluation.
-HELD_OUT_DIVISOR = 5
-# That a job's galleries may show; few enough to keep a shard's adversarial images.
-GALLERY_EXAMPLES = 256
+HELD_OUT_DIVISOR = 5  # A fifth of each class is held out for evaluation
+GALLERY_EXAMPLES = 256  # That a job's galleries may show; few enough to keep a shard's adversarial images
 
 
 def sampled_as(data: ExampleSet) -> str:

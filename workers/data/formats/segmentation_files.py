@@ -17,8 +17,7 @@ from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData,
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size, resize_and_crop
 
-# In a message.
-LISTED = 5
+LISTED = 5  # In a message
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ DrawSeed = Annotated[int, Interval(ge=0, le=2**31 - 1)]
 Evaluated = Annotated[Literal["test", "validation"], doc("which part is read for evaluation.")]
 PartName = Literal["train", "validation", "test"]
 
-# The first byte of an example's hash tells its part.
-TRAIN_BELOW, VALIDATION_BELOW = 128, 192
+TRAIN_BELOW, VALIDATION_BELOW = 128, 192  # The first byte of an example's hash tells its part
 
 
 class Alphabet(Vocabulary):

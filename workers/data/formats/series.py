@@ -20,8 +20,7 @@ from torch import Tensor
 from assay.workers.data.formats.dataset import ExampleSet, check_length, checked_indices
 
 Values = NDArray[np.float32]
-# A constant feature is not divided by rounding errors.
-SMALLEST_STD = 1e-8
+SMALLEST_STD = 1e-8  # A constant feature is not divided by rounding errors
 
 
 class SeriesSet(ExampleSet, Protocol):

@@ -30,8 +30,7 @@ from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData,
 from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.stored_corruptions import corruption_names
 
-# Hashed at a time.
-HASHED_TOGETHER = 1000
+HASHED_TOGETHER = 1000  # Hashed at a time
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,7 @@ from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData,
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size
 from assay.workers.data.image_folder import MEAN, STD
 
-# Hashed at a time.
-HASHED_TOGETHER = 4096
+HASHED_TOGETHER = 4096  # Hashed at a time
 
 
 @dataclass(frozen=True)

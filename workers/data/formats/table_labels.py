@@ -20,8 +20,7 @@ from assay.workers.data.formats.text_files import read_lines
 
 UNLABELLED = -1
 INFO, NAMES = "dataset_info.json", "class_names.txt"
-# In a message.
-LISTED = 6
+LISTED = 6  # In a message
 
 ClassNames = Annotated[list[Annotated[str, Len(1, 200)]], MaxLen(100_000)]
 TableClassNames = Annotated[

@@ -22,8 +22,7 @@ from assay.models.layers.policy_network import PolicyModel, PolicyNetwork
 from assay.workers.data.formats.dataset import CorruptData, ExampleSet, checked_indices
 from assay.workers.data.formats.environments import Environment, Episode, make
 
-# Constant numbers are divided by this.
-MIN_STD = 1e-6
+MIN_STD = 1e-6  # Constant numbers are divided by this
 SEED_BITS = 31
 
 

@@ -18,8 +18,7 @@ from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.environments import EXTRA
 from assay.workers.data.formats.trajectories import Trajectory
 
-# Recorded actions may leave [-1, 1] by rounding.
-ROUNDING = 1e-3
+ROUNDING = 1e-3  # Recorded actions may leave [-1, 1] by rounding
 
 Read = Callable[[Path], list[Trajectory]]
 

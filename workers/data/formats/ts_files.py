@@ -23,8 +23,7 @@ from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.series import Values
 
-# The archive's most: 963 features (PEMS-SF), 17,984 steps (EigenWorms).
-MAX_FEATURES = 4096
+MAX_FEATURES = 4096  # The archive's most: 963 features (PEMS-SF), 17,984 steps (EigenWorms)
 MAX_STEPS = 65_536
 MAX_CLASSES = 1000
 MAX_VALUES = 2**28

@@ -22,8 +22,7 @@ from torch import Tensor
 
 from assay.workers.training.distributed.processes import Processes
 
-# As torch's DistributedDataParallel: few messages, the first early.
-BUCKET_BYTES = 25 * 2**20
+BUCKET_BYTES = 25 * 2**20  # As torch's DistributedDataParallel: few messages, the first early
 
 
 class _Sent(NamedTuple):

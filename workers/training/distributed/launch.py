@@ -36,8 +36,7 @@ SUM_TIMEOUT_SECONDS = 15 * 60.0
 CHUNK = 1 << 16
 REQUEST, REPORTS, DEATH = "request.json", "reports", "death.json"
 PREFIX = "assay-training-"
-# The contract's error where a process did not answer in time.
-HUNG = "process_hung"
+HUNG = "process_hung"  # The contract's error where a process did not answer in time
 # No connection leaves the machine.
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
 # torchrun starts processes without -P, which would import from the current folder.

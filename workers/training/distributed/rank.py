@@ -30,8 +30,7 @@ def main() -> None:
         _train(folder, timeout)
     except Exception as error:  # reported to the evaluator
         _tell(folder, error, timeout)
-        # An orderly exit would wait for the other processes, which wait for this process.
-        os._exit(1)
+        os._exit(1)  # An orderly exit would wait for the other processes, which wait for this process
 
 
 def join(rank: int, size: int, local: int, *, on_gpu: bool, timeout: timedelta) -> None:
@@ -39,8 +38,7 @@ def join(rank: int, size: int, local: int, *, on_gpu: bool, timeout: timedelta) 
 
     A sum may wait `timeout` for other processes; then it ends this process.
     """
-    # A sum may wait `timeout` for the other processes; the wait then ends this process.
-    import torch
+    import torch  # A sum may wait `timeout` for the other processes; the wait then ends this process
 
     from assay.workers import accelerator
 
