@@ -35,10 +35,7 @@ def stated_classes(
 
 
 def check_classes(subject: Subject, place: DataPlace) -> None:
-    """Refuse a folder without the stated classes or the number of the model's file.
-
-    InvalidSpec names class folders, and folders without an image.
-    """
+    """Refuse a folder of other classes than stated, or other in number than the file's: InvalidSpec."""
     data, root = _data(place), place.root()
     folders = describe_classes(data, root)
     names = list_classes(data, root)

@@ -118,10 +118,7 @@ def check_request(request: Request, *, own: bool) -> None:
 
 @contextmanager
 def program_first(request: Request, *, own: bool) -> Iterator[Request]:
-    """The request with its function's or ONNX model's program, made before an embedded service starts.
-
-    InvalidSpec: no image size, or it cannot be exported.
-    """
+    """The request with a program made of its function or ONNX model; InvalidSpec: no size or no export."""
     known = known_data(request.place) if own else None
     if known is None or not is_made(request.subject):
         yield request

@@ -23,10 +23,7 @@ STUDY_FILE = "study.json"
 
 @dataclass(frozen=True)
 class Mirrored:
-    """A mirrored job or study: id, state, its run's id, number of metrics.
-
-    `where`: MLflow's tracking URI or Weights & Biases' project.
-    """
+    """A mirrored job or study; `where`: MLflow's tracking URI or Weights & Biases' project."""
 
     job: str
     state: str

@@ -145,10 +145,7 @@ def render(
     scheme: Scheme = "light",
     cache: Path | None = None,
 ) -> bytes:
-    """A plot as a file's content, kept in `cache`; a PNG has three pixels for each of the spec.
-
-    Raises RenderError; the next plot may succeed.
-    """
+    """A plot as a file's content, kept in `cache`; a PNG has 3 pixels for each of the spec. RenderError."""
     path = None if cache is None else cache / f"{digest(spec, format, scheme)}.{format}"
     if path is not None and path.is_file():
         return path.read_bytes()

@@ -110,10 +110,7 @@ class Checkpoints:
         return rows[:limit], encode_cursor(rows[limit - 1].name) if len(rows) > limit else None
 
     def delete(self, name: str, *, tenant: str | None, by: Actor | None = None) -> str:
-        """Deletes a checkpoint; a running check is abandoned.
-
-        Raises NotFound; InvalidState: an unfinished job needs it.
-        """
+        """Deletes a checkpoint, abandons its check. NotFound; InvalidState: an unfinished job needs it."""
         with self._database.writing() as connection:
             found = _read(connection, name, tenant)
             job_id = found.job_id

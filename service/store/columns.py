@@ -47,10 +47,7 @@ Identifier = PlainText().with_variant(PlainText(collation="C"), "postgresql")
 
 
 class Json(TypeDecorator[Any]):
-    """A JSON value as text: key order and floats come back exactly; NaN is refused.
-
-    PostgreSQL's `jsonb` would reorder keys and refuse NUL in strings.
-    """
+    """A JSON value as text: `jsonb` would reorder keys and refuse NUL in strings; NaN is refused."""
 
     impl = Text
     cache_ok = True

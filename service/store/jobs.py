@@ -136,10 +136,7 @@ class Jobs:
         return rows, encode_cursor(chosen[-1]) if len(found) > count else None
 
     def cancel(self, job_id: str, *, by: Actor | None = None) -> JobRow:
-        """Cancels a job: at once when no worker has a shard of it, else it is `canceling` until then.
-
-        Raises NotFound; InvalidState: it has ended.
-        """
+        """Cancels a job, `canceling` while workers have shards of it. NotFound; InvalidState: it ended."""
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
             if job is None:

@@ -109,10 +109,7 @@ class Keys:
         return row
 
     def remembered(self, text: str, seconds: float) -> KeyRow | None:
-        """The key with this text if authenticated here within the last seconds, without a query.
-
-        A key revoked by another process works for that much longer.
-        """
+        """The key authenticated here within so many seconds, even if revoked since by another process."""
         then, row = self._remembered.get(sha256(text), (float("-inf"), None))
         return row if time.monotonic() - then < seconds else None
 

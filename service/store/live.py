@@ -74,10 +74,7 @@ class Live:
         return [_number(value) for value in values] if values else [None] * len(keys)
 
     def count_failure(self, number: int, seconds: int) -> tuple[int, float] | None:
-        """Counts a failed login on a counter shared by all processes.
-
-        Returns the new count, and the seconds until it begins again; None without an answer.
-        """
+        """Counts a failed login; the new count and seconds until it begins again, or None: no answer."""
         key = f"assay:failures:{number}"
 
         def ask(client: redis.Redis) -> list[Any]:

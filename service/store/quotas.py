@@ -72,10 +72,7 @@ def serialize(connection: Connection, what: str) -> None:
 
 
 def check_queue(connection: Connection, tenant: str | None, limits: Limits) -> None:
-    """Raises TooManyRequests when the tenant (None: no keys) has as many queued or waiting jobs as it may.
-
-    In the transaction that adds the job.
-    """
+    """Raises TooManyRequests for a full queue of a tenant (None: no keys), in the adding transaction."""
     most = limits.queued_jobs
     if not most:
         return

@@ -229,10 +229,7 @@ class Shards:
         self._give_back(claim, message)
 
     def device_fault(self, claim: Claim, message: str, *, cap: int = 3) -> None:
-        """Gives the shard back after a fault of the worker's device, no failure of the job.
-
-        At the shard's `cap`th fault its job fails with `device_fault`.
-        """
+        """Gives the shard back after a device's fault; the `cap`th fails its job with `device_fault`."""
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
             if found is None:

@@ -95,10 +95,7 @@ class _Part:
             raise unknown_job(job_id)
 
     def _check_sources(self, required: Sequence[Dependency]) -> None:
-        """Raises InvalidSpec where weights are from a job that the caller does not see.
-
-        Adding a job finds checkpoints by name, among the caller's.
-        """
+        """Raises InvalidSpec for weights of an unseen job; checkpoints are found by name in the tenant."""
         trained = {dependency.job for dependency in required if dependency.checkpoint is None}
         unseen = {job_id for job_id in trained if not self._sees(job_id)}
         if unseen:

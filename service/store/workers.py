@@ -158,10 +158,7 @@ class Workers:
         return [one["containment"] for one in self._gauges(within_seconds) if "containment" in one]
 
     def pulled(self, within_seconds: float = 60) -> PulledRecords | None:
-        """The pulled weights of recent workers, by reference.
-
-        None where no worker is online, or a worker of an earlier version does not say.
-        """
+        """Pulled weights of recent workers by reference; None: none is online, or one is too old to say."""
         said = self._gauges(within_seconds, serving=True)
         if not said or not all(one.get("weights") is not None for one in said):
             return None

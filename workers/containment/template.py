@@ -6,10 +6,10 @@
 Landlock's restrictions cannot be lifted, and torch takes seconds to import. So this process imports
 everything, stays unrestricted and touches no job; for each job it forks a child, which restricts itself to
 the job's files before it reads any. No child's memory serves two tenants. A child is forked ahead, to be
-ready. The template has one thread and no CUDA context. It passes requests on, and reports back, each marked
-with the request's ticket: what a child writes after its answer, or leaves unfinished, is never the answer to
-another job. When the job changes, it ends the child with all that it started. It dies as the child dies: a
-supervisor sees one evaluator.
+ready. The template has one thread, no CUDA context, and alone reads the request pipe. It passes requests on,
+and reports back, each marked with the request's ticket: what a child writes after its answer, or leaves
+unfinished, is never the answer to another job. When the job changes, it ends the child with all that it
+started. It dies as the child dies: a supervisor sees one evaluator.
 """
 
 from __future__ import annotations

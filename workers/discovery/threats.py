@@ -15,10 +15,7 @@ EXAMPLE = 'THREAT = {"knowledge": "white_box", "search": "iterative"}'
 
 
 def check_threat(kind: str, where: str, stated: object, schema: Mapping[str, Any]) -> Threat | None:
-    """The threat in a module's THREAT; None except for attacks.
-
-    ValueError names `where` and the allowed values: an attack states none, or an invalid threat.
-    """
+    """An attack's THREAT, None for other kinds; ValueError names `where` and the allowed values."""
     if kind != "attack":
         if stated is not None:
             raise ValueError(

@@ -113,10 +113,7 @@ def entry_of(component: Component) -> dict[str, Any]:
 
 
 def exports(package: str) -> Iterator[tuple[str, list[str]]]:
-    """(module, names in its `__all__`) of a package's modules that state names, by name.
-
-    ValueError: no such package, or an `__all__` is no plain list.
-    """
+    """(module, names in `__all__`) by module; ValueError: no package, or an `__all__` is no plain list."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         raise ValueError(f"there is no package {package!r}")
@@ -229,10 +226,7 @@ def _own(module: ModuleType, constant: str, name: str, exports: list[str]) -> An
 def _rules(
     kind: str, module: ModuleType, exports: list[str], schema: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> list[Rule]:
-    """The module's rules with this component's parameters and facts.
-
-    ValueError: invalid syntax, or a rule fits no component of the module.
-    """
+    """A component's rules in the module; ValueError: invalid syntax, or no component fits a rule."""
     own = ("params", "model") if kind == "model" else ("params",)
     rules = []
     for expression, message in getattr(module, "RULES", ()):

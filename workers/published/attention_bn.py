@@ -68,10 +68,7 @@ SCALED = ("attention_sh", "attention_bn_sh", "linear_sh", "linear_bn_sh", "spars
 
 
 def published_parameters(mechanism: str, data: str) -> dict[str, Any] | None:
-    """The paper's parameters of a mechanism on a data set; None where it states none.
-
-    Patterns of sparse attention are never stated, and have their defaults.
-    """
+    """A mechanism's parameters on a data set (never sparse patterns); None where the paper states none."""
     if data not in FACTORS:
         return None
     if mechanism in KERNELS:

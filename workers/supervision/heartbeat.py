@@ -31,10 +31,7 @@ TOLD_SECONDS = 60.0
 
 
 class ProgressReporter:
-    """A shard's progress: to Redis at most twice a second, to the database every few seconds.
-
-    While Redis does not answer, the database gets its reports.
-    """
+    """Progress: to Redis at most twice a second, to the database every few seconds, or all without Redis."""
 
     def __init__(self, store: Store, live: Live, claim: Claim) -> None:
         self._store = store

@@ -86,10 +86,7 @@ class Inventory:
         self.other_data: list[str] = []  # lacking for data that are not the planned ones
 
     def judge(self, lanes: Sequence[OpenLane], gpu: PlanningDevice, *, look: bool = True) -> bool:
-        """Find out which requirements this worker meets.
-
-        `gpu`: as tested; `look`: whether to walk the files of differing data, perhaps for minutes.
-        """
+        """Find out which requirements this worker meets; `look`: walks differing data, for minutes."""
         self._read()
         before = {*self._known}
         lacks: dict[str, str] = {}

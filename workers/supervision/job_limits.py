@@ -151,10 +151,7 @@ def _tasks_of_machine() -> int:
 
 
 def check_files(folders: Iterable[Path], max_bytes: int) -> None:
-    """Refuses too many files, and what cannot be counted.
-
-    Raises TooManyFiles: more bytes, `MAX_FILES` or `MAX_LEVELS`, or a folder that may not be read.
-    """
+    """TooManyFiles: over `max_bytes`, `MAX_FILES` or `MAX_LEVELS`, or a folder that may not be read."""
     size = files = 0
     waiting = [(folder, 0) for folder in folders]
     while waiting:

@@ -27,10 +27,7 @@ class OtherDataHere(Exception):
 
 
 class ShardData:
-    """The data sets below the data root that one claim reads.
-
-    `evaluator`: hashes unknown sets; `interrupted`: whether to give up.
-    """
+    """The data sets of a claim below the data root; `evaluator` hashes unknown sets."""
 
     def __init__(
         self,

@@ -86,10 +86,7 @@ class WarmEvaluator:
         return process
 
     def look(self, interrupted: Callable[[], bool]) -> bool:
-        """Test the devices if due before a claim; whether there was a test.
-
-        `health` has the outcome. After an interruption it is due as before.
-        """
+        """Test the devices if due before a claim; whether there was a test, with its outcome in `health`."""
         if not self.health.due:
             return False
         try:

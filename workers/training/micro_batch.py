@@ -36,10 +36,7 @@ class MicroBatch:
         return self._rows
 
     def halve(self, whole: int) -> None:
-        """Halve it after a pass was too large, alike in all processes, and empty the allocator's cache.
-
-        Raises torch.OutOfMemoryError: it was the smallest.
-        """
+        """Halve it after a too large pass, alike in all processes; OutOfMemoryError: it was the smallest."""
         size, largest = self._processes.size, max(self._counts(whole))
         used = min(largest if self._rows is None else max(self._rows, 1 if self.reduced else 2), largest)
         if used <= self._least:

@@ -18,10 +18,7 @@ BAD_WEIGHTS = "bad_weights"  # The error of a check of wrong weights; its other 
 
 
 def end_check(connection: Connection, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
-    """Writes a check's verdict and ends its job, in a writing transaction; False: a void claim.
-
-    `error`: the rejection in one sentence; None: ready.
-    """
+    """Writes a check's verdict and ends its job; `error`: a rejection's sentence; False: a void claim."""
     assert claim.kind == "check", claim.kind
     found = lock_claim(connection, claim)
     if found is None and retake(connection, claim):

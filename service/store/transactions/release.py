@@ -28,10 +28,7 @@ DIFFERENT = "invalid"  # The error of a job with a repeated shard of other bits.
 
 
 def release(connection: Connection, shard: Row[Any], to: ShardState, **values: Any) -> None:
-    """Moves a running shard to a state without an owner.
-
-    An evaluate shard's work is lost; training resumes from its checkpoint and reports the step itself.
-    """
+    """Moves a running shard to a state without an owner; an evaluate shard's work is lost."""
     if shard.kind == "evaluate":
         set_done(connection, shard, 0)
     free = {"owner": None, "lease_until": None, "queued_at": now()}

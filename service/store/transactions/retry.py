@@ -83,10 +83,7 @@ def retry_job(
 
 
 def _stopped(connection: Connection, job: Row[Any]) -> Row[Any]:
-    """The job, canceled if it waited in vain for a worker that measures by its plan.
-
-    Raises InvalidState: no plan, or workers are measuring.
-    """
+    """The job, canceled if it waited for a fit worker. InvalidState: no plan, or workers are measuring."""
     if job.kind != "evaluate" or job.plan is None:
         raise InvalidState(_no_plan(job))
     if job.state not in {JobState.QUEUED, JobState.RUNNING}:  # queued: an attempt after the first

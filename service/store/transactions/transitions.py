@@ -51,10 +51,7 @@ def transition_shards(
     to: ShardState,
     **values: Any,
 ) -> int:
-    """Moves shards in one of the given states that meet the condition.
-
-    Raises IllegalTransitionError: the tables forbid the transition.
-    """
+    """Moves shards in given states; IllegalTransitionError: the tables forbid the transition."""
     return _transition(connection, shards, SHARD_TRANSITIONS, condition, from_states, to, values)
 
 
@@ -65,10 +62,7 @@ def complete(connection: Connection, shard: Row[Any]) -> None:
 
 
 def is_left(connection: Connection, job_id: str, evaluation: int | None = None) -> bool:
-    """Whether a job, or one of its evaluations, has an unfinished shard; by one step in an index.
-
-    Plan and train shards count as evaluation 0.
-    """
+    """Whether a shard is unfinished, by one step in an index; plan and train shards are of evaluation 0."""
     left = select(shards.c.id).where(shards.c.job_id == job_id, LEFT).limit(1)
     if evaluation is not None:
         left = left.where(shards.c.evaluation == evaluation)
