@@ -180,10 +180,9 @@ def _no_route(request: Request) -> NotFound:
     for route in request.app.state.routes:
         parts = route.path.split("/")
         if len(parts) == len(given):
-            known.add(
-                "/".join(own if part[:1] == "{" else part for part, own in zip(parts, given, strict=True))
-            )
-    near = nearest_name("/".join(given), known)
+            filled = (own if part[:1] == "{" else part for part, own in zip(parts, given, strict=True))
+            known.add("/".join(filled))
+    near = nearest_name("/".join(given), known) if path.isprintable() else None
     return NotFound(f"no route {path[:100]!r}; {f'meant: {near}? ' if near else ''}see /docs")
 
 

@@ -112,15 +112,12 @@ def message_of(error: Mapping[str, Any]) -> str:
     if context.get("min_length") == 1:
         return "must not be empty"
     if kind in _MESSAGES:
-        limits = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
+        limits = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in context.items()}
         return _MESSAGES[kind].format(**limits)
     if kind == "string_pattern_mismatch":
         counted = re.fullmatch(r"\^\[([^\]]+)\]\{(\d+)\}\$", context["pattern"])
-        return (
-            f"must have {counted[2]} characters of {counted[1]}"
-            if counted
-            else f"must have the form {context['pattern']}"
-        )
+        form = f"{counted[2]} characters of {counted[1]}" if counted else f"the form {context['pattern']}"
+        return f"must have {form}"
     return str(error["msg"]).removeprefix("Value error, ")
 
 

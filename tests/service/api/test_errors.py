@@ -97,6 +97,11 @@ def test_an_unknown_path_names_the_nearest(api: httpx.Client, path: str, near: s
     assert api.post(path).json()["error"]["message"] == f"no route {path!r}; meant: {near}? see /docs"
 
 
+def test_a_path_with_control_characters_is_not_said_as_it_is(api: httpx.Client) -> None:
+    answer = api.get("/api/v1/jobs/a%1b[31m/resluts")
+    assert answer.json()["error"]["message"] == "no route '/api/v1/jobs/a\\x1b[31m/resluts'; see /docs"
+
+
 def test_a_path_like_no_other_names_none(api: httpx.Client) -> None:
     assert api.get("/wp-admin.php").json()["error"]["message"] == "no route '/wp-admin.php'; see /docs"
 

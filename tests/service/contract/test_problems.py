@@ -25,6 +25,8 @@ class Body(BaseModel):
         (Annotated[int, Ge(1)], 0, "must be at least 1"),
         (Annotated[float, Gt(0)], 0.0, "must be more than 0"),
         (Annotated[int, Le(200)], 201, "must be at most 200"),
+        (Annotated[float, Le(1_234_567.0)], 2e6, "must be at most 1234567"),
+        (Annotated[float, Ge(0.1234567)], 0.0, "must be at least 0.1234567"),
         (Annotated[float, Lt(1)], 1.0, "must be less than 1"),
         (Annotated[float, AllowInfNan(False)], float("inf"), "must be a finite number"),
         (int, "1.5", "must be an integer"),
