@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, FiniteFloat, model_validator
 
 from assay.service.contract.specs import Protocol
 from assay.service.contract.states import JobState
@@ -82,7 +82,7 @@ class PartBreakdown(Answer):
     """Metrics of a part of an evaluation, by its name in tables and the facts that make it ({"class": 3})."""
 
     label: str
-    keys: dict[str, str | int | float | bool | None]
+    keys: dict[str, str | int | FiniteFloat | bool | None]
     metrics: dict[str, Metric]
 
 

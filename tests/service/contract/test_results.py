@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
+
 import pytest
+from pydantic import ValidationError
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.results import EvaluationResult, Warning
+from assay.service.contract.results import EvaluationResult, PartBreakdown, Warning
 from assay.service.contract.specs import Protocol
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
 
@@ -71,3 +74,14 @@ def test_a_stored_part_of_any_form_is_read_and_written_as_it_was(
     result = EvaluationResult.model_validate(row)
     assert [read.label for read in result.breakdown] == [label]
     assert result.model_dump(mode="json", exclude_unset=True)["breakdown"] == [part]
+
+
+def test_the_facts_that_make_a_part_come_back_as_they_are_and_are_finite() -> None:
+    keys = {"class": 3, "right": True, "severity": 1.0, "name": "a", "seed": None}
+    part = PartBreakdown(label="", keys=keys, metrics={})
+    read = PartBreakdown.model_validate(json.loads(part.model_dump_json()))
+    assert [(type(value), value) for value in read.keys.values()] == [
+        (type(value), value) for value in keys.values()
+    ]
+    with pytest.raises(ValidationError, match="finite"):
+        PartBreakdown(label="", keys={"severity": float("nan")}, metrics={})
