@@ -47,7 +47,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 VEGA_LITE = "application/vnd.vegalite.v6+json"
 SVG = "image/svg+xml"
 MAX_PICTURE_BYTES = 4 * 2**20
-OF_TABLE = re.compile(r"plot-([0-9]{3,})-(.+)\.svg")  # as `workers/jobs/merge.py` names the plot of a table
+OF_TABLE = re.compile(r"plot-([0-9]{3,})-(\w+)\.svg")  # as `workers/jobs/merge.py` names the plot of a table
 
 Scheme = Annotated[Literal["light", "dark"], Query(description="colours")]
 PlotName = Annotated[str, Path(description=", ".join(KINDS), examples=["curve"])]

@@ -56,6 +56,7 @@ Facts = dict[str, Any]
 FAULTS_SHOWN = 3
 MAX_PROGRESS_TEXT, MAX_ERROR_TEXT, MAX_CELL_TEXT, MAX_REASON, MAX_FILES = 500, 8_000, 4_096, 200, 1_000
 MAX_SECONDS, MAX_FLOPS = 1e9, 1e30
+OF_MERGE = re.compile(r"(plot|outcomes|gallery)-\w+(-\w+)?(\.\w+)+")  # Names of files of the merge itself.
 ERROR_TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 DIGEST = re.compile(r"[0-9A-Za-z:._+-]{0,128}")
 COLUMN = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,200}")
@@ -151,7 +152,8 @@ class AllowedReports:
         names = [one["name"] for one in files]
         if len(names) > MAX_FILES or len({*names}) < len(names):
             yield f"it names {len(names)} files; allowed: {MAX_FILES}, each once"
-        yield from (f"a file has the name {shown(name)}" for name in names if not is_job_file(name))
+        wrong = (name for name in names if not is_job_file(name) or OF_MERGE.fullmatch(name))
+        yield from (f"a file has the name {shown(name)}" for name in wrong)
         if ("plan" in extra) != (self.request["kind"] == "train"):
             yield "extra.plan: a training has one, and no other shard"
         elif "plan" in extra:

@@ -86,7 +86,11 @@ def refused(kind: str, message: Any) -> str:
         ("train", OUTCOME | {"extra": EXTRA | {"plan": FACTS}}),
         (
             "evaluate",
-            OUTCOME | {"extra": EXTRA | {"artifacts": [FILE], "gallery": FILE | {"name": "g.json"}}},
+            OUTCOME
+            | {
+                "extra": EXTRA
+                | {"artifacts": [FILE], "gallery": FILE | {"name": "gallery-000-pgd-00000003.json"}}
+            },
         ),
         (
             "evaluate",
@@ -145,6 +149,10 @@ def test_what_no_request_allows(kind: str, message: Any, said: str) -> None:
         ({"seconds": float("inf")}, "seconds: inf; allowed: finite"),
         ({"forward_passes": 2**63}, "an integer of more than 64 bits"),
         ({"extra": {**EXTRA, "artifacts": [{**FILE, "name": "../a"}]}}, "a file has the name '../a'"),
+        *(
+            ({"extra": {**EXTRA, "artifacts": [{**FILE, "name": name}]}}, f"a file has the name '{name}'")
+            for name in ("plot-000-pgd.svg", "plot-curve.vl.json", "plot-curve.svg", "outcomes-000-pgd.csv")
+        ),
         ({"extra": {**EXTRA, "artifacts": [FILE, FILE]}}, "names 2 files"),
         ({"extra": {**EXTRA, "plan": FACTS}}, "a training has one, and no other shard"),
         ({"extra": {**EXTRA, "protocol": "own"}}, "extra.protocol: 'own' is not of"),
