@@ -130,6 +130,8 @@ def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResul
     if not code and row.plan is not None:
         code = {**row.plan.get("identity", {})}
     settings = arithmetic_settings(user_spec(row.spec)["execution"], row.provenance or {})
+    if not any(warning.code == "screened" for one in evaluations.values() for warning in one.warnings):
+        settings.pop("screening", None)  # no attack ran so
     about = (row.spec["seed"], code, results.error, results.warnings, settings)
     return JobResults(row.id, results.complete, evaluations, columns, known, hashes, *about)
 

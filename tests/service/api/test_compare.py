@@ -69,17 +69,19 @@ def test_jobs_of_other_code_are_told(
 def test_jobs_of_other_arithmetic_are_told(
     api: httpx.Client, worker: Any, evaluate_body: Callable[..., dict[str, Any]]
 ) -> None:
-    """TF32 on a device without it is float32."""
+    """TF32 on a device without it is float32, and a screening counts where an attack ran so."""
 
-    def ended(**execution: Any) -> str:
+    def ended(*codes: str, **execution: Any) -> str:
         body = evaluate_body(evaluations=[{"name": "clean"}], execution={"device": "auto", **execution})
         job_id = str(api.post(JOBS, json=body).json()["id"])
         worker.plan(job_id, 4)
         worker.evaluate(job_id, [1, 1, 0, 1])
+        warnings = [{"code": code, "message": "m"} for code in codes]
+        worker.store.results.save(job_id, 0, worker.store.results.of(job_id)[0] | {"warnings": warnings})
         assert worker.store.jobs.succeed(job_id, {**provenance(), "device": {"type": "cpu", "tf32": False}})
         return job_id
 
-    exact, screened, tf32 = ended(), ended(screening="bfloat16"), ended(dtype="tf32")
+    exact, screened, tf32 = ended(), ended("screened", screening="bfloat16"), ended(dtype="tf32")
 
     def told(first: str, second: str) -> list[Any]:
         found = api.get("/api/v1/compare", params={"jobs": f"{first},{second}"}).json()["warnings"]
@@ -87,6 +89,7 @@ def test_jobs_of_other_arithmetic_are_told(
 
     assert told(exact, screened) == [[{"dtype": "float32"}, {"dtype": "float32", "screening": "bfloat16"}]]
     assert told(exact, tf32) == []
+    assert told(exact, ended("subset", screening="bfloat16")) == []
 
 
 def test_adjusted_p_values_by_name_and_in_csv(api: httpx.Client, finished: Callable[..., str]) -> None:
