@@ -41,7 +41,6 @@ from assay.workers.discovery.outcome_tables import find_table
 from assay.workers.discovery.walk import entry_of, to_json, walk
 
 LOADED_FACTS = ("classes", "channels")  # Facts of a loaded data set for rules
-DEFAULT_TASK = "classification"  # Serves data of tasks without a component
 
 
 class PassCount(NamedTuple):
@@ -75,8 +74,9 @@ def task(name: str) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _task(catalog: Catalog, name: str) -> Any:
-    known = name if name in catalog.names("task") else DEFAULT_TASK
-    return build("task", known, {}, catalog=catalog)()
+    if name in catalog.names("task"):
+        return build("task", name, {}, catalog=catalog)()
+    return importlib.import_module("assay.workers.tasks.classification").Task()
 
 
 def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = None) -> None:

@@ -73,8 +73,8 @@ def _examples(data: ImageSet, recipe: Recipe, image_size: int) -> Examples:
         raise ValueError(f"data set {data.name!r} has no training examples")
     if recipe.crops is not None:
         return CropExamples(cast(SegmentationSet, data), recipe.crops)
-    if not hasattr(data, "labels"):
-        raise ValueError(f"timm's augmentation is for images with labels: {data.name!r} has label maps")
+    if not hasattr(data, "labels") or hasattr(data, "longest"):
+        raise ValueError(f"timm's augmentation is for images with labels, not for {data.name!r}")
     from assay.workers.training.timm_augment import TimmExamples  # timm takes seconds
 
     return TimmExamples(cast(DataSet, data), recipe.augmentation, image_size)

@@ -47,7 +47,7 @@ def test_only_attacks_state_a_threat(kind: str) -> None:
         ([WHITE], r"package\.probe states THREAT = \[\{'knowledge'"),
         ({**WHITE, "noorm": "L2"}, r"THREAT has \['noorm'\], allowed are knowledge, .*did you mean 'norm'\?"),
         ({**WHITE, 3: 4, "zzzzzzzz": 5}, r"THREAT has \['3', 'zzzzzzzz'\], allowed are [^;]*$"),
-        ({"search": "iterative"}, r"THREAT\.knowledge: Field required \(knowledge: noise, "),
+        ({"search": "iterative"}, r"THREAT\.knowledge: is missing \(knowledge: noise, "),
         ({**WHITE, "needs_classes": 1}, r"THREAT\.needs_classes: .*, not 1 "),
         ({**WHITE, "weak": 1}, r"THREAT\.weak: .*, not 1 "),
         ({"knowledge": "white_box"}, "noise states no search, every other attack one"),
