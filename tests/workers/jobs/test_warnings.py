@@ -188,7 +188,7 @@ def test_screening_is_told_of_the_stages_that_ran_so(screening: str) -> None:
     """Shards of earlier versions do not name them (the table above)."""
 
     def told(*named: list[str], **changes: Any) -> list[tuple[str, dict[str, Any]]]:
-        row = replace(PGD, worst_case=True, segmentation=True, screening=screening, **changes)
+        row = replace(PGD, worst_case=True, per_pixel=True, screening=screening, **changes)
         found = of_evaluation(FACTS, [{"screened": stages} for stages in named], row)
         return [(one.message, one.evidence) for one in found if one.code == "screened"]
 
