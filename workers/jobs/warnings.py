@@ -291,9 +291,9 @@ def _screened(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
         return
     named = [shard["screened"] for shard in evidence if "screened" in shard]
     stages = [*dict.fromkeys(name for names in named for name in names)]
-    if named and not stages:
+    if len(named) == len(evidence) > 0 and not stages:
         return
-    several = bool(named) and len(row.breakdown) > 1
+    several = bool(stages) and len(row.breakdown) > 1
     if row.screening == "bfloat16_gradients":
         what = f"the gradients of {', '.join(stages)}" if several else "the attack's gradients"
         message = f"{what} were in bfloat16: in float32 it may find a few more, or fewer"

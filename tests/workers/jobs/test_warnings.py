@@ -193,6 +193,11 @@ def test_screening_is_told_of_the_stages_that_ran_so(screening: str) -> None:
         return [(one.message, one.evidence) for one in found if one.code == "screened"]
 
     assert told([], []) == []
+    earlier = replace(PGD, worst_case=True, per_pixel=True, screening=screening)
+    both_versions: list[Any] = [{"screened": []}, {}]
+    assert "screened" in {one.code for one in of_evaluation(FACTS, both_versions, earlier)}, (
+        "one does not say"
+    )
     ((message, evidence),) = told([], ["pgd"])
     assert "the attack" in message
     assert evidence == {"screening": screening}
