@@ -24,8 +24,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from assay.models import rpc_symvit, symvit
 from assay.models.attention.rpc import RPCAttention
+from assay.models.layers.attention.pursuit_steps import fastest_step, fused_step
 from assay.models.layers.heads import merge_heads, split_heads
-from assay.models.layers.pursuit_steps import fastest_step, fused_step
 from assay.workers.supervision.evaluator_process import ALLOCATOR
 from benchmarks.clock import clock
 

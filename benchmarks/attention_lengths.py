@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.layers.attention_lookup import attentions, find_attention
+from assay.models.layers.attention.lookup import attentions, find_attention
 from assay.models.layers.heads import make_attention
 from assay.service.catalog.catalog import load
 from assay.workers.evaluation.efficiency import count_flops, peak_bytes

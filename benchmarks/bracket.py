@@ -27,8 +27,8 @@ from assay.attacks.randomness import Randomness
 from assay.service.cli.output import results_table
 from assay.service.client.local import local_service
 from assay.workers.data.digits import digits as digits_data
-from assay.workers.evaluation.engine.bound_operators import UnsupportedModel
-from assay.workers.evaluation.engine.linear_bounds import MarginBounds, Method, proved
+from assay.workers.evaluation.engine.attack.bound_operators import UnsupportedModel
+from assay.workers.evaluation.engine.attack.linear_bounds import MarginBounds, Method, proved
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from tests.support import networks
 

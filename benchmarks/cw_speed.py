@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from assay.attacks.adversarial.carlini_wagner import carlini_wagner
 from assay.attacks.kernel import Attack, Examples, Setting, State, concatenate, frozen
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine.slots import run_batch
+from assay.workers.evaluation.engine.attack.slots import run_batch
 from benchmarks.attack_speed import costs
 from benchmarks.networks import cnn, digits
 

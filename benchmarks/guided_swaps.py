@@ -27,8 +27,9 @@ from assay.models.text_classifier import text_classifier
 from assay.workers.data.formats.text import Documents, Sentences
 from assay.workers.data.formats.vocabulary import PAD, Vocabulary
 from assay.workers.evaluation import forced_continuation, gradient_word_swap
-from assay.workers.evaluation.engine import searches, token_attack
+from assay.workers.evaluation.engine.attack import searches
 from assay.workers.evaluation.engine.shard import Shard
+from assay.workers.evaluation.engine.text import token_attack
 from assay.workers.evaluation.gcg import gcg
 from assay.workers.evaluation.hotflip import hotflip
 

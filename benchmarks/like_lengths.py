@@ -22,8 +22,8 @@ from assay.models.lm import lm
 from assay.models.text_classifier import text_classifier
 from assay.workers.data.formats.text import padded
 from assay.workers.data.formats.vocabulary import PAD
-from assay.workers.evaluation.engine.likelihood import score
 from assay.workers.evaluation.engine.protocols import classify
+from assay.workers.evaluation.engine.text.likelihood import score
 from assay.workers.evaluation.perplexity import Perplexity, perplexity
 
 WORDS, LONGEST, TURNS = 2000, 500, 5

@@ -3,7 +3,7 @@
     python -m benchmarks.perplexity [--words 400] [--threads 1] [--device cpu]
 
 The protocol of the published code runs a batch of one window, computes the logits of all its positions, and
-keeps the last one's loss. `workers.evaluation.engine.likelihood` runs batches and computes only the last
+keeps the last one's loss. `workers.evaluation.engine.text.likelihood` runs batches and computes only the last
 position's loss. Both score the same words with the same random weights; the max difference of a loss and of
 the perplexity is printed.
 """
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from assay.models.layers.token_model import TokenModel
 from assay.models.lm import lm
-from assay.workers.evaluation.engine.likelihood import Windows, score
+from assay.workers.evaluation.engine.text.likelihood import Windows, score
 
 # Name: length, vocabulary, sizes.
 MODELS: dict[str, tuple[int, int, dict[str, Any]]] = {

@@ -28,8 +28,8 @@ from assay.service.contract.messages import TrainRequest
 from assay.service.contract.stored_specs import EvaluateJobSpec
 from assay.service.submission.validate import validate
 from assay.workers.data.shapes import shapes
-from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
-from assay.workers.evaluation.engine.segmentation_attack import attack_segmentation
+from assay.workers.evaluation.engine.segmentation.attack import attack_segmentation
+from assay.workers.evaluation.engine.segmentation.attacked import AttackedPixels
 from assay.workers.jobs import train
 from assay.workers.jobs.session import Session
 from assay.workers.tasks.segmentation import pixels_of_classes

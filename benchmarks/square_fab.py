@@ -23,7 +23,7 @@ from assay.attacks.adversarial.fab_t import fab_t
 from assay.attacks.adversarial.square import square
 from assay.attacks.kernel import Attack, Examples, Setting, frozen
 from assay.attacks.randomness import LibraryStream, Randomness
-from assay.workers.evaluation.engine.slots import run_batch
+from assay.workers.evaluation.engine.attack.slots import run_batch
 from benchmarks.networks import cnn, digits
 
 N, QUERIES, ITERATIONS = 128, 500, 20

@@ -23,8 +23,8 @@ from assay.models.lm import lm
 from assay.models.text_classifier import text_classifier
 from assay.workers.data.formats.vocabulary import PAD, Vocabulary
 from assay.workers.evaluation.deepwordbug import deepwordbug
-from assay.workers.evaluation.engine import text_reader
-from assay.workers.evaluation.engine.text_attack import TextAttack
+from assay.workers.evaluation.engine.text import reader as text_reader
+from assay.workers.evaluation.engine.text.attack import TextAttack
 from assay.workers.evaluation.pruthi import pruthi
 
 EXAMPLES, LENGTH, BATCH, TURNS = 64, 20, 64, 3

@@ -44,7 +44,7 @@ from assay.service.submission.validate import validate
 from assay.workers import catalog
 from assay.workers.data.formats.sampling import evaluation_order
 from assay.workers.evaluation.engine.shard import Shard
-from assay.workers.evaluation.engine.token_attack import TokenAttack
+from assay.workers.evaluation.engine.text.token_attack import TokenAttack
 from assay.workers.jobs import train
 from assay.workers.jobs.evaluate import shard_of
 from assay.workers.jobs.session import Session

@@ -21,7 +21,7 @@ from torch import nn
 
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
-from assay.models.layers.attention_lookup import find_attention
+from assay.models.layers.attention.lookup import find_attention
 from assay.models.layers.heads import AttentionFactory, CausalFactory, Dropout, has_causal_form
 from assay.models.layers.policy_network import PolicyNetwork
 from assay.models.layers.presets import Preset

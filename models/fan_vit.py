@@ -19,7 +19,7 @@ from typing import Annotated
 
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
-from assay.models.layers.attention_lookup import attention_of_layers
+from assay.models.layers.attention.lookup import attention_of_layers
 from assay.models.layers.conv_stem import STEM_RULES, StemPatchSize
 from assay.models.layers.fan import FullyAttentionalNetwork
 from assay.models.layers.heads import AttentionFactory

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from assay.models.layers import parameters
-from assay.models.layers.hf_folder import Repository, Revision, checked_folder, config_of, model_of
-from assay.models.layers.hf_text import sequence_length
-from assay.models.layers.hf_tokenizer import OwnTokenizer
+from assay.models.layers.huggingface.folder import Repository, Revision, checked_folder, config_of, model_of
+from assay.models.layers.huggingface.text import sequence_length
+from assay.models.layers.huggingface.tokenizer import OwnTokenizer
 
 __all__ = ["hf_causal_lm"]
 

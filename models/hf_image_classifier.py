@@ -3,7 +3,7 @@
     logits = model(crop(resize(z))),    z = (x - mean) / std of pixels x in [0, 1]
 
 Mean, standard deviation, resizing and crop come from the repository's preprocessor_config.json and are part
-of the model: attacks act on the data's pixels. Deviations: `models/layers/hf_images.py`.
+of the model: attacks act on the data's pixels. Deviations: `models/layers/huggingface/images.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from torch import Tensor, nn
 
 from assay.models.layers import parameters
-from assay.models.layers.hf_folder import (
+from assay.models.layers.huggingface.folder import (
     Repository,
     Revision,
     check_classes,
@@ -24,8 +24,8 @@ from assay.models.layers.hf_folder import (
     label_names,
     model_of,
 )
-from assay.models.layers.hf_images import ImageProcessing
-from assay.models.layers.hf_labels import Labels, OwnLabels
+from assay.models.layers.huggingface.images import ImageProcessing
+from assay.models.layers.huggingface.labels import Labels, OwnLabels
 from assay.models.layers.parameters import ImageSize
 
 __all__ = ["hf_image_classifier"]

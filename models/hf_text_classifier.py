@@ -17,7 +17,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from assay.models.layers import parameters
-from assay.models.layers.hf_folder import (
+from assay.models.layers.huggingface.folder import (
     Repository,
     Revision,
     check_classes,
@@ -26,9 +26,9 @@ from assay.models.layers.hf_folder import (
     label_names,
     model_of,
 )
-from assay.models.layers.hf_labels import Labels, OwnLabels
-from assay.models.layers.hf_text import PaddedLogits, ignores_padding, sequence_length
-from assay.models.layers.hf_tokenizer import OwnTokenizer
+from assay.models.layers.huggingface.labels import Labels, OwnLabels
+from assay.models.layers.huggingface.text import PaddedLogits, ignores_padding, sequence_length
+from assay.models.layers.huggingface.tokenizer import OwnTokenizer
 
 __all__ = ["hf_text_classifier"]
 

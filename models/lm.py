@@ -17,7 +17,7 @@ from typing import Annotated, cast
 
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
-from assay.models.layers.attention_lookup import find_attention
+from assay.models.layers.attention.lookup import find_attention
 from assay.models.layers.causal_transformer import CausalTransformer, Initialization
 from assay.models.layers.heads import AttentionFactory, CausalFactory, has_causal_form
 

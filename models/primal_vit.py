@@ -16,7 +16,7 @@ from assay.models.attention import primal
 from assay.models.attention.primal import PrimalAttention
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
-from assay.models.layers.attention_lookup import attention_of_layers
+from assay.models.layers.attention.lookup import attention_of_layers
 from assay.models.layers.heads import AttentionFactory, Dropout
 from assay.models.layers.presets import VIT_COMMON, VIT_SMALL, Preset
 from assay.models.layers.transformer import VisionTransformer

@@ -16,7 +16,7 @@ from assay.models.attention import rpc
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers import parameters
-from assay.models.layers.attention_lookup import attention_of_layers
+from assay.models.layers.attention.lookup import attention_of_layers
 from assay.models.layers.heads import AttentionFactory
 from assay.models.layers.presets import VIT_BASE, VIT_COMMON, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer

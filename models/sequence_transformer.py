@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
-from assay.models.layers.attention_lookup import attention_of_layers
+from assay.models.layers.attention.lookup import attention_of_layers
 from assay.models.layers.language import PAD
 from assay.models.layers.presets import Preset
 from assay.models.layers.sequence_encoder import SequenceEncoder, SequencePooling, pool

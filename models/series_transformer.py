@@ -30,7 +30,7 @@ from torch.nn.functional import gelu
 
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
-from assay.models.layers.attention_lookup import attention_of_layers
+from assay.models.layers.attention.lookup import attention_of_layers
 from assay.models.layers.presets import Preset
 from assay.models.layers.sequence_encoder import NormLayer, SequenceEncoder, pool
 from assay.models.layers.series_model import split_steps

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
-from assay.models.layers.attention_lookup import attention_of_layers
+from assay.models.layers.attention.lookup import attention_of_layers
 from assay.models.layers.presets import VIT_SMALL, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
 

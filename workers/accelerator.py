@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import torch
 
-from assay.models.layers import pursuit_steps
+from assay.models.layers.attention import pursuit_steps
 
 DeviceClass = Literal["cpu", "cuda"]
 

@@ -12,7 +12,7 @@ the last two stages take most of the time and change it little.
 
 A worst case within [0, 1]: in a job with the protocol `paper` it runs, and is labelled, as `pixel`.
 
-Deviation: an adversarial example has to be confirmed (`workers.evaluation.engine.verification`).
+Deviation: an adversarial example has to be confirmed (`workers.evaluation.engine.attack.verification`).
 
 The accuracy left is an upper bound on true robustness: a defence needs attacks designed for it (Tramer et al.
 2020).

@@ -23,14 +23,14 @@ from torch import Tensor
 
 from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.losses import margin
-from assay.attacks.adversarial.kernels.square_draws import Keyed, SquareDraws, Streamed
-from assay.attacks.adversarial.kernels.square_proposals import (
+from assay.attacks.adversarial.kernels.square.draws import Keyed, SquareDraws, Streamed
+from assay.attacks.adversarial.kernels.square.proposals import (
     L1Proposals,
     L2Proposals,
     LinfProposals,
     Proposals,
 )
-from assay.attacks.adversarial.kernels.square_windows import SCHEDULE_LENGTH
+from assay.attacks.adversarial.kernels.square.windows import SCHEDULE_LENGTH
 from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.adversarial.libraries.cleverhans import native_only
 from assay.attacks.adversarial.libraries.pyautoattack_square_fab import library_square

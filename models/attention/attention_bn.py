@@ -20,9 +20,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from assay.models.layers import parameters
-from assay.models.layers.dot_product import DotProductAttention
+from assay.models.layers.attention.dot_product import DotProductAttention
+from assay.models.layers.attention.key_normalization import Beta, Form, KeyNormalization
 from assay.models.layers.heads import Causal, Dropout, PrefixTokens
-from assay.models.layers.key_normalization import Beta, Form, KeyNormalization
 
 __all__ = ["AttentionBN"]
 

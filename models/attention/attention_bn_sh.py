@@ -20,9 +20,9 @@ from torch import Tensor
 
 from assay.models.attention import attention_bn
 from assay.models.layers import parameters
+from assay.models.layers.attention.key_normalization import Beta, Form, KeyNormalization
+from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors, ScaledHeads
 from assay.models.layers.heads import Dropout, PrefixTokens, attend
-from assay.models.layers.key_normalization import Beta, Form, KeyNormalization
-from assay.models.layers.scaled_heads import FACTOR_RULES, Factors, ScaledHeads
 
 __all__ = ["AttentionBNSH"]
 

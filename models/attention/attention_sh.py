@@ -14,8 +14,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from assay.models.attention import attention_bn
+from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors, ScaledHeads
 from assay.models.layers.heads import Dropout, PrefixTokens, attend
-from assay.models.layers.scaled_heads import FACTOR_RULES, Factors, ScaledHeads
 
 __all__ = ["AttentionSH"]
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad
 
 from assay.models.attention import attention_bn
-from assay.models.layers.dot_product import DotProductAttention
+from assay.models.layers.attention.dot_product import DotProductAttention
 from assay.models.layers.heads import Causal, Dropout, PrefixTokens, split_heads
 
 __all__ = ["Conv1DAttention"]

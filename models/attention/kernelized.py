@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
+from assay.models.layers.attention.nystrom import gaussian
+from assay.models.layers.attention.projected_attention import ProjectedAttention, without_padding
 from assay.models.layers.heads import Causal, Dropout, PrefixTokens
-from assay.models.layers.nystrom import gaussian
-from assay.models.layers.projected_attention import ProjectedAttention, without_padding
 
 __all__ = ["KernelizedAttention"]
 

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from assay.models.layers.attention.scaled_heads import ScaledHeads
 from assay.models.layers.heads import Causal, PrefixTokens, running_sum
-from assay.models.layers.scaled_heads import ScaledHeads
 
 __all__ = ["LinearAttention"]
 

@@ -25,8 +25,13 @@ from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
+from assay.models.layers.attention.projected_attention import (
+    ProjectedAttention,
+    at_least,
+    one_of,
+    without_padding,
+)
 from assay.models.layers.heads import Dropout, PrefixTokens, Tokens
-from assay.models.layers.projected_attention import ProjectedAttention, at_least, one_of, without_padding
 
 __all__ = ["LinformerAttention"]
 

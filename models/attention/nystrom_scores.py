@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from assay.models.attention import kernelized
-from assay.models.layers.nystrom import LandmarkAttention, Landmarks, Normaliser, iterative_inverse
-from assay.models.layers.projected_attention import without_padding
+from assay.models.layers.attention.nystrom import LandmarkAttention, Landmarks, Normaliser, iterative_inverse
+from assay.models.layers.attention.projected_attention import without_padding
 
 __all__ = ["NystromScoresAttention"]
 

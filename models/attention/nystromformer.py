@@ -32,8 +32,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
-from assay.models.layers.heads import Dropout, PrefixTokens
-from assay.models.layers.nystrom import (
+from assay.models.layers.attention.nystrom import (
     NORMALISERS,
     Iterations,
     LandmarkCount,
@@ -41,7 +40,13 @@ from assay.models.layers.nystrom import (
     iterative_inverse,
     segment_weights,
 )
-from assay.models.layers.projected_attention import ProjectedAttention, at_least, one_of, without_padding
+from assay.models.layers.attention.projected_attention import (
+    ProjectedAttention,
+    at_least,
+    one_of,
+    without_padding,
+)
+from assay.models.layers.heads import Dropout, PrefixTokens
 
 __all__ = ["NystromformerAttention"]
 

@@ -28,9 +28,9 @@ from annotated_types import Ge, Interval, doc
 from torch import Tensor
 
 from assay.models.layers import parameters
-from assay.models.layers.attention_probe import PursuitTrace
+from assay.models.layers.attention.probe import PursuitTrace
+from assay.models.layers.attention.pursuit_steps import LowRankStep, fastest_step, plain_step, pursue
 from assay.models.layers.heads import HeadProjections, PrefixTokens, attend
-from assay.models.layers.pursuit_steps import LowRankStep, fastest_step, plain_step, pursue
 
 __all__ = ["RPCAttention"]
 

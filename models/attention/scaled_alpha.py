@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.attention import rpc
-from assay.models.layers.dot_product import DotProductAttention
+from assay.models.layers.attention.dot_product import DotProductAttention
 from assay.models.layers.heads import Causal, Dropout, PrefixTokens, attend
 
 __all__ = ["AlphaScaledAttention"]

@@ -26,7 +26,7 @@ from annotated_types import Interval
 from torch import Tensor
 
 from assay.models.attention import rpc
-from assay.models.layers.dot_product import DotProductAttention
+from assay.models.layers.attention.dot_product import DotProductAttention
 from assay.models.layers.heads import Dropout, PrefixTokens
 
 __all__ = ["ExactScaledAttention"]

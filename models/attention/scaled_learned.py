@@ -14,7 +14,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from assay.models.attention import rpc
-from assay.models.layers.dot_product import DotProductAttention
+from assay.models.layers.attention.dot_product import DotProductAttention
 from assay.models.layers.heads import Causal, Dropout, PrefixTokens
 
 __all__ = ["LearnedScaledAttention"]

@@ -28,8 +28,7 @@ import torch
 from torch import Tensor
 
 from assay.models.attention import kernelized
-from assay.models.layers.heads import Dropout, PrefixTokens
-from assay.models.layers.nystrom import (
+from assay.models.layers.attention.nystrom import (
     Draw,
     Gamma,
     Iterations,
@@ -41,7 +40,8 @@ from assay.models.layers.nystrom import (
     gaussian,
     iterative_inverse,
 )
-from assay.models.layers.projected_attention import one_of, without_padding
+from assay.models.layers.attention.projected_attention import one_of, without_padding
+from assay.models.layers.heads import Dropout, PrefixTokens
 
 __all__ = ["SkyformerAttention"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from assay.models.layers.dot_product import DotProductAttention
+from assay.models.layers.attention.dot_product import DotProductAttention
 
 __all__ = ["SoftmaxAttention"]
 

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from assay.models.layers.heads import Causal, Dropout, PrefixTokens, Tokens
-from assay.models.layers.sparse_patterns import (
+from assay.models.layers.attention.sparse_patterns import (
     PATTERN_RULES,
     Pattern,
     PatternName,
@@ -25,6 +24,7 @@ from assay.models.layers.sparse_patterns import (
     Stride,
     Summary,
 )
+from assay.models.layers.heads import Causal, Dropout, PrefixTokens, Tokens
 
 __all__ = ["SparseAttention"]
 

@@ -21,9 +21,8 @@ from typing import ClassVar
 
 from assay.models.attention import attention_bn
 from assay.models.layers import parameters
-from assay.models.layers.heads import Causal, Dropout, PrefixTokens, Tokens
-from assay.models.layers.key_normalization import Beta, Form, KeyNormalization
-from assay.models.layers.sparse_patterns import (
+from assay.models.layers.attention.key_normalization import Beta, Form, KeyNormalization
+from assay.models.layers.attention.sparse_patterns import (
     PATTERN_RULES,
     Pattern,
     PatternName,
@@ -31,6 +30,7 @@ from assay.models.layers.sparse_patterns import (
     Stride,
     Summary,
 )
+from assay.models.layers.heads import Causal, Dropout, PrefixTokens, Tokens
 
 __all__ = ["SparseAttentionBN"]
 

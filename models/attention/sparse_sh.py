@@ -17,9 +17,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from assay.models.attention import attention_bn
-from assay.models.layers.heads import Dropout, PrefixTokens, Tokens
-from assay.models.layers.scaled_heads import FACTOR_RULES, Factors
-from assay.models.layers.sparse_patterns import (
+from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors
+from assay.models.layers.attention.sparse_patterns import (
     PATTERN_RULES,
     Pattern,
     PatternName,
@@ -27,6 +26,7 @@ from assay.models.layers.sparse_patterns import (
     Stride,
     Summary,
 )
+from assay.models.layers.heads import Dropout, PrefixTokens, Tokens
 
 __all__ = ["SparseAttentionSH"]
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from assay.models.layers.dot_product import DotProductAttention
+from assay.models.layers.attention.dot_product import DotProductAttention
 
 __all__ = ["SymmetricAttention"]
 

@@ -18,8 +18,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from assay.models.layers.attention.class_attention import ClassAttentionBlock
 from assay.models.layers.channel_processing import ChannelProcessing
-from assay.models.layers.class_attention import ClassAttentionBlock
 from assay.models.layers.conv_stem import ConvStem
 from assay.models.layers.heads import AttentionFactory, make_attention
 from assay.models.layers.layers import LAYER_NORM_EPSILON, DropPath

@@ -11,7 +11,7 @@ import pytest
 from assay.service.catalog.catalog import load
 from assay.service.contract.problems import Problems
 from assay.service.submission.validate import validate
-from assay.workers.data.formats.image_files import IMAGE_SUFFIXES
+from assay.workers.data.formats.images.image_files import IMAGE_SUFFIXES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 BLOCKS = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]

@@ -25,7 +25,7 @@ from assay.attacks.randomness import Randomness
 from assay.attacks.threat import sizes
 from assay.service.catalog.catalog import load
 from assay.service.catalog.rules import evaluate
-from assay.workers.evaluation.engine.attacks import WithOtherModel
+from assay.workers.evaluation.engine.attack.attacks import WithOtherModel
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
 from assay.workers.jobs.library_backends import draws_for_a_batch
 from tests.support import networks

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from assay.models.layers.attention_lookup import attentions
+from assay.models.layers.attention.lookup import attentions
 from assay.models.layers.heads import has_causal_form, make_attention
 from assay.service.catalog.catalog import load
 from tests.models.attention.test_memory import LargestTensor

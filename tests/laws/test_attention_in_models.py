@@ -23,7 +23,7 @@ from assay.attacks.kernel import Examples, Setting, frozen
 from assay.attacks.randomness import Randomness
 from assay.models.decision_transformer import decision_transformer
 from assay.models.fan_vit import fan_vit
-from assay.models.layers.attention_lookup import attentions
+from assay.models.layers.attention.lookup import attentions
 from assay.models.layers.auxiliary import wanted
 from assay.models.layers.heads import has_causal_form
 from assay.models.layers.layers import Classifier

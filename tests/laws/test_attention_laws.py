@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers.attention_lookup import attentions
+from assay.models.layers.attention.lookup import attentions
 from assay.models.layers.auxiliary import collected
 from assay.models.layers.heads import has_causal_form
 from assay.service.catalog.catalog import load

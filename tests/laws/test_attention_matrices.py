@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers.attention_lookup import attentions
-from assay.models.layers.attention_probe import KernelLayer, SoftmaxLayer
+from assay.models.layers.attention.lookup import attentions
+from assay.models.layers.attention.probe import KernelLayer, SoftmaxLayer
 from assay.models.layers.heads import has_causal_form, merge_heads
 from assay.models.layers.series_model import SeriesModel
 from assay.models.layers.token_model import TokenModel

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine import slots
+from assay.workers.evaluation.engine.attack import slots
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 from tests.laws import test_segmentation_attack_laws as segmentation
 from tests.laws import test_series_laws as series

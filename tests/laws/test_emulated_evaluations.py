@@ -19,9 +19,9 @@ import torch
 
 from assay.service.catalog.catalog import load
 from assay.service.submission.validate import validate
-from assay.workers.data.formats.imagenet_classes import class_list
-from assay.workers.evaluation.engine.bound_operators import library
-from assay.workers.evaluation.engine.linear_bounds import MarginBounds
+from assay.workers.data.formats.images.imagenet_classes import class_list
+from assay.workers.evaluation.engine.attack.bound_operators import library
+from assay.workers.evaluation.engine.attack.linear_bounds import MarginBounds
 from assay.workers.jobs import evaluate, plan
 from assay.workers.jobs.session import Session
 from tests.support import networks

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine import slots
+from assay.workers.evaluation.engine.attack import slots
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from tests.support import networks
 from tests.support.emulated_device.device import EmulatedDevice, emulated_device

@@ -1,6 +1,6 @@
 """How often a step of an attack makes the host wait for the device: never, unless it says so.
 
-The engine reads flags one step late so that the host never waits (`workers/evaluation/engine/slots.py`), free
+The engine reads flags one step late so that the host never waits (`engine/attack/slots.py`), free
 slots get examples whose verdict is on the host already, and kernels look at the device every few steps only
 where they must. What a run sends goes through pinned memory, and the host goes on at once: images as bytes.
 `launches.json` has the most operators that a step gives to the device, the network's among them;
@@ -36,7 +36,7 @@ from assay.models.layers.layers import Classifier
 from assay.workers import catalog
 from assay.workers.data.digits import digits
 from assay.workers.evaluation.clean import clean
-from assay.workers.evaluation.engine import slots
+from assay.workers.evaluation.engine.attack import slots
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 from tests.laws import test_segmentation_attack_laws as segmentation
 from tests.laws.test_attack_laws import CASES, IDS, Network, make

@@ -19,7 +19,7 @@ from assay.attacks.judgement import wrong_by
 from assay.attacks.randomness import Randomness
 from assay.models.layers.layers import Classifier
 from assay.workers import catalog
-from assay.workers.evaluation.engine.error_bound import ErrorBound
+from assay.workers.evaluation.engine.attack.error_bound import ErrorBound
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_pixel

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from assay.models.decision_transformer import decision_transformer
-from assay.models.layers.attention_lookup import attentions, find_attention
+from assay.models.layers.attention.lookup import attentions, find_attention
 from assay.models.layers.causal_transformer import CausalTransformer
 from assay.models.layers.heads import has_causal_form
 from assay.models.lm import lm
@@ -26,7 +26,7 @@ from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import Problems, path_text
 from assay.service.submission.validate import validate
 from assay.workers import catalog
-from assay.workers.evaluation.engine.causality import leaking_parts
+from assay.workers.evaluation.engine.text.causality import leaking_parts
 
 # Long enough for several buckets, blocks, chunks and draws of each mechanism.
 WORDS, LENGTH = 23, 96

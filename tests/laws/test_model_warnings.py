@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers.attention_lookup import attentions, find_attention
+from assay.models.layers.attention.lookup import attentions, find_attention
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import wrap
 from assay.service.catalog.catalog import load

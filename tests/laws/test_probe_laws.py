@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
 from assay.attacks.kernel import Forward
-from assay.models.layers.attention_lookup import attentions, find_attention
+from assay.models.layers.attention.lookup import attentions, find_attention
 from assay.models.layers.heads import AttentionFactory
 from assay.service.catalog.catalog import load
 from assay.service.submission.weights import EXPORTED

@@ -15,9 +15,9 @@ from assay.attacks.segmentation.kernel import PixelEnsemble
 from assay.service.catalog.catalog import load
 from assay.workers import catalog
 from assay.workers.data.formats.segmentation import IGNORE
-from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
-from assay.workers.evaluation.engine.segmentation import segment
-from assay.workers.evaluation.engine.segmentation_attack import attack_segmentation
+from assay.workers.evaluation.engine.segmentation.attack import attack_segmentation
+from assay.workers.evaluation.engine.segmentation.attacked import AttackedPixels
+from assay.workers.evaluation.engine.segmentation.pixel_counts import segment
 
 N, K, SIDE, EPSILON = 9, 3, 8, 0.06
 # What the last judgement adds to the passes of an attack with one loss.

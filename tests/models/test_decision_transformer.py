@@ -13,7 +13,7 @@ from assay.models.attention.primal import PrimalAttention
 from assay.models.attention.rpc_causal import CausalRPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.decision_transformer import PRESETS, decision_transformer
-from assay.models.layers.attention_lookup import attentions
+from assay.models.layers.attention.lookup import attentions
 from assay.models.layers.heads import has_causal_form
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers.attention.class_attention import ClassAttentionBlock
 from assay.models.layers.channel_processing import ChannelProcessing
-from assay.models.layers.class_attention import ClassAttentionBlock
 from assay.models.weights.key_maps import NVIDIA_FAN
 
 VECTORS = Path(__file__).parents[1] / "vectors"

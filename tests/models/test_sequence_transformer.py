@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from assay.models.layers.attention_lookup import attentions
+from assay.models.layers.attention.lookup import attentions
 from assay.models.layers.language import PAD
 from assay.models.sequence_transformer import PRESETS, SequenceTransformer, sequence_transformer
 from assay.service.catalog.catalog import load

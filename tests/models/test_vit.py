@@ -11,7 +11,7 @@ import torch
 from assay.models import vit as module
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.layers.attention_lookup import attentions
+from assay.models.layers.attention.lookup import attentions
 from assay.models.vit import vit
 
 SMALL: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 48, "depth": 4, "heads": 3}

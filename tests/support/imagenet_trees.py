@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.data.formats.images.imagenet_classes import class_list
 
 # Different pictures; every file of a tree is a link to one of them.
 PICTURES = 6

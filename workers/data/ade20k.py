@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, find_folder
+from assay.workers.data.formats.images.segmentation_files import SegmentationFiles, find_pairs
 from assay.workers.data.formats.segmentation import IGNORE
-from assay.workers.data.formats.segmentation_files import SegmentationFiles, find_pairs
 from assay.workers.data.image_folder import MEAN, STD
 
 __all__ = ["ade20k"]

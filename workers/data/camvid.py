@@ -10,8 +10,8 @@ from typing import Literal
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.folders import find_folder
+from assay.workers.data.formats.images.segmentation_files import SegmentationFiles, find_pairs
 from assay.workers.data.formats.segmentation import IGNORE
-from assay.workers.data.formats.segmentation_files import SegmentationFiles, find_pairs
 from assay.workers.data.image_folder import MEAN, STD
 
 __all__ = ["camvid"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.arrays import ArrayDataSet
-from assay.workers.data.formats.cifar_files import PIXEL_BYTES, CifarArchive, read_archive
+from assay.workers.data.formats.images.cifar_files import PIXEL_BYTES, CifarArchive, read_archive
 
 __all__ = ["cifar10"]
 

@@ -16,9 +16,9 @@ import numpy as np
 from annotated_types import Interval
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.environments import Environment, Episode, by_environment, make
+from assay.workers.data.formats.control.environments import Environment, Episode, by_environment, make
+from assay.workers.data.formats.control.trajectories import Choose, Trajectories, Trajectory, play
 from assay.workers.data.formats.sampling import example_key
-from assay.workers.data.formats.trajectories import Choose, Trajectories, Trajectory, play
 
 __all__ = ["classic_control"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.folders import find_folder
-from assay.workers.data.formats.imagenet_files import Resize
+from assay.workers.data.formats.images.imagenet_files import Resize
 from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions
 from assay.workers.data.formats.table_labels import ClassNames
 from assay.workers.data.image_folder import RESAMPLING

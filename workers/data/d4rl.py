@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Literal
 
 from assay.workers.data.formats import parameters
+from assay.workers.data.formats.control.environments import Environment, by_environment
+from assay.workers.data.formats.control.trajectories import Trajectories
+from assay.workers.data.formats.control.trajectory_files import read_transitions, recorded
 from assay.workers.data.formats.dataset import MissingData
-from assay.workers.data.formats.environments import Environment, by_environment
 from assay.workers.data.formats.folders import check_inside, find_folder
-from assay.workers.data.formats.trajectories import Trajectories
-from assay.workers.data.formats.trajectory_files import read_transitions, recorded
 
 __all__ = ["d4rl"]
 

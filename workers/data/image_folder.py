@@ -26,9 +26,9 @@ from assay.service.submission.class_order import WrongClasses, in_stated_order, 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, Levels, checked_indices, checked_size
 from assay.workers.data.formats.folders import find_folder
-from assay.workers.data.formats.image_files import ImageFiles, find_images
-from assay.workers.data.formats.labels_files import listed_images
-from assay.workers.data.formats.pictures import (
+from assay.workers.data.formats.images.image_files import ImageFiles, find_images
+from assay.workers.data.formats.images.labels_files import listed_images
+from assay.workers.data.formats.images.pictures import (
     MODES,
     fitted,
     in_threads,

@@ -20,7 +20,7 @@ from torch import Tensor
 from assay.service.contract.data_findings import FileRead
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, Levels, checked_indices, checked_size, resize
-from assay.workers.data.formats.pictures import (
+from assay.workers.data.formats.images.pictures import (
     MODES,
     ORIENTATION,
     SIDEWAYS,

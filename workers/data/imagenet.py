@@ -8,7 +8,7 @@ from annotated_types import Gt, Le
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.folders import find_folder
-from assay.workers.data.formats.imagenet_files import (
+from assay.workers.data.formats.images.imagenet_files import (
     ImageNetFiles,
     Resize,
     training_images,

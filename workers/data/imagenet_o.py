@@ -8,8 +8,8 @@ import torch
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.folders import resolve_folder
-from assay.workers.data.formats.imagenet_classes import ALL, class_list
-from assay.workers.data.formats.imagenet_files import (
+from assay.workers.data.formats.images.imagenet_classes import ALL, class_list
+from assay.workers.data.formats.images.imagenet_files import (
     ImageNetFiles,
     Labelled,
     Resize,

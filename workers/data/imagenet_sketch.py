@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.folders import find_folder
-from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
+from assay.workers.data.formats.images.imagenet_files import (
+    ImageNetFiles,
+    Resize,
+    find_classes,
+    refuse_training,
+)
 
 __all__ = ["imagenet_sketch"]
 

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from assay.workers.data.d4rl import ENVIRONMENTS as D4RL
 from assay.workers.data.formats import parameters
+from assay.workers.data.formats.control.trajectories import Trajectories
+from assay.workers.data.formats.control.trajectory_files import read_episodes, recorded
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.folders import check_inside, find_folder
-from assay.workers.data.formats.trajectories import Trajectories
-from assay.workers.data.formats.trajectory_files import read_episodes, recorded
 
 __all__ = ["minari"]
 

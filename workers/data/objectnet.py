@@ -20,10 +20,10 @@ from assay.service.submission.class_folders import visible_folders
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, find_folder
-from assay.workers.data.formats.image_files import ImageFiles, walk_images
-from assay.workers.data.formats.imagenet_classes import ALL, class_list
-from assay.workers.data.formats.imagenet_files import Resize
-from assay.workers.data.formats.pictures import open_picture
+from assay.workers.data.formats.images.image_files import ImageFiles, walk_images
+from assay.workers.data.formats.images.imagenet_classes import ALL, class_list
+from assay.workers.data.formats.images.imagenet_files import Resize
+from assay.workers.data.formats.images.pictures import open_picture
 from assay.workers.data.formats.text_files import read_text
 from assay.workers.data.image_folder import RESAMPLING, ImageFolder
 

@@ -16,8 +16,8 @@ from assay.service.submission.class_folders import holds_images, visible_folders
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, find_file, find_folder
-from assay.workers.data.formats.image_files import ImageFiles, walk_images
-from assay.workers.data.formats.imagenet_files import Resize
+from assay.workers.data.formats.images.image_files import ImageFiles, walk_images
+from assay.workers.data.formats.images.imagenet_files import Resize
 from assay.workers.data.formats.text_files import content_lines, read_text
 from assay.workers.data.image_folder import RESAMPLING, ImageFolder
 

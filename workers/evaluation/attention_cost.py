@@ -30,7 +30,7 @@ from annotated_types import Interval, Len
 from torch import Tensor, nn
 
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.layers.attention_lookup import attentions
+from assay.models.layers.attention.lookup import attentions
 from assay.workers.evaluation.efficiency import count_flops, peak_bytes, timed
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.attention_layers import LAYER_TASKS

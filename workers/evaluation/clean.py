@@ -1,7 +1,7 @@
 """Accuracy on unattacked images, texts or time series.
 
 Outcomes of classification come from `workers/evaluation/engine/protocols.py`, outcomes of segmentation from
-`workers/evaluation/engine/segmentation.py`.
+`workers/evaluation/engine/segmentation/pixel_counts.py`.
 
     top1 = 1/n sum_i [argmax_k z_ik = y_i]    where an example has a class
     mIoU = mean_k I_k / (T_k + P_k - I_k)     where a pixel has one: over the classes k that occur
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import classify
-from assay.workers.evaluation.engine.segmentation import PixelCounts, segment
+from assay.workers.evaluation.engine.segmentation.pixel_counts import PixelCounts, segment
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["clean"]

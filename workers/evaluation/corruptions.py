@@ -28,18 +28,18 @@ from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import frozen
 from assay.service.contract.corruption_cells import Cell, cells_of
-from assay.workers.evaluation.engine.candidates import safely
-from assay.workers.evaluation.engine.corrupted_example import CorruptedExample
-from assay.workers.evaluation.engine.corrupted_segmentation import segment_corrupted
 from assay.workers.evaluation.engine.corruption_kernels import corruption_kernels
+from assay.workers.evaluation.engine.gallery.candidates import safely
+from assay.workers.evaluation.engine.gallery.corrupted import CorruptedExample
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
-from assay.workers.evaluation.engine.segmentation import PixelCounts
+from assay.workers.evaluation.engine.segmentation.corrupted import segment_corrupted
+from assay.workers.evaluation.engine.segmentation.pixel_counts import PixelCounts
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.evaluation.engine.stored_corruptions import StoredCells, flags
 
 __all__ = ["corruptions"]
 
-# Segmentation in squares, as in `clean`: `workers/evaluation/engine/corrupted_segmentation.py`.
+# Segmentation in squares, as in `clean`: `workers/evaluation/engine/segmentation/corrupted.py`.
 ALSO = ("common corruptions", "mCE", "robustbench corruptions")
 TASKS = ("classification", "segmentation", "stored_corruptions")
 TABLE = {

@@ -20,8 +20,8 @@ from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.libraries import textattack
 from assay.attacks.words.search import recipes
-from assay.workers.evaluation.engine.library_text_attack import LibraryTextAttack
-from assay.workers.evaluation.engine.text_attack import TextAttack
+from assay.workers.evaluation.engine.text.attack import TextAttack
+from assay.workers.evaluation.engine.text.library_attack import LibraryTextAttack
 
 __all__ = ["deepwordbug"]
 

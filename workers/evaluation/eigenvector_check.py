@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.randomness import Randomness
-from assay.models.layers.attention_probe import QueriesKeysValues
+from assay.models.layers.attention.probe import QueriesKeysValues
 from assay.models.layers.parameters import Layers, LayersLookedAt
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.attention_layers import LAYER_RULES, look_at_layers

@@ -41,11 +41,15 @@ from assay.attacks.words.search.gradient_swaps import Heard, Queries, Question, 
 from assay.models.layers.token_model import word_vectors
 from assay.service.contract.problems import nearest
 from assay.workers.data.formats.vocabulary import PAD, UNKNOWN
-from assay.workers.evaluation.engine.causality import MAX_LOGITS
+from assay.workers.evaluation.engine.attack.searches import Asked, by_search, of_one_length, together
 from assay.workers.evaluation.engine.forward import Limit, Passes
-from assay.workers.evaluation.engine.searches import Asked, by_search, of_one_length, together
 from assay.workers.evaluation.engine.shard import Shard
-from assay.workers.evaluation.engine.token_attack import OF_WHOLE_WORDS, gradient_by_vectors, words_of_letters
+from assay.workers.evaluation.engine.text.causality import MAX_LOGITS
+from assay.workers.evaluation.engine.text.token_attack import (
+    OF_WHOLE_WORDS,
+    gradient_by_vectors,
+    words_of_letters,
+)
 from assay.workers.evaluation.gradient_word_swap import AttackedDocuments
 
 __all__ = ["forced_continuation"]

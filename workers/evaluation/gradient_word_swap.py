@@ -37,12 +37,16 @@ from assay.attacks.words.search.draws import Draws
 from assay.attacks.words.search.gradient_swaps import GuidedSearch, Heard, Queries, Question, Victim
 from assay.models.layers.token_model import TokenModel, word_vectors
 from assay.workers.data.formats.vocabulary import UNKNOWN
+from assay.workers.evaluation.engine.attack.searches import Asked, by_search, of_one_length, together
 from assay.workers.evaluation.engine.forward import Limit, Passes
-from assay.workers.evaluation.engine.likelihood import Window, Windows, score
 from assay.workers.evaluation.engine.outcomes import WithoutFiles
-from assay.workers.evaluation.engine.searches import Asked, by_search, of_one_length, together
 from assay.workers.evaluation.engine.shard import Shard
-from assay.workers.evaluation.engine.token_attack import OF_WHOLE_WORDS, gradient_by_vectors, words_of_letters
+from assay.workers.evaluation.engine.text.likelihood import Window, Windows, score
+from assay.workers.evaluation.engine.text.token_attack import (
+    OF_WHOLE_WORDS,
+    gradient_by_vectors,
+    words_of_letters,
+)
 
 __all__ = ["gradient_word_swap"]
 

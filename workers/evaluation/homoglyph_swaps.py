@@ -15,7 +15,7 @@ from __future__ import annotations
 from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import recipes
-from assay.workers.evaluation.engine.text_attack import TextAttack
+from assay.workers.evaluation.engine.text.attack import TextAttack
 
 __all__ = ["homoglyph_swaps"]
 

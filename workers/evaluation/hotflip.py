@@ -23,7 +23,7 @@ from annotated_types import Interval
 from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import gradient_swaps
-from assay.workers.evaluation.engine.token_attack import OF_WHOLE_WORDS, TokenAttack
+from assay.workers.evaluation.engine.text.token_attack import OF_WHOLE_WORDS, TokenAttack
 
 __all__ = ["hotflip"]
 

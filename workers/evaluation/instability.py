@@ -36,7 +36,7 @@ from torch.nn.functional import cross_entropy
 
 from assay.models.attention.kernelized import PAPER as SKYFORMER
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.layers.attention_lookup import attentions
+from assay.models.layers.attention.lookup import attentions
 from assay.models.layers.auxiliary import collected
 from assay.workers import accelerator
 from assay.workers.evaluation.engine.analysis import Measured

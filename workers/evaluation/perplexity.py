@@ -23,9 +23,9 @@ import torch
 from annotated_types import Interval
 
 from assay.workers.data.formats.vocabulary import UNKNOWN
-from assay.workers.evaluation.engine.likelihood import Windows, score
 from assay.workers.evaluation.engine.outcomes import WithoutFiles
 from assay.workers.evaluation.engine.shard import Shard
+from assay.workers.evaluation.engine.text.likelihood import Windows, score
 
 __all__ = ["perplexity"]
 

@@ -38,7 +38,7 @@ from assay.attacks.randomness import Randomness
 from assay.attacks.sending import sent
 from assay.attacks.threat import Fraction
 from assay.models.attention import rpc
-from assay.models.layers.attention_probe import PursuitLayer, observed, pursuit_layers
+from assay.models.layers.attention.probe import PursuitLayer, observed, pursuit_layers
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.loader import Loader
 from assay.workers.evaluation.engine.pursuit import arms_of, as_arm, auroc, decomposition, token_sizes

@@ -25,8 +25,8 @@ from assay.attacks.words.search.word_change import WordChange
 from assay.attacks.words.search.wordnet import missing_files, synonyms
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import resolve_folder
-from assay.workers.evaluation.engine.library_text_attack import LibraryTextAttack
-from assay.workers.evaluation.engine.text_attack import FolderTextAttack
+from assay.workers.evaluation.engine.text.attack import FolderTextAttack
+from assay.workers.evaluation.engine.text.library_attack import LibraryTextAttack
 
 __all__ = ["pwws"]
 

@@ -1,7 +1,7 @@
 """Normalised return of a policy over seeded episodes, with true or perturbed observations.
 
 Fu et al. 2020, "D4RL", section 5: (return - random's) / (expert's - random's), D4RL's score / 100; the two
-references are facts of the environment (`workers/data/formats/environments.py`).
+references are facts of the environment (`workers/data/formats/control/environments.py`).
 
     normalized_return = (return - random's) / (expert's - random's)
 """
@@ -19,7 +19,7 @@ from torch import Tensor
 from assay.attacks.observations import ascend, gaussian, uniform
 from assay.attacks.randomness import Randomness
 from assay.models.layers.policy_network import PolicyModel
-from assay.workers.data.formats.trajectories import ControlSet
+from assay.workers.data.formats.control.trajectories import ControlSet
 from assay.workers.evaluation.engine.outcomes import WithoutFiles
 from assay.workers.evaluation.engine.rollout import Played, Seen, exact, roll_out
 from assay.workers.evaluation.engine.shard import Shard

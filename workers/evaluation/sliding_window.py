@@ -28,11 +28,11 @@ from torch.nn.functional import interpolate
 
 from assay.attacks.kernel import frozen
 from assay.attacks.sending import sent
+from assay.workers.data.formats.images.rescaling import rescale_pixels, size_with_short_side
 from assay.workers.data.formats.prefetch import prefetch
-from assay.workers.data.formats.rescaling import rescale_pixels, size_with_short_side
 from assay.workers.evaluation.engine.arriving import Arriving
 from assay.workers.evaluation.engine.forward import Passes
-from assay.workers.evaluation.engine.segmentation import PixelCounts, count_pixels
+from assay.workers.evaluation.engine.segmentation.pixel_counts import PixelCounts, count_pixels
 from assay.workers.evaluation.engine.shard import Shard
 
 __all__ = ["sliding_window"]

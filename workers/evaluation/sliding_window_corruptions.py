@@ -31,10 +31,10 @@ from assay.service.contract.corruption_cells import cells_of
 from assay.workers.data.formats.dataset import Levels
 from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.evaluation.corruptions import COMMON, OF_CHANNELS, CorruptionNames
-from assay.workers.evaluation.engine.corrupted_segmentation import CellTally
 from assay.workers.evaluation.engine.corruption_kernels import corruption_kernels
 from assay.workers.evaluation.engine.forward import Passes
-from assay.workers.evaluation.engine.segmentation import PixelCounts
+from assay.workers.evaluation.engine.segmentation.corrupted import CellTally
+from assay.workers.evaluation.engine.segmentation.pixel_counts import PixelCounts
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.sliding_window import PASSES as OF_WINDOWS_PASSES
 from assay.workers.evaluation.sliding_window import RULES as OF_WINDOWS

@@ -37,9 +37,9 @@ from assay.models.attention.nystrom_scores import approximated
 from assay.models.attention.nystromformer import nystrom
 from assay.models.attention.performer import orthogonal_features
 from assay.models.attention.skyformer import sketched
-from assay.models.layers.attention_probe import QueriesKeysValues
+from assay.models.layers.attention.nystrom import Gamma, Iterations, draw_halves
+from assay.models.layers.attention.probe import QueriesKeysValues
 from assay.models.layers.heads import attend
-from assay.models.layers.nystrom import Gamma, Iterations, draw_halves
 from assay.models.layers.parameters import Layers, LayersLookedAt
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.attention_layers import (

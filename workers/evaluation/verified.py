@@ -25,8 +25,8 @@ from annotated_types import Interval
 from assay.attacks.kernel import frozen
 from assay.attacks.threat import Fraction
 from assay.workers.evaluation.engine.analysis import Measured
-from assay.workers.evaluation.engine.bound_operators import require_library
-from assay.workers.evaluation.engine.linear_bounds import MarginBounds, proved
+from assay.workers.evaluation.engine.attack.bound_operators import require_library
+from assay.workers.evaluation.engine.attack.linear_bounds import MarginBounds, proved
 from assay.workers.evaluation.engine.loader import Loader
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 

@@ -34,10 +34,10 @@ from assay.service.contract.gallery import MAX_ITEMS, GalleryItem, GalleryText, 
 from assay.workers.data.formats.own_tokens import OneText, TokenizedDocuments, word_spans
 from assay.workers.data.formats.text import LanguageSet
 from assay.workers.data.formats.vocabulary import UNKNOWN
-from assay.workers.evaluation.engine.candidates import safely
-from assay.workers.evaluation.engine.gallery_texts import scored_token, text_item
-from assay.workers.evaluation.engine.likelihood import Scores, score
+from assay.workers.evaluation.engine.gallery.candidates import safely
+from assay.workers.evaluation.engine.gallery.texts import scored_token, text_item
 from assay.workers.evaluation.engine.shard import Shard
+from assay.workers.evaluation.engine.text.likelihood import Scores, score
 from assay.workers.evaluation.perplexity import RULES as PERPLEXITY_RULES
 from assay.workers.evaluation.perplexity import DocumentLosses, Perplexity, passes_of
 

@@ -26,7 +26,7 @@ from assay.workers.data.formats.dataset import (
     ExampleSet,
     model_class_names,
 )
-from assay.workers.data.formats.imagenet_classes import ALL, CROP_FRACTION, class_list
+from assay.workers.data.formats.images.imagenet_classes import ALL, CROP_FRACTION, class_list
 from assay.workers.data.image_folder import ImageFolder
 from assay.workers.jobs.loading import Loaded
 from assay.workers.published.sequences import known_sequences

@@ -20,7 +20,7 @@ from assay.service.contract.stored_specs import ComponentReference, EvaluateJobS
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
-from assay.workers.evaluation.engine.stages import COMPATIBLE
+from assay.workers.evaluation.engine.attack.stages import COMPATIBLE
 from assay.workers.identity import identity
 from assay.workers.jobs.cost import (
     NOMINAL_FLOPS,

@@ -20,7 +20,7 @@ from assay.service.contract.gallery import (
 from assay.service.contract.messages import EvaluateRequest
 from assay.service.contract.records import ArtifactDescription, OutcomeExtra
 from assay.workers.data.formats.dataset import ExampleSet
-from assay.workers.evaluation.engine.gallery_images import colour
+from assay.workers.evaluation.engine.gallery.images import colour
 from assay.workers.evaluation.engine.outcomes import Outcomes, WithGallery
 from assay.workers.jobs import artifacts
 

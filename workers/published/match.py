@@ -19,7 +19,12 @@ from assay.service.contract.fractions import fraction_value
 from assay.service.contract.pulled_weights import is_pulled
 from assay.service.contract.results import Reference
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, ModelReference, Params
-from assay.workers.data.formats.imagenet_classes import CROP_FRACTION, class_list, listed_sets, published_of
+from assay.workers.data.formats.images.imagenet_classes import (
+    CROP_FRACTION,
+    class_list,
+    listed_sets,
+    published_of,
+)
 from assay.workers.published.corruptions import CORRUPTION_TABLES
 from assay.workers.published.imagenet import (
     CORRUPTED_NOTE,

@@ -24,7 +24,7 @@ from assay.workers.data.formats.dataset import (
     model_class_names,
     stored_images,
 )
-from assay.workers.evaluation.engine.attacks import ClassifierAttack
+from assay.workers.evaluation.engine.attack.attacks import ClassifierAttack
 from assay.workers.evaluation.engine.attention_layers import Shown
 from assay.workers.evaluation.engine.probe import Question, logits_question
 from assay.workers.evaluation.engine.shard import Evaluation, Shard

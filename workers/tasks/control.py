@@ -12,8 +12,8 @@ from torch import Tensor
 from assay.service.contract.stored_specs import EvaluationItem, UserSpec
 from assay.service.submission.limits import BACKWARD_COST
 from assay.workers import catalog
+from assay.workers.data.formats.control.trajectories import ControlSet, policy_for
 from assay.workers.data.formats.dataset import ExampleSet
-from assay.workers.data.formats.trajectories import ControlSet, policy_for
 from assay.workers.evaluation.engine.probe import Question, logits_question
 from assay.workers.evaluation.engine.rollout import opening
 from assay.workers.evaluation.engine.shard import Shard

@@ -17,9 +17,9 @@ from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import LanguageSet, TextSet
 from assay.workers.evaluation.engine.attention_layers import Shown, shown_text
-from assay.workers.evaluation.engine.causality import causality_evidence
 from assay.workers.evaluation.engine.probe import Question, losses_question
 from assay.workers.evaluation.engine.shard import Shard
+from assay.workers.evaluation.engine.text.causality import causality_evidence
 from assay.workers.evaluation.forced_continuation import ForcedContinuation
 from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.jobs.loading import Loaded, load_words

@@ -13,7 +13,7 @@ from assay.service.contract.stored_specs import EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, MissingData
 from assay.workers.data.formats.segmentation import IGNORE, SegmentationSet
-from assay.workers.evaluation.engine.attacks import SegmentationAttack
+from assay.workers.evaluation.engine.attack.attacks import SegmentationAttack
 from assay.workers.evaluation.engine.shard import Evaluation
 from assay.workers.tasks.classification import Task
 

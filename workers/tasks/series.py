@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from assay.models.layers.token_model import reads_series
 from assay.service.contract.stored_specs import ModelReference
 from assay.workers.data.formats.dataset import ExampleSet, check_length
-from assay.workers.evaluation.engine.attacks import SeriesAttack
+from assay.workers.evaluation.engine.attack.attacks import SeriesAttack
 from assay.workers.evaluation.engine.loader import Images
 from assay.workers.evaluation.engine.outcomes import Outcomes
 from assay.workers.evaluation.engine.series import compare_answers

@@ -23,7 +23,7 @@ from assay.attacks.sending import sent
 from assay.workers.data.formats.dataset import Levels
 from assay.workers.evaluator_link import die_with_parent
 from assay.workers.exhaustion import is_out_of_memory
-from assay.workers.training.augment import erase
+from assay.workers.training.augmentation.augment import erase
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.examples import Example, Examples

@@ -20,7 +20,7 @@ from assay.attacks.sending import sent
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ImageSet, Levels
 from assay.workers.data.formats.prefetch import prefetch
-from assay.workers.training.augment import move_maps, move_pixels
+from assay.workers.training.augmentation.augment import move_maps, move_pixels
 from assay.workers.training.distributed.processes import ALONE, Part, Processes
 from assay.workers.training.order import Order, Visit
 from assay.workers.training.recipe import Augmentation

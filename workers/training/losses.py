@@ -16,7 +16,7 @@ from assay.models.layers.auxiliary import collected
 from assay.models.layers.series_model import RegressionModel
 from assay.models.layers.token_model import TokenModel
 from assay.workers.data.formats.segmentation import IGNORE
-from assay.workers.training.augment import mix
+from assay.workers.training.augmentation.augment import mix
 from assay.workers.training.distributed.processes import Part
 from assay.workers.training.objective import Objective, attack, pixel_loss, plain, robust, starts_of
 from assay.workers.training.randomness import seed_layers

@@ -73,7 +73,7 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class Crops:
-    """Random crops of images and label maps at their own size (`workers.training.crops`)."""
+    """Random crops of images and label maps at their own size (`augmentation/crops.py`)."""
 
     size: int  # side in pixels, at least 1; padding is excluded from the loss
     short_side: int | None  # of an image, in pixels, before rescaling; None: the file's

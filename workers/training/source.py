@@ -11,9 +11,9 @@ import torch
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import DataSet, ExampleSet, ImageSet
 from assay.workers.data.formats.segmentation import SegmentationSet
+from assay.workers.training.augmentation.crops import CropExamples
 from assay.workers.training.batch_workers import MadeBatches
 from assay.workers.training.batches import Batches, Source
-from assay.workers.training.crops import CropExamples
 from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.examples import Examples
 from assay.workers.training.recipe import Recipe
@@ -75,6 +75,6 @@ def _examples(data: ImageSet, recipe: Recipe, image_size: int) -> Examples:
         return CropExamples(cast(SegmentationSet, data), recipe.crops)
     if not hasattr(data, "labels") or hasattr(data, "longest"):
         raise ValueError(f"timm's augmentation is for images with labels, not for {data.name!r}")
-    from assay.workers.training.timm_augment import TimmExamples  # timm takes seconds
+    from assay.workers.training.augmentation.timm_augment import TimmExamples  # timm takes seconds
 
     return TimmExamples(cast(DataSet, data), recipe.augmentation, image_size)

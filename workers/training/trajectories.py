@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from assay.attacks.sending import sent
 from assay.models.layers.policy_network import Context
-from assay.workers.data.formats.trajectories import ControlSet
+from assay.workers.data.formats.control.trajectories import ControlSet
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.order import Order

@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers.hf_labels import LabelOrder
+from assay.models.layers.huggingface.labels import LabelOrder
 from assay.models.layers.layers import Classifier
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, logit_groups, model_class_names, model_classes

@@ -18,10 +18,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers.hf_labels import LabelOrder, match_labels
+from assay.models.layers.huggingface.labels import LabelOrder, match_labels
 from assay.models.layers.layers import Classifier
 from assay.service.contract.stored_specs import ModelReference
-from assay.workers.data.formats.imagenet_classes import ALL, class_list
+from assay.workers.data.formats.images.imagenet_classes import ALL, class_list
 from assay.workers.weights.pulled import pulled_weights
 
 # What states the names: the program or its upload; labels that the model has matched itself; the record of a

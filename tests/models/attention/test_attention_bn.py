@@ -10,8 +10,8 @@ from torch import Tensor
 
 from assay.models.attention.attention_bn import AttentionBN
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers.attention.key_normalization import Form
 from assay.models.layers.heads import merge_heads, split_heads
-from assay.models.layers.key_normalization import Form
 
 WIDTH, HEADS, TOKENS = 12, 3, 7
 BETAS = (0.0, 0.35, 1.0, 1.2)

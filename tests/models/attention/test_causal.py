@@ -14,7 +14,7 @@ from assay.models.attention.rpc_causal import CausalRPCAttention
 from assay.models.attention.scaled_alpha import AlphaScaledAttention
 from assay.models.attention.scaled_learned import LearnedScaledAttention
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.layers.attention_lookup import attentions, find_attention
+from assay.models.layers.attention.lookup import attentions, find_attention
 from assay.models.layers.heads import has_causal_form, merge_heads, split_heads
 from tests.models.attention.algorithm import pursue
 

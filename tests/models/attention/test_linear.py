@@ -12,8 +12,8 @@ from assay.models.attention.linear import CHUNK, LinearAttention, linear_attend
 from assay.models.attention.linear_bn import LinearAttentionBN
 from assay.models.attention.linear_bn_sh import LinearAttentionBNSH
 from assay.models.attention.linear_sh import LinearAttentionSH
+from assay.models.layers.attention.scaled_heads import pool_tokens
 from assay.models.layers.heads import merge_heads, split_heads
-from assay.models.layers.scaled_heads import pool_tokens
 from tests.models.attention.test_memory import largest_made
 
 WIDTH, HEADS = 12, 3

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from assay.models.attention.nystrom_scores import NystromScoresAttention
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers.attention.nystrom import fixed_ranks, iterative_inverse
 from assay.models.layers.heads import split_heads
-from assay.models.layers.nystrom import fixed_ranks, iterative_inverse
 from tests.models.attention.test_memory import MATRIX, WIDTH, largest_made, largest_saved
 
 

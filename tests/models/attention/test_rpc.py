@@ -14,8 +14,8 @@ from torch import Tensor
 from assay.models.attention import rpc
 from assay.models.attention.rpc import RPCAttention, penalty
 from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.layers.attention.pursuit_steps import shrink
 from assay.models.layers.heads import merge_heads, split_heads
-from assay.models.layers.pursuit_steps import shrink
 from tests.models.attention.algorithm import pursue
 
 NAMES = ("s_n1", "s_n2", "s_n4", "m_n1", "m_n2", "l_n1", "l_n4")

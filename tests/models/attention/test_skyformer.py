@@ -9,8 +9,8 @@ from torch import Tensor
 
 from assay.models.attention.kernelized import KernelizedAttention, kernelized
 from assay.models.attention.skyformer import SkyformerAttention
+from assay.models.layers.attention.nystrom import fixed_ranks
 from assay.models.layers.heads import split_heads
-from assay.models.layers.nystrom import fixed_ranks
 from tests.models.attention.test_memory import MATRIX, TOKENS, WIDTH, largest_made, largest_saved
 
 

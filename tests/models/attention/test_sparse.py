@@ -14,9 +14,9 @@ from assay.models.attention.sparse import SparseAttention
 from assay.models.attention.sparse_bn import SparseAttentionBN
 from assay.models.attention.sparse_bn_sh import SparseAttentionBNSH
 from assay.models.attention.sparse_sh import SparseAttentionSH
+from assay.models.layers.attention.scaled_heads import pool_tokens
+from assay.models.layers.attention.sparse_patterns import Pattern
 from assay.models.layers.heads import merge_heads, split_heads
-from assay.models.layers.scaled_heads import pool_tokens
-from assay.models.layers.sparse_patterns import Pattern
 from assay.service.catalog.rules import evaluate
 from tests.models.attention.test_memory import LargestTensor
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from assay.workers.evaluation.engine.bound_operators import library
+from assay.workers.evaluation.engine.attack.bound_operators import library
 from tests.support.emulated_device.device import EmulatedTensor
 
 

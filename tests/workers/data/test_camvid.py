@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from assay.workers.data.camvid import camvid
+from assay.workers.data.formats.images.segmentation_files import SegmentationFiles
 from assay.workers.data.formats.segmentation import IGNORE, SegmentationSet
-from assay.workers.data.formats.segmentation_files import SegmentationFiles
 from tests.support.camvid import write
 from tests.support.segmentation_files import change_pixel
 

@@ -7,8 +7,8 @@ import pytest
 
 from assay.workers.data import classic_control as module
 from assay.workers.data.classic_control import ENVIRONMENTS, MEDIUM, classic_control, policy
-from assay.workers.data.formats.environments import Episode, make
-from assay.workers.data.formats.trajectories import Trajectories, play
+from assay.workers.data.formats.control.environments import Episode, make
+from assay.workers.data.formats.control.trajectories import Trajectories, play
 
 NAMES = sorted(ENVIRONMENTS)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.workers.data.formats.dataset import DataSet, logit_groups
-from assay.workers.data.formats.imagenet_classes import class_list, listed_sets
+from assay.workers.data.formats.images.imagenet_classes import class_list, listed_sets
 from assay.workers.data.imagenet import imagenet
 from tests.support.imagenet_trees import change, write_set
 

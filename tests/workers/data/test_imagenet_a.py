@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.workers.data.formats.dataset import DataSet, MissingData, logit_groups
-from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.data.formats.images.imagenet_classes import class_list
 from assay.workers.data.imagenet_a import imagenet_a
 from tests.support.imagenet_trees import change, write_set
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.data.formats.images.imagenet_classes import class_list
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
 from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.imagenet import imagenet

@@ -9,7 +9,7 @@ import pytest
 
 from assay.workers.data import imagenet_sketch as module
 from assay.workers.data.formats.dataset import DataSet, MissingData, logit_groups
-from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.data.formats.images.imagenet_classes import class_list
 from assay.workers.data.formats.sampling import sampled_as
 from assay.workers.data.imagenet_sketch import imagenet_sketch
 from tests.support.imagenet_trees import change, write_classes

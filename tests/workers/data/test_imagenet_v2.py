@@ -9,7 +9,7 @@ import pytest
 
 from assay.workers.data import imagenet_v2 as module
 from assay.workers.data.formats.dataset import CorruptData, DataSet, MissingData, logit_groups
-from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.data.formats.images.imagenet_classes import class_list
 from assay.workers.data.imagenet_v2 import FOLDERS, imagenet_v2
 from tests.support.imagenet_trees import change, write_classes
 

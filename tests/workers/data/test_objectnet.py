@@ -17,7 +17,7 @@ from assay.models.layers.layers import Classifier
 from assay.workers.data import objectnet as module
 from assay.workers.data.formats.check import list_sets
 from assay.workers.data.formats.dataset import CorruptData, DataSet, MissingData, logit_groups
-from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.data.formats.images.imagenet_classes import class_list
 from assay.workers.data.objectnet import objectnet
 from assay.workers.weights.fit import restricted
 from tests.support.imagenet_trees import change, write_classes

@@ -11,7 +11,7 @@ import torch
 
 from assay.workers.data import tiny_imagenet as module
 from assay.workers.data.formats.dataset import CorruptData, DataSet, MissingData
-from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.data.formats.images.imagenet_classes import class_list
 from assay.workers.data.tiny_imagenet import tiny_imagenet
 from tests.support.imagenet_trees import change, write_classes
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from assay.models.decision_transformer import decision_transformer
 from assay.models.layers.policy_network import Context, PolicyModel
 from assay.workers.data.classic_control import ENVIRONMENTS, classic_control
-from assay.workers.data.formats.trajectories import Trajectories
+from assay.workers.data.formats.control.trajectories import Trajectories
 from assay.workers.evaluation.engine.probe import probe_shard
 from assay.workers.evaluation.engine.rollout import exact
 from assay.workers.evaluation.returns import EpisodeReturns, returns

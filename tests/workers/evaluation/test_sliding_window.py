@@ -15,7 +15,7 @@ from assay.service.catalog.catalog import load
 from assay.service.submission.estimate import passes
 from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.evaluation import sliding_window as module
-from assay.workers.evaluation.engine.segmentation import PixelCounts
+from assay.workers.evaluation.engine.segmentation.pixel_counts import PixelCounts
 from assay.workers.evaluation.sliding_window import SlidingWindow, sliding_window
 from assay.workers.evaluation.sliding_window_corruptions import sliding_window_corruptions
 from tests.support.emulated_device.device import emulated_device

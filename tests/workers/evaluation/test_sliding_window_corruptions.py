@@ -16,7 +16,7 @@ from assay.service.metrics.statistics.corrupted_pixel_counts import read
 from assay.service.submission.estimate import passes
 from assay.workers.catalog import build
 from assay.workers.data.formats.segmentation import IGNORE
-from assay.workers.evaluation.engine.segmentation import PixelCounts
+from assay.workers.evaluation.engine.segmentation.pixel_counts import PixelCounts
 from assay.workers.evaluation.sliding_window import sliding_window
 from tests.support.shards import Given, shard
 

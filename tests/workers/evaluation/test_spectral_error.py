@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers.attention_probe import QueriesKeysValues
+from assay.models.layers.attention.probe import QueriesKeysValues
 from assay.models.layers.heads import attend
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel

@@ -17,9 +17,9 @@ from assay.attacks.randomness import Randomness
 from assay.models.layers.layers import Classifier
 from assay.service.metrics.table import Context
 from assay.service.metrics.tables.verification import Verified
-from assay.workers.evaluation.engine import bound_operators, linear_bounds
-from assay.workers.evaluation.engine.bound_operators import UnsupportedModel
-from assay.workers.evaluation.engine.linear_bounds import MarginBounds, proved
+from assay.workers.evaluation.engine.attack import bound_operators, linear_bounds
+from assay.workers.evaluation.engine.attack.bound_operators import UnsupportedModel
+from assay.workers.evaluation.engine.attack.linear_bounds import MarginBounds, proved
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from assay.workers.evaluation.verified import verified
 from assay.workers.jobs.evaluate import check_folders

@@ -21,7 +21,7 @@ from assay.service.metrics.leaderboard_methods import ranked_methods
 from assay.service.store.rows import StudyJobRow
 from assay.service.store.tenants import TenantStore, View
 from assay.workers.evaluation import verified
-from assay.workers.evaluation.engine.linear_bounds import Method
+from assay.workers.evaluation.engine.attack.linear_bounds import Method
 from assay.workers.jobs.failures import describe
 from tests.support import networks
 from tests.support.programs import export, load

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from assay.models.layers.attention_lookup import find_attention
+from assay.models.layers.attention.lookup import find_attention
 from assay.models.vit import vit
 from tests.workers.jobs.test_whole_jobs import SIZE, Bench, bench
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.models.layers.attention_lookup import find_attention
+from assay.models.layers.attention.lookup import find_attention
 from assay.service.catalog.catalog import load
 from assay.workers.published.attention_bn import (
     BETAS,

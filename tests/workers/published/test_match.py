@@ -12,7 +12,7 @@ from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import Reference
 from assay.service.store.store import Store
-from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.data.formats.images.imagenet_classes import class_list
 from assay.workers.jobs import merge
 from assay.workers.jobs.data_facts import facts_of
 from assay.workers.published.corruptions import ALEXNET_ERRORS, CORRUPTION_TABLES, WHOLE

@@ -9,7 +9,7 @@ from torch.nn import functional
 from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.data.shapes import shapes
 from assay.workers.training import batches as batches_module
-from assay.workers.training.augment import move_maps, move_pixels
+from assay.workers.training.augmentation.augment import move_maps, move_pixels
 from assay.workers.training.batches import Batches
 from assay.workers.training.objective import pixel_loss
 from assay.workers.training.recipe import Augmentation

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from assay.models.layers.policy_network import Context
 from assay.workers.data.classic_control import ENVIRONMENTS
-from assay.workers.data.formats.trajectories import Trajectories, Trajectory
+from assay.workers.data.formats.control.trajectories import Trajectories, Trajectory
 from assay.workers.training.trajectories import TrajectoryBatches, action_loss, existing
 
 LENGTHS = (4, 1, 6)

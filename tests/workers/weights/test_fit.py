@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from assay.workers.data.d4rl import ENVIRONMENTS
-from assay.workers.data.formats.trajectories import Trajectories, Trajectory
+from assay.workers.data.formats.control.trajectories import Trajectories, Trajectory
 from assay.workers.weights.fit import check_fit
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel
-from assay.workers.data.formats.imagenet_classes import ALL, class_list
+from assay.workers.data.formats.images.imagenet_classes import ALL, class_list
 from assay.workers.weights import logit_names
 from assay.workers.weights.logit_names import LogitNames, names_of, reordered
 

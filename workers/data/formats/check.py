@@ -21,9 +21,9 @@ from assay.service.submission.class_folders import has_images
 from assay.service.submission.data_folders import is_ignored
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, MissingData
-from assay.workers.data.formats.imagenet_classes import ALL
-from assay.workers.data.formats.known_sets import known_set, of_tiny_imagenet, set_of_imagenet
-from assay.workers.data.formats.labels_files import find_labels
+from assay.workers.data.formats.images.imagenet_classes import ALL
+from assay.workers.data.formats.images.known_sets import known_set, of_tiny_imagenet, set_of_imagenet
+from assay.workers.data.formats.images.labels_files import find_labels
 from assay.workers.data.formats.look import Look, look_at
 from assay.workers.data.formats.stored_corruptions import corruption_names
 from assay.workers.data.formats.tables import set_of_table

@@ -15,7 +15,7 @@ import torch
 
 from assay.service.contract.data_findings import Ignored
 from assay.workers.data.formats.dataset import CorruptData, DataSet, ExampleSet, MissingData
-from assay.workers.data.formats.pictures import ORIENTATION
+from assay.workers.data.formats.images.pictures import ORIENTATION
 
 SIDE, TOGETHER = 32, 64  # Side of images that the set decodes, and examples decoded together
 UPRIGHT = 1

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from assay.models.layers.hf_folder import OtherClasses
+from assay.models.layers.huggingface.folder import OtherClasses
 from assay.workers.data.formats.dataset import ExampleSet, checked_indices, model_class_names, model_classes
 from assay.workers.data.formats.text import LanguageSet, SentenceSet, is_text, padded
 from assay.workers.data.formats.vocabulary import END_OF_LINE, Vocabulary

@@ -31,7 +31,7 @@ from assay.service.submission.imagenet_c_layout import (
     image_names,
 )
 from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData, checked_indices, checked_size
-from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size
+from assay.workers.data.formats.images.pictures import in_threads, open_picture, picture_size
 from assay.workers.data.image_folder import MEAN, STD
 
 HASHED_TOGETHER = 4096  # Hashed at a time

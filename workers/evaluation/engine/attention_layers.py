@@ -17,7 +17,7 @@ from annotated_types import Interval, doc
 from torch import Tensor, nn
 
 from assay.attacks.kernel import frozen
-from assay.models.layers.attention_probe import (
+from assay.models.layers.attention.probe import (
     KernelLayer,
     MatrixLayer,
     QueriesKeysValues,

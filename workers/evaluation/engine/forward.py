@@ -14,8 +14,8 @@ from torch import Tensor
 
 from assay.attacks.passes import StraightThrough
 from assay.workers import accelerator
+from assay.workers.evaluation.engine.attack.error_bound import ErrorBound
 from assay.workers.evaluation.engine.captured import Captures, PreparedPasses
-from assay.workers.evaluation.engine.error_bound import ErrorBound
 
 Result = TypeVar("Result")
 SINGLE = 4  # bytes of a float32

@@ -17,7 +17,7 @@ from assay.attacks.kernel import State, unconverged
 from assay.attacks.sending import sent
 from assay.attacks.threat import sizes
 from assay.service.contract.gallery import GalleryItem
-from assay.workers.evaluation.engine.candidates import Candidates
+from assay.workers.evaluation.engine.gallery.candidates import Candidates
 from assay.workers.evaluation.engine.outcomes import OutcomeFile, Stage
 
 

@@ -18,9 +18,9 @@ from assay.workers import accelerator
 from assay.workers.data.formats.dataset import Levels
 from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.evaluation.engine.arriving import Arriving
+from assay.workers.evaluation.engine.attack.error_bound import ErrorBound
 from assay.workers.evaluation.engine.captured import Captures, Preparing
 from assay.workers.evaluation.engine.compiled import Compiled
-from assay.workers.evaluation.engine.error_bound import ErrorBound
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import Ledger
 

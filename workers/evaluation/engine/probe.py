@@ -26,7 +26,7 @@ from assay.attacks.kernel import Forward, frozen
 from assay.models.programs.program import Program, TextProgram
 from assay.service.contract.evidence import ProbeEvidence
 from assay.workers import accelerator
-from assay.workers.evaluation.engine.gradient_probe import gradient_evidence
+from assay.workers.evaluation.engine.attack.gradient_probe import gradient_evidence
 from assay.workers.evaluation.engine.probabilities import probability_evidence
 from assay.workers.evaluation.engine.pursuit import watched_pursuit
 from assay.workers.evaluation.engine.shard import Shard

@@ -24,16 +24,16 @@ from assay.attacks.kernel import Attack, Examples, Setting, State, WithExpectati
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import PIXELS, Box
 from assay.models.layers.layers import Classifier
-from assay.workers.evaluation.engine.candidates import Candidates
+from assay.workers.evaluation.engine.attack.error_bound import ErrorBound
+from assay.workers.evaluation.engine.attack.expected_accuracy import ExpectedRun
+from assay.workers.evaluation.engine.attack.slots import run_batch
+from assay.workers.evaluation.engine.attack.stages import PixelRun, passes_of
 from assay.workers.evaluation.engine.captured import Preparing
-from assay.workers.evaluation.engine.error_bound import ErrorBound
-from assay.workers.evaluation.engine.expected_accuracy import ExpectedRun
+from assay.workers.evaluation.engine.gallery.candidates import Candidates
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress, Screening
 from assay.workers.evaluation.engine.outcomes import Stage
-from assay.workers.evaluation.engine.slots import run_batch
-from assay.workers.evaluation.engine.stages import PixelRun, passes_of
-from assay.workers.evaluation.engine.text_reader import LikeLengths
+from assay.workers.evaluation.engine.text.reader import LikeLengths
 
 
 def classify(

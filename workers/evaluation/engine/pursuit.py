@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers.attention_probe import PursuitLayer, PursuitTrace, observed, pursuit_layers
+from assay.models.layers.attention.probe import PursuitLayer, PursuitTrace, observed, pursuit_layers
 from assay.service.contract.evidence import InactivePursuit
 
 # Arm to the attribute of a layer that it sets, and the value. With this lambda the threshold is above every

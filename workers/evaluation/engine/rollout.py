@@ -27,8 +27,8 @@ from torch.nn import functional
 
 from assay.attacks.kernel import frozen
 from assay.models.layers.policy_network import Context, PolicyModel
-from assay.workers.data.formats.environments import Episode
-from assay.workers.data.formats.trajectories import ControlSet
+from assay.workers.data.formats.control.environments import Episode
+from assay.workers.data.formats.control.trajectories import ControlSet
 from assay.workers.evaluation.engine.shard import Shard
 
 GRID = 2.0**20

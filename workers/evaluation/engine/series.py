@@ -25,8 +25,8 @@ from assay.attacks.variates import Law
 from assay.models.layers.series_model import RegressionModel, split_steps
 from assay.service.contract.gallery import MAX_ITEMS, GalleryAnswer, GalleryItem, GallerySeries
 from assay.workers.data.formats.series import SeriesSet
-from assay.workers.evaluation.engine.candidates import Candidates, answers, finite, safely
-from assay.workers.evaluation.engine.gallery_series import attacked_series, perturbed_rows, points
+from assay.workers.evaluation.engine.gallery.candidates import Candidates, answers, finite, safely
+from assay.workers.evaluation.engine.gallery.series import attacked_series, perturbed_rows, points
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.loader import Images, Loader
 from assay.workers.evaluation.engine.outcomes import Stage, WithoutFiles

@@ -14,7 +14,7 @@ from assay.attacks.adversarial.kernels import early_abort
 from assay.attacks.kernel import Attack, Examples, Setting, State, concatenate, frozen
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import sizes
-from assay.workers.evaluation.engine.slots import run_slots
+from assay.workers.evaluation.engine.attack.slots import run_slots
 from tests.attacks.adversarial.batches import drive
 
 OUTCOME = ("best", "objective", "prediction", "loss", "forward", "backward", "broken")

@@ -13,7 +13,7 @@ from PIL import Image
 from assay.workers.data import cifar10, cifar10_c, cifar100_c
 from assay.workers.data.digits import digits
 from assay.workers.data.formats.check import list_others, list_sets, main
-from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.data.formats.images.imagenet_classes import class_list
 from assay.workers.data.imagenet_v2 import FOLDERS
 from assay.workers.data.pydoc import pydoc
 from tests.support.imagenet_trees import write_classes, write_flat, write_set

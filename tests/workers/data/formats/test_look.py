@@ -10,7 +10,7 @@ from PIL import Image
 
 from assay.workers.data.formats import look as look_module
 from assay.workers.data.formats.check import main
-from assay.workers.data.formats.labels_files import find_labels
+from assay.workers.data.formats.images.labels_files import find_labels
 from assay.workers.data.formats.look import look_at
 from assay.workers.data.image_folder import image_folder
 from assay.workers.data.pulses import pulses

@@ -10,10 +10,10 @@ import safetensors.torch
 import torch
 
 from assay.workers.evaluation.engine.analysis import Measured
-from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.outcomes import OutcomeFile
-from assay.workers.evaluation.engine.text import TextOutcomes, TextRow
+from assay.workers.evaluation.engine.segmentation.attacked import AttackedPixels
+from assay.workers.evaluation.engine.text.outcomes import TextOutcomes, TextRow
 
 PASSES: dict[str, Any] = {"forward": torch.ones(4).long(), "backward": torch.ones(4).long()}
 IDS = ("a", "b", "c", "d")

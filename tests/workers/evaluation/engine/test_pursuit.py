@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from assay.models.attention.rpc import RPCAttention
-from assay.models.layers.attention_probe import PursuitTrace
+from assay.models.layers.attention.probe import PursuitTrace
 from assay.models.layers.layers import Classifier
 from assay.models.vit import vit
 from assay.workers.evaluation.engine.pursuit import (

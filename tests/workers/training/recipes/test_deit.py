@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from assay.models.vit import vit
-from assay.workers.training.augment import mix
+from assay.workers.training.augmentation.augment import mix
 from assay.workers.training.recipe import Augmentation
 from assay.workers.training.recipes.deit import deit
 from assay.workers.training.source import Batching, source_of
