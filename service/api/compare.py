@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Response
@@ -14,6 +15,7 @@ from assay.service.api.outcome_tables import read_result, table_of
 from assay.service.api.results import finished_results
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
+from assay.service.contract.results import EvaluationResult
 from assay.service.contract.stored_specs import user_spec
 from assay.service.contract.studies import Adjustment, compared_weights
 from assay.service.metrics.arithmetic import arithmetic_settings
@@ -129,11 +131,22 @@ def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResul
     code: dict[str, Any] = {**row.provenance["code"]} if row.provenance else {}
     if not code and row.plan is not None:
         code = {**row.plan.get("identity", {})}
-    settings = arithmetic_settings(user_spec(row.spec)["execution"], row.provenance or {})
-    if not any(warning.code == "screened" for one in evaluations.values() for warning in one.warnings):
-        settings.pop("screening", None)  # no attack ran so
-    about = (row.spec["seed"], code, results.error, results.warnings, settings)
+    about = (
+        row.spec["seed"],
+        code,
+        results.error,
+        results.warnings,
+        arithmetic_of(row, evaluations.values()),
+    )
     return JobResults(row.id, results.complete, evaluations, columns, known, hashes, *about)
+
+
+def arithmetic_of(row: JobRow, evaluations: Iterable[EvaluationResult]) -> dict[str, str]:
+    """The settings that changed the numbers of a job's rows."""
+    settings = arithmetic_settings(user_spec(row.spec)["execution"], row.provenance or {})
+    if not any(warning.code == "screened" for one in evaluations for warning in one.warnings):
+        settings.pop("screening", None)  # no attack ran so
+    return settings
 
 
 def _joined(store: TenantStore, job_id: str, position: int) -> Rows:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from fastapi import Depends, Query, Response
 
-from assay.service.api.compare import MAX_JOBS, check_size, measured_side, row_count
+from assay.service.api.compare import MAX_JOBS, arithmetic_of, check_size, measured_side, row_count
 from assay.service.api.compare import MAX_ROWS as MAX_COMPARED_ROWS
 from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, StrictRouter, find_job
 from assay.service.api.errors import documented
@@ -17,6 +17,7 @@ from assay.service.api.results import finished_results
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.contract.studies import Adjustment, compared_weights
+from assay.service.metrics.arithmetic import arithmetic_text
 from assay.service.metrics.compare.comparison import Comparison, JobResults, compare
 from assay.service.plots.kinds import LabelledResults, plots_of
 from assay.service.reports import page
@@ -96,7 +97,8 @@ def get_report(
         notes=missing,
     )
     # The other formats have a list of all warnings.
-    report.table.notes.extend([*(_grave(jobs) if format == "tex" else []), *notes])
+    grave = _grave(jobs) if format == "tex" else []
+    report.table.notes.extend([*grave, *_arithmetic(rows, jobs), *notes])
     write = {"html": page.html, "md": page.markdown, "tex": page.latex}[format]
     return _file(write(report), format, "report")
 
@@ -129,7 +131,7 @@ def get_table(
     sides = _sides(store, catalog, found) if few else []
     best, notes = _best(found, sides, _comparison(found, sides, adjust))
     table = pivot(numbers, by=(rows, columns), metric=metric, best=best)
-    table.notes.extend([*_grave(jobs), *notes])
+    table.notes.extend([*_grave(jobs), *_arithmetic(found, jobs), *notes])
     return _file(page.table_text(table, format), format, "table")
 
 
@@ -137,6 +139,18 @@ def _grave(jobs: list[ReportedJob]) -> list[str]:
     """The warnings for which no number of a job must be used."""
     found = [(job.label, warning) for job in jobs for warning in job.results.warnings]
     return warning_lines([(label, warning) for label, warning in found if warning.severity == "invalid"])
+
+
+def _arithmetic(rows: list[JobRow], jobs: list[ReportedJob]) -> list[str]:
+    """What numbers were computed in, by job, unless all are plain float32."""
+    found: dict[str, list[str]] = {}
+    for row, job in zip(rows, jobs, strict=True):
+        text = arithmetic_text(arithmetic_of(row, job.results.evaluations))
+        found.setdefault(text, []).append(job.label)
+    if {*found} == {"float32"}:
+        return []
+    parts = [text if len(found) == 1 else f"{text}: {', '.join(names)}" for text, names in found.items()]
+    return [f"computed in {'; '.join(parts)}"]
 
 
 def _jobs(

@@ -8,7 +8,7 @@ from typing import Any
 from assay.service.contract.markdown_text import escape_markdown
 from assay.service.contract.results import Metric, Provenance, Results
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, WarningCode
-from assay.service.metrics.arithmetic import arithmetic_settings
+from assay.service.metrics.arithmetic import arithmetic_settings, arithmetic_text
 from assay.service.reports.comparisons import comparison_lines
 from assay.service.reports.numbers import IN_PERCENT, WITHOUT, conditions, number, printable, split_params
 
@@ -98,7 +98,5 @@ def _notes(results: Mapping[str, Results], methods: Sequence[str]) -> list[str]:
 
 
 def _arithmetic(found: Provenance) -> str:
-    """The dtype, and what else changed numbers."""
     execution = found.spec.get("execution", {"dtype": found.device.get("dtype")})
-    dtype, *more = arithmetic_settings(execution, found.model_dump()).items()
-    return ", ".join([dtype[1], *(name if value == "true" else f"{name} {value}" for name, value in more)])
+    return arithmetic_text(arithmetic_settings(execution, found.model_dump()))

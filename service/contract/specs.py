@@ -136,9 +136,9 @@ class ExecutionSpec(SparseSpec):
     `screening` "bfloat16" runs each attack in bfloat16 first, then in `dtype` on the examples left. Every
     adversarial example is confirmed without autocast, so accuracy under attack can only be lower than without
     screening. "bfloat16_gradients" runs each attack once, with gradients in bfloat16; iterates nearer to the
-    boundary than a measured bound of its error are judged in `dtype`. `dtype` "bfloat16" runs attacks in this
-    way, judged in float32: accuracy is higher than in float32 where such gradients miss adversarial examples.
-    `tf32` lets a GPU round the factors of the model's products and convolutions, forward and backward.
+    boundary than a measured bound of its error are judged in `dtype`. `dtype` "bfloat16" gives clean answers
+    in it and runs attacks in this way, judged in float32: they may find a few more adversarial examples, or
+    fewer. `tf32` lets a GPU round the factors of the model's products and convolutions, forward and backward.
     `float16` and `recipe` are for training alone; the trained model is then measured in float32. `recipe` is
     the arithmetic of the published training, float32 where the recipe states no other. `devices` is for
     training too: it runs on so many GPUs in one machine (or in so many processes on the CPU), which share

@@ -31,6 +31,12 @@ def arithmetic_settings(execution: Execution, provenance: Mapping[str, Any]) -> 
     return found
 
 
+def arithmetic_text(settings: Mapping[str, str]) -> str:
+    """The dtype, then the settings beside it."""
+    dtype, *more = settings.items()
+    return ", ".join([dtype[1], *(name if value == "true" else f"{name} {value}" for name, value in more)])
+
+
 def prepared_passes(
     execution: Execution, trial: PlannedCompile | None, evidence: Sequence[Evidence]
 ) -> PreparedRuns:

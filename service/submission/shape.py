@@ -179,9 +179,8 @@ def check_execution(given: object, protocol: str | None, problems: Problems) -> 
     execution: dict[str, Any] = given if isinstance(given, dict) else {}
     screening = execution.get("screening")
     if screening is not None and protocol != "pixel":
-        message = (
-            "only attacks under the protocol 'pixel' can be screened: successes are confirmed in float32"
-        )
+        what = "only evaluations are" if protocol is None else "only attacks under the protocol 'pixel' are"
+        message = f"{what} screened: successes are confirmed in float32"
         problems.add(("execution", "screening"), message, given=screening, allowed=[None])
     elif screening is not None and execution.get("dtype", "float32") != "float32":
         message = "only float32 is screened: successes are confirmed in it"

@@ -14,11 +14,15 @@ from assay.service.store.transactions.release import fail
 from assay.service.store.transactions.standings import charge
 from assay.service.store.transactions.transitions import complete, lock_claim
 
-BAD_WEIGHTS = "bad_weights"  # The error of a check of wrong weights; its other errors are accidents
+# The error of a check that found the weights wrong; its other errors are accidents.
+BAD_WEIGHTS = "bad_weights"
 
 
 def end_check(connection: Connection, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
-    """Writes a check's verdict and ends its job; `error`: a rejection's sentence; False: a void claim."""
+    """Writes the verdict of a check shard and ends its job, in a writing transaction; False: a void claim.
+
+    `error` says why the file is rejected, as one sentence; None when it is ready.
+    """
     assert claim.kind == "check", claim.kind
     found = lock_claim(connection, claim)
     if found is None and retake(connection, claim):

@@ -248,3 +248,20 @@ def test_jobs_must_be_named(api: httpx.Client, finished: Callable[..., str]) -> 
         assert api.get(REPORT, params=params).json()["error"]["type"] == "invalid_spec"
     assert api.get(REPORT, params={"jobs": "x"}).json()["error"]["type"] == "not_found"
     assert api.get(REPORT, params={"tag": "unused"}).json()["error"]["type"] == "no_results"
+
+
+def test_a_table_names_an_arithmetic_other_than_float32(
+    api: httpx.Client, finished: Callable[..., str]
+) -> None:
+    plain = [finished([1, 1], [1, 0], name=name) for name in ("a", "b")]
+    rough = finished([1, 1], [1, 0], name="<i>rough_&", execution={"device": "auto", "dtype": "bfloat16"})
+
+    def table(*jobs: str, style: str = "md") -> str:
+        return api.get(TABLE, params={"jobs": ",".join(jobs), "format": style}).text
+
+    assert "computed in" not in table(*plain)
+    assert "computed in bfloat16" in table(rough)
+    assert "computed in float32: a, b; bfloat16: " in table(*plain, rough)
+    assert "<i>" not in table(*plain, rough, style="html")
+    assert r"rough\_\&" in table(*plain, rough, style="latex")
+    assert "computed in bfloat16" in api.get(REPORT, params={"jobs": rough}).text

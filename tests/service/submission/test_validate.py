@@ -55,3 +55,23 @@ def test_lengths_that_no_tree_of_listops_has() -> None:
     assert detail.loc == ["data", "params"]
     assert detail.message.startswith("max_length must be at least min_length + 6")
     assert detail.given == {"params.max_length": 25, "params.min_length": 20}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"kind": "train", "recipe": {"name": "small_vit"}}, "only evaluations are screened"),
+        (
+            {"kind": "evaluate", "evaluations": [{"name": "clean"}], "protocol": "paper"},
+            "only attacks under the protocol 'pixel' are screened",
+        ),
+    ],
+)
+def test_what_cannot_be_screened_is_told_why(body: dict[str, Any], said: str) -> None:
+    digits = {
+        "model": {"name": "symvit", "params": {"image_size": 8, "patch_size": 2}},
+        "data": {"name": "digits"},
+    }
+    detail = refused({**digits, **body, "execution": {"screening": "bfloat16"}})
+    assert (detail.loc, detail.allowed) == (["execution", "screening"], [None])
+    assert detail.message.startswith(said)
