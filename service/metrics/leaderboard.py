@@ -35,6 +35,8 @@ UNATTACKED = "no attack"
 PARAMETERS = "parameters"  # The metric that is the model's size.
 # Of every ensemble: on the leaderboard it is the note of the row, in place of each job's.
 ENSEMBLE_CODE: WarningCode = "adaptive_attack_needed"
+# Said in another place of a row: the note of its attacks, and the arithmetic of its numbers.
+SAID_APART: tuple[WarningCode, ...] = (ENSEMBLE_CODE, "other_dtype")
 
 
 class LeaderboardGroup(NamedTuple):
@@ -263,7 +265,7 @@ def _entry(
 ) -> LeaderboardEntry:
     attacked = bool(group.norm)
     run = same if attacked else [lowest]
-    own = [warning for one in run for warning in one.warnings if warning.code != ENSEMBLE_CODE]
+    own = [warning for one in run for warning in one.warnings if warning.code not in SAID_APART]
     metric = lowest.metrics[group.metric]
     clean = None if unattacked is None else unattacked.metrics.get(group.metric)
     clean_references = () if unattacked is None else _references(unattacked, group.metric)

@@ -176,6 +176,13 @@ def test_an_arithmetic_coarser_than_float32_is_named(
     assert (found["Linf 8/255"].arithmetic, found[UNATTACKED].arithmetic) == (attacked, unattacked)
 
 
+def test_tf32_on_a_device_without_it_is_plain_float32() -> None:
+    """The job's warning says that another dtype was asked for: no caution of the number."""
+    lacking = {"code": "other_dtype", "message": "computed in float32", "evidence": {}}
+    found = entries(row("ascent", 10, "8/255", warnings=[lacking]), dtype="float32")["Linf 8/255"]
+    assert (found.arithmetic, found.warnings) == ("", ())
+
+
 def test_earlier_versions_called_attacks_without_gradients_screened() -> None:
     found = entries(row("queries", 10, "8/255", warnings=[SCREENED]))
     assert found["Linf 8/255"].arithmetic == ""
