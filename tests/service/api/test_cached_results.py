@@ -19,7 +19,8 @@ from assay.service.store.rows import JobRow
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
 from tests.service.conftest import CATALOG
-from tests.service.dashboard.test_job import evaluation, results, submitted
+from tests.service.dashboard.test_job import submitted
+from tests.service.dashboard.test_result_rows import evaluation, results
 
 Make = Callable[..., dict[str, Any]]
 

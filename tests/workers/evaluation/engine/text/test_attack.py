@@ -29,7 +29,7 @@ from tests.support.wordnet_files import write_wordnet
 TEXTS = [text for text, _ in SENTENCES]
 LABELS = torch.tensor([label for _, label in SENTENCES])
 IDS = [str(number) for number in range(len(SENTENCES))]
-VECTORS = json.loads((Path(__file__).resolve().parents[3] / "vectors" / "textattack.json").read_text("utf-8"))
+VECTORS = json.loads((Path(__file__).resolve().parents[4] / "vectors" / "textattack.json").read_text("utf-8"))
 SEED = 3
 
 
