@@ -79,6 +79,8 @@ def test_an_attack_on_classifiers(
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_attacks_with_compiled_code(network: Network) -> None:
+    """No shape of batch of FAB's four iterations comes often in every norm."""
+    served = set()
     with patch.object(compiled, "BACKEND", "inductor"):
         for case in usual():
             module, name, params = case.values
@@ -86,7 +88,9 @@ def test_attacks_with_compiled_code(network: Network) -> None:
                 attack = make(module, name, params)
                 plain, fast = (outcomes(attack, network, fast=fast) for fast in (False, True))
                 compare(plain, fast)
-                assert fast.noted["compiled"]["passes"] > 0
+                if fast.noted.get("compiled", {}).get("passes"):
+                    served.add(name)
+    assert served == {*INDUCTOR}
 
 
 @pytest.mark.parametrize(("name", "params"), SEGMENTATION)
