@@ -21,7 +21,6 @@ from assay.service.dashboard import (
     gallery,
     job,
     jobs,
-    leaderboard,
     live,
     overview,
     pictures,
@@ -38,9 +37,10 @@ from assay.service.dashboard.frame import (
     error_page,
     static_file,
 )
-from assay.service.dashboard.leaderboard import LeaderboardCache
 from assay.service.dashboard.live import LiveStates
 from assay.service.dashboard.studies import StudyTables
+from assay.service.leaderboard import pages as leaderboard
+from assay.service.leaderboard.pages import LeaderboardCache
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from typing import Self, TypeVar
 
 from sqlalchemy import text
 
+from assay.service.leaderboard.store import Leaderboards
 from assay.service.store import overview
 from assay.service.store.allotments import Allotments
 from assay.service.store.artifacts import Artifacts
@@ -29,7 +30,6 @@ from assay.service.store.events import Events
 from assay.service.store.jobs import Jobs
 from assay.service.store.keys import Keys
 from assay.service.store.lanes import Lanes
-from assay.service.store.leaderboard import Leaderboards
 from assay.service.store.overview import WorkerRow
 from assay.service.store.results import ResultRows
 from assay.service.store.shards import Shards

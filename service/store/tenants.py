@@ -18,11 +18,11 @@ from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import ResultJson
 from assay.service.contract.stored_specs import ModelReference, Spec
 from assay.service.contract.studies import OWN_TRAINING, ArmTemplate
+from assay.service.leaderboard.store import TenantLeaderboards
 from assay.service.store.allotments import Allotment
 from assay.service.store.audit import Actor
 from assay.service.store.checkpoints import NewCheckpoint
 from assay.service.store.database import Database
-from assay.service.store.leaderboard import TenantLeaderboards
 from assay.service.store.quotas import Quota
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import (

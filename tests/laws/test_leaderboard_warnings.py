@@ -9,7 +9,7 @@ import pytest
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import EvaluationResult, Metric
 from assay.service.contract.threat import Knowledge
-from assay.service.metrics.leaderboard import LeaderboardEntry, MeasuredJob, leaderboard_entries
+from assay.service.leaderboard.entries import LeaderboardEntry, MeasuredJob, leaderboard_entries
 
 ATTACKS = {name: threat for name in load().names("attack") if (threat := load().threat_of(name)) is not None}
 WEAK = sorted(n for n, t in ATTACKS.items() if t.search in ("single_step", "iterative"))

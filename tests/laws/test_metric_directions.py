@@ -12,10 +12,10 @@ from assay.service.contract.results import EvaluationResult, Metric, Results, Un
 from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyTest
 from assay.service.dashboard.comparison_view import compared_metrics
 from assay.service.dashboard.studies import _row
+from assay.service.leaderboard.entries import MeasuredJob, leaderboard_entries
+from assay.service.leaderboard.methods import ranked_methods
 from assay.service.metrics.compare.comparison import ComparedValue, Comparison, ComparisonRow
 from assay.service.metrics.compare.sanity_checks import ACCURACIES
-from assay.service.metrics.leaderboard import MeasuredJob, leaderboard_entries
-from assay.service.metrics.leaderboard_methods import ranked_methods
 from assay.service.metrics.paired import SignFlipTest
 from assay.service.reports.comparisons import significantly_best
 from assay.service.reports.gate import judged, read_requirement

@@ -13,8 +13,8 @@ from assay.service.cli.output import results_table
 from assay.service.client.result_views import ResultsView
 from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.dashboard.result_rows import shown_results
+from assay.service.leaderboard.entries import MeasuredJob, leaderboard_entries
 from assay.service.metrics.compare.sanity_checks import cross_checks
-from assay.service.metrics.leaderboard import MeasuredJob, leaderboard_entries
 from assay.service.plots.kinds import KINDS, LabelledResults
 from assay.service.plots.series import ball_text
 from assay.service.reports.comparisons import comparison_lines

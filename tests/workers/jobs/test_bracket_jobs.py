@@ -16,8 +16,8 @@ from assay.service.api.study_results import _measured
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.cli.output import results_table
 from assay.service.contract.errors import NoResults
-from assay.service.dashboard.leaderboard import LeaderboardCache
-from assay.service.metrics.leaderboard_methods import ranked_methods
+from assay.service.leaderboard.methods import ranked_methods
+from assay.service.leaderboard.pages import LeaderboardCache
 from assay.service.store.rows import StudyJobRow
 from assay.service.store.tenants import TenantStore, View
 from assay.workers.evaluation import verified

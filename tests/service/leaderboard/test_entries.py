@@ -9,7 +9,7 @@ import pytest
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import EvaluationResult, Metric, Reference, Warning
 from assay.service.contract.threat import Threat
-from assay.service.metrics.leaderboard import UNATTACKED, LeaderboardEntry, MeasuredJob, leaderboard_entries
+from assay.service.leaderboard.entries import UNATTACKED, LeaderboardEntry, MeasuredJob, leaderboard_entries
 from assay.service.metrics.statistics.intervals import wilson
 
 THREATS = {

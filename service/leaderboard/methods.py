@@ -18,7 +18,7 @@ from assay.service.contract.fractions import canonical
 from assay.service.contract.results import data_label
 from assay.service.contract.stored_specs import Spec, UserSpec, WeightsReference
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
-from assay.service.metrics.leaderboard import LeaderboardEntry, Method, gravest_first, value_of
+from assay.service.leaderboard.entries import LeaderboardEntry, Method, gravest_first, value_of
 from assay.service.metrics.statistics.student_t import quantile
 
 LEVEL = 0.05

@@ -10,8 +10,8 @@ import pytest
 
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.contract.threat import Threat
-from assay.service.dashboard import leaderboard
-from assay.service.metrics.leaderboard import LeaderboardGroup
+from assay.service.leaderboard import pages as leaderboard
+from assay.service.leaderboard.entries import LeaderboardGroup
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
 from tests.service.conftest import provenance

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from assay.service.store import leaderboard
+from assay.service.leaderboard import store as leaderboard
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
+from tests.service.store.conftest import *  # noqa: F403 (fixtures)
 from tests.support.jobs import claim, evaluate_spec, finish_all, only, plan, planned, succeeded, train_spec
 
 RESULT = {"name": "clean", "value": 0.25}

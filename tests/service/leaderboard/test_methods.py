@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from assay.service.contract.results import EvaluationResult, Warning
-from assay.service.metrics.leaderboard import LeaderboardEntry, Method, leaderboard_entries
-from assay.service.metrics.leaderboard_methods import method_of, ranked_methods, same_weights
-from tests.service.metrics.test_leaderboard import THREATS, job, row, stages
+from assay.service.leaderboard.entries import LeaderboardEntry, Method, leaderboard_entries
+from assay.service.leaderboard.methods import method_of, ranked_methods, same_weights
+from tests.service.leaderboard.test_entries import THREATS, job, row, stages
 
 TRAININGS = {
     name: {

@@ -25,18 +25,18 @@ from assay.service.contract.records import PlannedEvaluation
 from assay.service.contract.stored_specs import Spec, user_spec
 from assay.service.dashboard.choices import Filter, check_choice
 from assay.service.dashboard.frame import render
-from assay.service.lru_cache import LruCache
-from assay.service.metrics.arithmetic import arithmetic_settings
-from assay.service.metrics.leaderboard import (
+from assay.service.leaderboard.entries import (
     LeaderboardEntry,
     LeaderboardGroup,
     MeasuredJob,
     leaderboard_entries,
 )
-from assay.service.metrics.leaderboard_methods import RankedMethod, method_of, ranked_methods
+from assay.service.leaderboard.methods import RankedMethod, method_of, ranked_methods
+from assay.service.leaderboard.store import MAX_JOBS, FinishedJobRow
+from assay.service.lru_cache import LruCache
+from assay.service.metrics.arithmetic import arithmetic_settings
 from assay.service.plots.kinds import KINDS, LabelledResults
 from assay.service.reports.numbers import split_params
-from assay.service.store.leaderboard import MAX_JOBS, FinishedJobRow
 from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
