@@ -19,9 +19,9 @@ from assay.service.api import (
     quota,
     reports,
     results,
-    signatures,
     studies,
 )
+from assay.service.signing import routes as signatures
 
 ABOUT_JOBS = (
     jobs,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from assay.service.cli import commands, job_lists, logs, signatures
+from assay.service.cli import commands, job_lists, logs
 from assay.service.cli.arguments import JOB, Subcommands, add, add_remote, count, job_argument, json_argument
 from assay.service.contract.states import JobState
+from assay.service.signing import cli as signatures
 
 
 def add_submission(subcommands: Subcommands) -> None:

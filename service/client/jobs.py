@@ -34,8 +34,8 @@ from assay.service.contract import errors
 from assay.service.contract.events import Event
 from assay.service.contract.plots import PlotFormat, PlotSummary
 from assay.service.contract.results import Artifact, Page
-from assay.service.contract.signatures import KeySet
 from assay.service.contract.version import ServiceVersion
+from assay.service.signing.wire import KeySet
 from assay.service.tenants.client import TenantCalls
 from assay.service.webhooks.client import WebhookCalls
 from assay.service.workers.client import WorkerCalls

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 
 from assay.service.contract.records import JobProvenance, Plan, ResultJson
-from assay.service.contract.signatures import SIGNATURE_FILE
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import Spec
+from assay.service.signing.wire import SIGNATURE_FILE
 from assay.service.store.database import Database
 from assay.service.store.tables import artifacts, jobs, results
 

@@ -21,7 +21,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from assay.service.contract.signatures import KeySet, PublicKey
+from assay.service.signing.wire import KeySet, PublicKey
 
 KEY_FILE = "key.pem"
 RETIRED = "retired"

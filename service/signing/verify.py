@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import ValidationError
 
 from assay.service.contract.problems import message_of, path_text
-from assay.service.contract.signatures import Envelope
 from assay.service.signing.statement import (
     MAX_INTEGER,
     PREDICATE_TYPE,
@@ -27,6 +26,7 @@ from assay.service.signing.statement import (
     pre_authentication,
     statement,
 )
+from assay.service.signing.wire import Envelope
 
 MAX_DIFFERENCES = 20
 MAX_SHOWN = 80

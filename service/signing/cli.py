@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from assay.service.cli import output
 from assay.service.cli.commands import OK, UsageError, connected
 from assay.service.contract.extras import require
-from assay.service.contract.signatures import RESULTS_FILE, SIGNATURE_FILE, KeySet
+from assay.service.signing.wire import RESULTS_FILE, SIGNATURE_FILE, KeySet
 
 if TYPE_CHECKING:
     from assay.service.signing.verify import Signed

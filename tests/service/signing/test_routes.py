@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.api import signatures
-from assay.service.contract.signatures import KeySet
 from assay.service.settings import Settings
+from assay.service.signing import routes as signatures
 from assay.service.signing.keys import public_keys
 from assay.service.signing.verify import Signed, file_problem, opened, result_problems
+from assay.service.signing.wire import KeySet
 from assay.service.store.store import Store
 
 JOBS = "/api/v1/jobs"

@@ -25,12 +25,12 @@ from assay.service.api.results import finished_results
 from assay.service.api.views import JOBS_PATH, iso
 from assay.service.contract.errors import InvalidState, NotFound, Unavailable
 from assay.service.contract.results import Results
-from assay.service.contract.signatures import SIGNATURE_FILE, Envelope, KeySet
 from assay.service.files.job_files import FILE_MODE, FOLDER_MODE
 from assay.service.settings import Settings
 from assay.service.signing.keys import BadKey, public_keys
 from assay.service.signing.statement import SignedFile, content_of, sign
 from assay.service.signing.verify import BadSignature, opened
+from assay.service.signing.wire import SIGNATURE_FILE, Envelope, KeySet
 from assay.service.store.rows import ArtifactRow
 from assay.service.store.tenants import TenantStore
 

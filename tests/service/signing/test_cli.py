@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.contract.signatures import KeySet
 from assay.service.settings import Settings
+from assay.service.signing.wire import KeySet
 from assay.service.store.store import Store
-from tests.service.api.test_signatures import finished
 from tests.service.cli.test_commands import Run, run
+from tests.service.signing.test_routes import finished
 from tests.support.signed import KEY, RESULTS, save
 from tests.support.signed import signature as signature_of
 
