@@ -88,6 +88,20 @@ def test_a_study_without_results_has_its_runs_and_actions(api: httpx.Client) -> 
     assert "query.corsor" in page(api, "/studies?corsor=1", 422)
 
 
+def test_the_page_names_data_recipe_and_arithmetic(api: httpx.Client) -> None:
+    arms = study_body()["arms"]
+    arms[1] |= {"recipe": {"name": "short", "params": {"epochs": 7}}}
+    execution = {"dtype": "bfloat16", "channels_last": True, "compile": "auto"}
+    text = page(api, f"/studies/{posted(api, arms=arms, execution=execution, limit=30)['id']}")
+    facts = dict(re.findall(r"<dt>(\w+)</dt><dd>(.*?)</dd>", re.sub(r"</?(?:bdi|span)[^>]*>", "", text), re.S))
+    assert facts["Data"].split() == ["digits,", "30", "test", "examples;", "protocol", "pixel"]
+    assert facts["Recipe"].count("short (epochs ") == 2
+    assert "epochs 7" in facts["Recipe"] and "(wide)" in facts["Recipe"]
+    assert facts["Arithmetic"] == "bfloat16, channels_last, compile auto"
+    text = page(api, f"/studies/{posted(api, execution={'dtype': 'float16'})['id']}")
+    assert "float16 in trainings, float32 in evaluations" in text
+
+
 def test_results_have_means_differences_and_notes(api: httpx.Client, worker: Any) -> None:
     study = posted(api)
     finish(api, worker, study)
