@@ -309,8 +309,9 @@ class _Arm:
         if detail.loc == ["recipe"] and detail.given is None:
             return  # reported by `_trains`
         placed = detail.model_copy(update={"loc": [*self._place(tuple(detail.loc))]})
-        known = {(path_text(one.loc), one.message) for one in self.problems.details}
-        if (path_text(placed.loc), placed.message) in known:
+        known = [one for one in self.problems.details if path_text(one.loc) == path_text(placed.loc)]
+        # Trainings and evaluations say the same of an option in other words.
+        if any(one.message == placed.message or detail.loc[:1] == ["execution"] for one in known):
             return
         if self.problems.full:
             self.problems.unlisted += 1

@@ -207,6 +207,16 @@ def test_errors_are_told_once_and_in_their_place() -> None:
     assert "unknown field" in wrong(example() | {"executoin": {}})["executoin"]
 
 
+def test_an_option_that_both_jobs_refuse_is_refused_once() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        check(example() | {"execution": {"dtype": "half", "batch_size": 0}})
+    assert [detail.loc for detail in caught.value.details] == [
+        ["execution", "dtype"],
+        ["execution", "batch_size"],
+    ]
+    assert caught.value.details[0].nearest == "float16"
+
+
 @pytest.mark.parametrize("body", [None, [], "x", 3])
 def test_a_body_that_is_no_object_is_refused(body: object) -> None:
     assert wrong(body) == {"": "must be a JSON object"}
