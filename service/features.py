@@ -16,6 +16,7 @@ from typing import Any
 FEATURES = (
     "webhooks",  # posts events to addresses of tenants
     "tenants",  # API keys, weights and limits
+    "leaderboard",  # ranks finished evaluations
     "audit",  # reads who did what
     "workers",  # shows workers, and takes them out of service
 )

@@ -33,7 +33,7 @@ from assay.service.dashboard.comparison_view import (
 )
 from assay.service.dashboard.disagreements import MAX_SHOWN, disagreements
 from assay.service.dashboard.forms import see
-from assay.service.dashboard.frame import render
+from assay.service.dashboard.frame import made_once, render
 from assay.service.dashboard.pending import Pending
 from assay.service.metrics.compare.comparison import Comparison
 from assay.service.plots.kinds import KINDS, LabelledResults
@@ -138,7 +138,7 @@ def compare(
         raise refused("baseline", f"{baseline[:50]!r} is none of the compared jobs", baseline, ids)
     rows.sort(key=lambda row: row.id != baseline)
     choice = {"jobs": ",".join(ids), "adjust": adjust, "baseline": rows[0].id, "metrics": metrics}
-    comparisons: Comparisons = request.app.state.comparisons
+    comparisons = made_once(request.app, Comparisons)
     compared = comparisons.of(store, catalog, rows, adjust)
     if compared is None:
         waiting = {

@@ -11,9 +11,9 @@ import hashlib
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
-from fastapi import Request
+from fastapi import FastAPI, Request
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
@@ -39,16 +39,17 @@ HEADERS = {
 }
 STATIC = "/static"
 MIN_COMPRESSED = 1000
-# Path and name of the pages in the navigation, which the pages of features follow.
+# Path and name of the core's pages in the navigation.
 NAVIGATION = (
     ("/", "Overview"),
     ("/jobs", "Jobs"),
     ("/studies", "Studies"),
     ("/submit", "Submit"),
     ("/compare", "Compare"),
-    ("/leaderboard", "Leaderboard"),
     ("/catalog", "Catalog"),
 )
+
+Kept = TypeVar("Kept")
 
 
 def render(
@@ -58,7 +59,7 @@ def render(
     caller = request.scope.get(CALLER)
     known = caller if isinstance(caller, Caller) else Caller()
     shared = {
-        "navigation": (*NAVIGATION, *(module.NAVIGATION for module in features.modules("pages"))),
+        "navigation": navigation(),
         "path": request.url.path,
         "session": known.session,
         "key": known.key,
@@ -69,6 +70,23 @@ def render(
     }
     html = _environment().get_template(template).render({**shared, **(values or {})})
     return _answer(request, html.encode(), status)
+
+
+@cache
+def navigation() -> tuple[tuple[str, str], ...]:
+    """Path and name of all pages in the navigation: a feature's before the page that the feature names."""
+    listed = [*NAVIGATION]
+    for module in features.modules("pages"):
+        following = (place for place, (path, _) in enumerate(listed) if path == module.BEFORE)
+        listed.insert(next(following, len(listed)), module.NAVIGATION)
+    return tuple(listed)
+
+
+def made_once(app: FastAPI, kind: type[Kept]) -> Kept:
+    """The application's object of a class, such as what its pages remember; made at first use."""
+    made: dict[type, Any] = app.state.made_once
+    found: Kept = made[kind] if kind in made else made.setdefault(kind, kind())
+    return found
 
 
 def error_page(request: Request, error: AssayError) -> Response:
@@ -113,8 +131,7 @@ def _answer(request: Request, body: bytes, status: int) -> Response:
 
 @cache
 def _environment() -> Environment:
-    pages = ["assay.service.dashboard", "assay.service.leaderboard"]
-    packages = [*pages, *(module.__package__ for module in features.modules("pages"))]
+    packages = ["assay.service.dashboard", *(module.__package__ for module in features.modules("pages"))]
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,

@@ -27,6 +27,7 @@ from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
 from assay.service.contract.results import Job
 from assay.service.contract.states import TERMINAL
 from assay.service.dashboard import formats
+from assay.service.dashboard.frame import made_once
 from assay.service.dashboard.job_facts import newest_result
 from assay.service.reports.numbers import speed_text
 from assay.service.store.tenants import TenantStore
@@ -128,7 +129,7 @@ def live(
         raise InvalidSpec(message, [ErrorDetail(loc=["query", "jobs"], message=message, given=len(ids))])
     for job_id in ids:
         find_job(store, job_id)  # refuses jobs that the caller does not see
-    states: LiveStates = request.app.state.live_states
+    states = made_once(request.app, LiveStates)
     opener = request.app.state.store
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     pieces = _stream(states, store, ids, lambda: caller.still_allowed(opener()))

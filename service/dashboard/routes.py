@@ -28,7 +28,6 @@ from assay.service.dashboard import (
     studies,
     submit,
 )
-from assay.service.dashboard.compare import Comparisons
 from assay.service.dashboard.frame import (
     HEADERS,
     STATIC,
@@ -37,10 +36,7 @@ from assay.service.dashboard.frame import (
     error_page,
     static_file,
 )
-from assay.service.dashboard.live import LiveStates
 from assay.service.dashboard.studies import StudyTables
-from assay.service.leaderboard import pages as leaderboard
-from assay.service.leaderboard.pages import LeaderboardCache
 
 
 @asynccontextmanager
@@ -52,7 +48,7 @@ async def _start(app: FastAPI) -> AsyncIterator[None]:
 
 files = APIRouter(route_class=StrictRoute, include_in_schema=False, lifespan=_start)
 PAGES = (
-    overview, jobs, job, gallery, pictures, examples, live, compare, studies, leaderboard, plots, submit,
+    overview, jobs, job, gallery, pictures, examples, live, compare, studies, plots, submit,
     catalog,
 )  # fmt: skip
 ROUTERS: list[APIRouter] = [files, *(module.router for module in (*PAGES, *features.modules("pages")))]
@@ -76,9 +72,7 @@ def static(request: Request, name: str, v: Version = "") -> Response:
 
 def install(app: FastAPI) -> None:
     """Adds the pages to the application."""
-    app.state.live_states = LiveStates()
-    app.state.comparisons = Comparisons()
-    app.state.leaderboard = LeaderboardCache()
+    app.state.made_once = {}
     app.state.study_tables = StudyTables()
     app.state.error_page = error_page
     for router in ROUTERS:

@@ -24,7 +24,7 @@ from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.records import PlannedEvaluation
 from assay.service.contract.stored_specs import Spec, user_spec
 from assay.service.dashboard.choices import Filter, check_choice
-from assay.service.dashboard.frame import render
+from assay.service.dashboard.frame import made_once, render
 from assay.service.leaderboard.entries import (
     LeaderboardEntry,
     LeaderboardGroup,
@@ -32,7 +32,7 @@ from assay.service.leaderboard.entries import (
     leaderboard_entries,
 )
 from assay.service.leaderboard.methods import RankedMethod, method_of, ranked_methods
-from assay.service.leaderboard.store import MAX_JOBS, FinishedJobRow
+from assay.service.leaderboard.store import MAX_JOBS, FinishedJobRow, Leaderboards
 from assay.service.lru_cache import LruCache
 from assay.service.metrics.arithmetic import arithmetic_settings
 from assay.service.plots.kinds import KINDS, LabelledResults
@@ -41,6 +41,7 @@ from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+NAVIGATION, BEFORE = ("/leaderboard", "Leaderboard"), "/catalog"
 
 READ_NOW = 40
 # Between the pieces of the thread that reads the others: pages are served meanwhile.
@@ -111,7 +112,7 @@ class LeaderboardCache:
             logger.exception("the leaderboard's jobs could not be read")
 
     def _read(self, store: TenantStore, catalog: Catalog, job_ids: Sequence[str]) -> None:
-        rows = {row.id: row for row in store.leaderboards.read(job_ids)} if job_ids else {}
+        rows = {row.id: row for row in store.features.of(Leaderboards).read(job_ids)} if job_ids else {}
         trainings = _trainings(store, [row.spec for row in rows.values()])
         found = {job_id: _entries(rows.get(job_id), store, catalog, trainings) for job_id in job_ids}
         with self._lock:
@@ -128,7 +129,7 @@ def _trainings(store: TenantStore, specs: Iterable[Spec]) -> dict[str, Spec]:
         missing = sources - found.keys() - {""}
         if not missing:
             break
-        read = store.leaderboards.specs(missing)
+        read = store.features.of(Leaderboards).specs(missing)
         found |= read
         specs = read.values()
     return found
@@ -195,8 +196,8 @@ def leaderboard(
     """Jobs by accuracy, jobs on other examples apart."""
     filters = {"data": data, "protocol": protocol, "threat": threat, "model": model, "seed": seed}
     filters |= {"parameters": parameters, "examples": examples, "signed": signed, "whole": whole}
-    job_ids, cut = store.leaderboards.newest()
-    cache: LeaderboardCache = request.app.state.leaderboard
+    job_ids, cut = store.features.of(Leaderboards).newest()
+    cache = made_once(request.app, LeaderboardCache)
     entries, unread = cache.of(store, catalog, job_ids)
     options = _options(entries)
     for name in ("data", "protocol", "threat", "model"):
@@ -204,7 +205,7 @@ def leaderboard(
     fitting = {group: _fits(group, filters) for group in {entry.group for entry in entries}}
     found = [entry for entry in entries if fitting[entry.group] and _matches(entry, filters)]
     if signed:
-        known = store.leaderboards.signed({entry.job for entry in found})
+        known = store.features.of(Leaderboards).signed({entry.job for entry in found})
         found = [entry for entry in found if entry.job in known]
     boards = _boards(found, filters)
     values = {
@@ -214,7 +215,7 @@ def leaderboard(
         "options": options,
         "boards": [_plotted(store, catalog, board) for board in boards[:SHOWN_GROUPS]],
         "others": boards[SHOWN_GROUPS:],
-        "signed": store.leaderboards.signed(
+        "signed": store.features.of(Leaderboards).signed(
             {
                 job
                 for board in boards[:SHOWN_GROUPS]

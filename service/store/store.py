@@ -17,7 +17,6 @@ from typing import Self, TypeVar
 
 from sqlalchemy import text
 
-from assay.service.leaderboard.store import Leaderboards
 from assay.service.store import overview
 from assay.service.store.allotments import Allotments
 from assay.service.store.artifacts import Artifacts
@@ -49,7 +48,6 @@ class Store:
         self.studies = Studies(database)
         self.shards = Shards(database)
         self.results = ResultRows(database)
-        self.leaderboards = Leaderboards(database)
         self.events = Events(database)
         self.artifacts = Artifacts(database)
         self.checkpoints = Checkpoints(database)

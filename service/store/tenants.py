@@ -18,11 +18,9 @@ from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import ResultJson
 from assay.service.contract.stored_specs import ModelReference, Spec
 from assay.service.contract.studies import OWN_TRAINING, ArmTemplate
-from assay.service.leaderboard.store import TenantLeaderboards
 from assay.service.store.allotments import Allotment
 from assay.service.store.audit import Actor
 from assay.service.store.checkpoints import NewCheckpoint
-from assay.service.store.database import Database
 from assay.service.store.quotas import Quota
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import (
@@ -43,7 +41,7 @@ from assay.service.store.workers import Workers
 from assay.service.submission.dependencies import Dependency, dependencies_of
 
 CachedValue = TypeVar("CachedValue")
-FeatureStore = TypeVar("FeatureStore")
+FeatureStore = TypeVar("FeatureStore", bound="TenantPart")
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,6 @@ class TenantStore:
         self.jobs = TenantJobs(store, view, limits, by)
         self.studies = TenantStudies(store, view, limits, by)
         self.results = TenantResults(store, view, limits, by)
-        self.leaderboards = TenantLeaderboards(store.leaderboards, view.filter)
         self.features = TenantFeatures(store, view, limits, by)
         self.events = TenantEvents(store, view, limits, by)
         self.artifacts = TenantArtifacts(store, view, limits, by)
@@ -79,14 +76,16 @@ class TenantStore:
         self.workers: Workers = store.workers  # Counts of workers belong to no tenant
 
 
-class _Part:
-    """Base of the parts: the caller's view, and the default limits."""
+class TenantPart:
+    """Base of the parts, and of the stores of features: the caller's view, and the default limits."""
 
-    def __init__(self, store: Store, view: View, limits: Limits, by: Actor | None) -> None:
+    def __init__(self, store: Store, view: View, limits: Limits = UNLIMITED, by: Actor | None = None) -> None:
         self._store = store
+        self._database = store.part(lambda database: database)
         self._limits = limits
         self._by = by
         self._tenant = view.tenant
+        self._owner = view.tenant or ""  # as rows have it
         self._filter = view.filter
 
     def _check(self, job_id: str) -> None:
@@ -111,7 +110,7 @@ class _Part:
         return True
 
 
-class TenantJobs(_Part):
+class TenantJobs(TenantPart):
     """The caller's jobs, with the methods of `Jobs`."""
 
     def add(self, spec: Spec, *, body_sha256: str, idempotency_key: str | None = None) -> tuple[JobRow, bool]:
@@ -179,7 +178,7 @@ class TenantJobs(_Part):
         return self._store.jobs.queue_positions(rows)
 
 
-class TenantStudies(_Part):
+class TenantStudies(TenantPart):
     """The caller's studies, with the methods of `Studies`."""
 
     def add(
@@ -244,7 +243,7 @@ class TenantStudies(_Part):
             raise unknown_study(study_id)
 
 
-class TenantResults(_Part):
+class TenantResults(TenantPart):
     """Results of the caller's jobs."""
 
     def of(self, job_id: str) -> dict[int, ResultJson]:
@@ -267,7 +266,7 @@ class TenantResults(_Part):
         return self._store.results.seconds_per_pass(model, device, self._filter)
 
 
-class TenantEvents(_Part):
+class TenantEvents(TenantPart):
     """Events of the caller's jobs."""
 
     def newest(self, job_id: str) -> EventRow:
@@ -288,7 +287,7 @@ class TenantEvents(_Part):
         return self._store.events.latest(job_id, types, limit)
 
 
-class TenantArtifacts(_Part):
+class TenantArtifacts(TenantPart):
     """Files written by the caller's jobs."""
 
     def of(self, job_id: str) -> list[ArtifactRow]:
@@ -307,7 +306,7 @@ class TenantArtifacts(_Part):
         self._store.artifacts.add(job_id, name, path, size, sha256, media_type)
 
 
-class TenantCheckpoints(_Part):
+class TenantCheckpoints(TenantPart):
     """The caller's checkpoints: a name means its own, for administrators too."""
 
     def add(self, name: str, **upload: Unpack[NewCheckpoint]) -> tuple[CheckpointRow, bool]:
@@ -346,7 +345,7 @@ class TenantCheckpoints(_Part):
         return self._store.checkpoints.delete(name, tenant=self._tenant, by=self._by)
 
 
-class TenantQuota(_Part):
+class TenantQuota(TenantPart):
     """Limits and usage of the caller's tenant."""
 
     def status(self, checkpoints: Quota) -> Allotment:
@@ -360,11 +359,14 @@ class TenantQuota(_Part):
         return self._store.allotments.delays(tenant, self._limits)
 
 
-class TenantFeatures(_Part):
-    """The stores of features that limit themselves to the caller's tenant."""
+class TenantFeatures:
+    """The stores of features, which limit themselves to what the caller sees."""
 
-    def of(self, kind: Callable[[Database, str | None, Actor | None], FeatureStore]) -> FeatureStore:
+    def __init__(self, store: Store, view: View, limits: Limits, by: Actor | None) -> None:
+        self._caller = (store, view, limits, by)
+
+    def of(self, kind: type[FeatureStore]) -> FeatureStore:
         """A feature's store for the caller. Raises LookupError: no feature names it as TENANT_STORE."""
         if not any(kind is module.TENANT_STORE for module in features.modules("store")):
             raise LookupError(f"{kind} is no feature's TENANT_STORE")
-        return self._store.part(lambda database: kind(database, self._tenant, self._by))
+        return kind(*self._caller)

@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from assay.service.contract.errors import InvalidState, NotFound
-from assay.service.store.audit import Actor, record
+from assay.service.store.audit import record
 from assay.service.store.clock import now
-from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor, is_id, new_id
+from assay.service.store.tenants import TenantPart
 from assay.service.webhooks.outbox import add_delivery, message
 from assay.service.webhooks.tables import PENDING, webhook_deliveries, webhooks
 from assay.service.webhooks.wire import SECRET_PREFIX, WebhookRequest
@@ -23,13 +23,8 @@ SECRET_BYTES = 32
 ROTATION_SECONDS = 86_400.0  # The old secret signs too for so long after a rotation.
 
 
-class Webhooks:
+class Webhooks(TenantPart):
     """The webhooks of the caller's tenant, for administrators too."""
-
-    def __init__(self, database: Database, tenant: str | None, by: Actor | None = None) -> None:
-        self._database = database
-        self._tenant = tenant or ""
-        self._by = by
 
     def add(self, request: WebhookRequest, most: int) -> tuple[Row[Any], str]:
         """Registers a webhook; returns it and its secret. Raises InvalidState: the tenant has too many."""
@@ -37,12 +32,12 @@ class Webhooks:
         values = {
             **request.model_dump(),
             "id": new_id(time.time()),
-            "tenant": self._tenant,
+            "tenant": self._owner,
             "secret": secret,
             "created_at": now(),
         }
         with self._database.writing() as connection:
-            mine = webhooks.c.tenant == self._tenant
+            mine = webhooks.c.tenant == self._owner
             count = connection.execute(select(func.count()).select_from(webhooks).where(mine)).scalar_one()
             if count >= most:
                 raise InvalidState(
@@ -50,23 +45,23 @@ class Webhooks:
                 )
             connection.execute(insert(webhooks).values(**values))
             record(connection, self._by, "webhook.create", values["id"], detail={"url": request.url})
-            return _webhook(connection, values["id"], self._tenant), secret
+            return _webhook(connection, values["id"], self._owner), secret
 
     def list(self) -> Sequence[Row[Any]]:
         """The tenant's webhooks, oldest first."""
-        mine = webhooks.c.tenant == self._tenant
+        mine = webhooks.c.tenant == self._owner
         with self._database.reading() as connection:
             return connection.execute(_with_pending().where(mine).order_by(webhooks.c.id)).all()
 
     def get(self, webhook_id: str) -> Row[Any]:
         """One of the tenant's webhooks."""
         with self._database.reading() as connection:
-            return _webhook(connection, webhook_id, self._tenant)
+            return _webhook(connection, webhook_id, self._owner)
 
     def delete(self, webhook_id: str) -> None:
         """Removes a webhook with its deliveries."""
         with self._database.writing() as connection:
-            row = _webhook(connection, webhook_id, self._tenant)
+            row = _webhook(connection, webhook_id, self._owner)
             connection.execute(delete(webhooks).where(webhooks.c.id == webhook_id))
             record(connection, self._by, "webhook.delete", webhook_id, detail={"url": row.url})
 
@@ -79,25 +74,25 @@ class Webhooks:
             "old_secret_until": now() + ROTATION_SECONDS,
         }
         with self._database.writing() as connection:
-            _webhook(connection, webhook_id, self._tenant)
+            _webhook(connection, webhook_id, self._owner)
             connection.execute(update(webhooks).where(webhooks.c.id == webhook_id).values(**values))
             record(connection, self._by, "webhook.rotate", webhook_id)
-            return _webhook(connection, webhook_id, self._tenant), secret
+            return _webhook(connection, webhook_id, self._owner), secret
 
     def enable(self, webhook_id: str) -> Row[Any]:
         """Puts a disabled webhook into service again; what it missed can be redelivered."""
         with self._database.writing() as connection:
-            row = _webhook(connection, webhook_id, self._tenant)
+            row = _webhook(connection, webhook_id, self._owner)
             if row.disabled_reason is not None:
                 fresh = {"disabled_reason": None, "failing_since": None}
                 connection.execute(update(webhooks).where(webhooks.c.id == webhook_id).values(**fresh))
                 record(connection, self._by, "webhook.enable", webhook_id)
-            return _webhook(connection, webhook_id, self._tenant)
+            return _webhook(connection, webhook_id, self._owner)
 
     def test(self, webhook_id: str) -> Row[Any]:
         """Queues a message without news; returns the delivery."""
         with self._database.writing() as connection:
-            _enabled(_webhook(connection, webhook_id, self._tenant))
+            _enabled(_webhook(connection, webhook_id, self._owner))
             body = message("webhook.test", {"webhook": webhook_id})
             made = add_delivery(connection, webhook_id, "webhook.test", webhook_id, body)
             record(connection, self._by, "webhook.test", webhook_id)
@@ -116,14 +111,14 @@ class Webhooks:
         if cursor is not None:
             wanted = wanted.where(webhook_deliveries.c.id < decode_cursor(cursor))
         with self._database.reading() as connection:
-            _webhook(connection, webhook_id, self._tenant)
+            _webhook(connection, webhook_id, self._owner)
             rows = connection.execute(wanted).all()
         return rows[:limit], encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
 
     def redeliver(self, webhook_id: str, delivery_id: str) -> Row[Any]:
         """Queues a settled delivery again, under its id."""
         with self._database.writing() as connection:
-            _enabled(_webhook(connection, webhook_id, self._tenant))
+            _enabled(_webhook(connection, webhook_id, self._owner))
             row = _delivery(connection, webhook_id, delivery_id)
             if row.state == "pending":
                 raise InvalidState(f"delivery {delivery_id} is pending: it is tried again by itself")

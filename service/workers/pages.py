@@ -13,7 +13,7 @@ from assay.service.dashboard.overview import fleet_problems
 from assay.service.workers.routes import worker_view
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
-NAVIGATION = ("/workers", "Workers")
+NAVIGATION, BEFORE = ("/workers", "Workers"), None
 
 
 @router.get("/workers")

@@ -22,7 +22,7 @@ CLIENT = "service.client.jobs"
 # What the core asks features for, and what a module of that name defines.
 ASKED = {
     "routes": {"ROUTERS", "BEFORE"},
-    "pages": {"router", "NAVIGATION"},
+    "pages": {"router", "NAVIGATION", "BEFORE"},
     "cli": {"add_commands", "TOPIC"},
     "store": {"TENANT_STORE"},
     "outbox": {"announce_end", "announce_evaluation"},

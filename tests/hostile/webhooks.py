@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from assay.service.client import AssayClient
 from assay.service.contract.errors import Forbidden, InvalidSpec, InvalidState, NotFound, Unauthorized
 from assay.service.store.store import Store, open_store
+from assay.service.store.tenants import View
 from assay.service.webhooks.store import Webhooks
 from assay.service.webhooks.wire import WebhookRequest
 from tests.hostile.attempt import Attempt, Target
@@ -28,7 +29,7 @@ ADDRESSES = (
 
 
 def _webhooks(store: Store, tenant: str) -> Webhooks:
-    return store.part(lambda database: Webhooks(database, tenant))
+    return Webhooks(store, View(tenant, everything=tenant is None))
 
 
 @contextmanager

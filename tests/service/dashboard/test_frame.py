@@ -33,6 +33,13 @@ def test_a_page_has_a_strict_policy_and_nothing_inline(api: httpx.Client, path: 
         assert not address.startswith(("http:", "https:", "//", "javascript:")), address
 
 
+def test_the_page_of_a_feature_is_listed_where_it_says() -> None:
+    paths = [path for path, _ in frame.navigation()]
+    for module in features.modules("pages"):
+        following = paths[paths.index(module.NAVIGATION[0]) + 1 :]
+        assert module.BEFORE in following or module.BEFORE is None
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_no_name_breaks_a_page(api: httpx.Client, train_body: Make, name: str) -> None:
     name = name.replace("\x00", "")

@@ -10,8 +10,10 @@ import pytest
 
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.contract.threat import Threat
+from assay.service.dashboard.frame import made_once
 from assay.service.leaderboard import pages as leaderboard
 from assay.service.leaderboard.entries import LeaderboardGroup
+from assay.service.leaderboard.store import Leaderboards
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
 from tests.service.conftest import provenance
@@ -95,7 +97,7 @@ def test_a_job_is_read_once_and_gone_when_it_is_deleted(
 ) -> None:
     first, second = finished([1, 0]), finished([1, 1])
     assert first in page(api, "/leaderboard")
-    monkeypatch.setattr(app_store.leaderboards, "read", None)
+    monkeypatch.setattr(Leaderboards, "read", None)
     app_store.jobs.delete(first)
     text = page(api, "/leaderboard")
     assert first not in text
@@ -112,7 +114,7 @@ def test_a_page_waits_for_few_jobs_and_a_thread_reads_the_others(
     assert "2 evaluations are being read" in text
     assert '<a href="/leaderboard?seed=0">load' in text
     assert "1 job on 2 examples" in text
-    transport.app.state.leaderboard.wait()
+    made_once(transport.app, leaderboard.LeaderboardCache).wait()
     text = page(api, "/leaderboard")
     assert "being read" not in text
     assert "3 jobs on 2 examples" in text
@@ -265,8 +267,8 @@ def test_a_training_of_another_tenant_is_not_read(
     app_store: Store, api: httpx.Client, train_body: Make
 ) -> None:
     job = str(api.post("/api/v1/jobs", json=train_body()).json()["id"])
-    assert set(TenantStore(app_store, View(None, everything=True)).leaderboards.specs({job})) == {job}
-    assert TenantStore(app_store, View("other", everything=False)).leaderboards.specs({job}) == {}
+    assert set(Leaderboards(app_store, View(None, everything=True)).specs({job})) == {job}
+    assert Leaderboards(app_store, View("other", everything=False)).specs({job}) == {}
 
 
 def test_plots_draw_the_median_seed_of_each_method(api: httpx.Client, measured: Callable[..., str]) -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 
 from assay.service.leaderboard import store as leaderboard
+from assay.service.leaderboard.store import Leaderboards
 from assay.service.store.store import Store
-from assay.service.store.tenants import TenantStore, View
+from assay.service.store.tenants import View
 from tests.service.store.conftest import *  # noqa: F403 (fixtures)
 from tests.support.jobs import claim, evaluate_spec, finish_all, only, plan, planned, succeeded, train_spec
 
 RESULT = {"name": "clean", "value": 0.25}
+
+
+def seen_by(store: Store, tenant: str | None = None) -> Leaderboards:
+    """What a tenant sees, or an administrator."""
+    return Leaderboards(store, View(tenant, everything=tenant is None))
 
 
 def measured(store: Store, tenant: str | None = None) -> str:
@@ -28,35 +34,35 @@ def test_the_newest_succeeded_evaluations_are_listed(store: Store, monkeypatch: 
     succeeded(store, store.jobs.add(train_spec(), body_sha256="sha")[0])
     ids = [measured(store) for _ in range(3)]
     planned(store, 1)
-    assert store.leaderboards.newest(None) == (ids[::-1], False)
+    assert seen_by(store).newest() == (ids[::-1], False)
     monkeypatch.setattr(leaderboard, "MAX_JOBS", 2)
-    assert store.leaderboards.newest(None) == (ids[:0:-1], True)
+    assert seen_by(store).newest() == (ids[:0:-1], True)
 
 
 def test_jobs_are_read_with_their_results(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = measured(store)
-    row = only(store.leaderboards.read([job_id, "0" * 26], None))
+    row = only(seen_by(store).read([job_id, "0" * 26]))
     assert (row.id, row.results, row.provenance) == (job_id, {0: RESULT}, {"weights_sha256": "w"})
     assert row.plan["data_sha256"] == {"digits": "d"}
     assert row.spec["kind"] == "evaluate"
     monkeypatch.setattr(leaderboard, "MAX_CHARACTERS", 10)
-    assert store.leaderboards.read([job_id], None) == []
+    assert seen_by(store).read([job_id]) == []
 
 
 def test_a_signature_marks_a_job(store: Store) -> None:
     first, second = measured(store), measured(store)
     store.artifacts.add(first, "signature.json", "p", 1, "0" * 64, "application/json")
     store.artifacts.add(second, "results.csv", "p", 1, "0" * 64, "text/csv")
-    assert store.leaderboards.signed([first, second], None) == {first}
+    assert seen_by(store).signed([first, second]) == {first}
 
 
 def test_a_tenant_reads_its_own(store: Store) -> None:
     ours, theirs = measured(store, "ours"), measured(store, "theirs")
     for job_id in (ours, theirs):
         store.artifacts.add(job_id, "signature.json", "p", 1, "0" * 64, "application/json")
-    seen = TenantStore(store, View("ours", everything=False)).leaderboards
+    seen = seen_by(store, "ours")
     assert seen.newest() == ([ours], False)
     assert [row.id for row in seen.read([ours, theirs])] == [ours]
     assert seen.signed([ours, theirs]) == {ours}
-    everything = TenantStore(store, View("ours", everything=True)).leaderboards
+    everything = seen_by(store)
     assert everything.newest() == ([theirs, ours], False)

@@ -14,7 +14,7 @@ from assay.service.contract.limits import UNLIMITED
 from assay.service.store.quotas import Quota
 from assay.service.store.store import Store
 from assay.service.store.tables import jobs
-from assay.service.store.tenants import TenantStore, View, _Part
+from assay.service.store.tenants import TenantJobs, TenantPart, TenantStore, View
 from assay.service.submission.dependencies import dependencies_of
 from tests.support.jobs import WAYS, Using, claim, evaluate_spec, finish_all, outcome, plan, train_spec
 
@@ -45,7 +45,7 @@ def calls_with_a_job(store: TenantStore) -> Iterator[tuple[str, Any, dict[str, A
     others |= {"types": ("log",), "limit": 1, "key": "key", "make": lambda: (1, "made")}
     others |= {"path": "outcomes.npz", "size": 1, "sha256": "a" * 64, "media_type": "text/csv"}
     for part_name, part in vars(store).items():
-        if not isinstance(part, _Part):
+        if not isinstance(part, TenantPart):
             continue
         for name, method in inspect.getmembers(part, inspect.ismethod):
             parameters = inspect.signature(method).parameters
@@ -157,11 +157,10 @@ def test_every_method_of_checkpoints_means_the_callers_own(store: Store, caller:
 
 def test_what_is_not_filtered_is_not_there(ours: TenantStore) -> None:
     filtered = {"jobs", "studies", "results", "events", "artifacts", "checkpoints", "quota"}
-    # The leaderboard lists jobs by tenant: `test_leaderboard.py`.
     # Each feature's own tests show that its store has what is the tenant's alone.
-    assert set(vars(ours)) == {*filtered, "features", "leaderboards", "workers"}
+    assert set(vars(ours)) == {*filtered, "features", "workers"}
     with pytest.raises(LookupError):
-        ours.features.of(lambda database, tenant, by: database)
+        ours.features.of(TenantJobs)
     for name in ("shards", "keys", "logins"):
         with pytest.raises(AttributeError):
             getattr(ours, name)

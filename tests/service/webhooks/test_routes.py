@@ -22,6 +22,7 @@ from assay.service.cli import commands, main
 from assay.service.client import AssayClient
 from assay.service.settings import Settings
 from assay.service.store.store import Store
+from assay.service.store.tenants import View
 from assay.service.webhooks.address import Reach
 from assay.service.webhooks.delivery import WebhookPoster, attempt
 from assay.service.webhooks.outbox import Outbox
@@ -274,7 +275,7 @@ def test_a_certificate_that_nobody_signed_is_not_accepted(
     context.load_cert_chain(tmp_path / "server.pem")
     receiver.socket = context.wrap_socket(receiver.socket, server_side=True)
     request = {"url": f"https://localhost:{receiver.server_port}/", "events": ["job.failed"]}
-    webhooks = app_store.part(lambda database: Webhooks(database, None))
+    webhooks = Webhooks(app_store, View(None, everything=True))
     hook, _ = webhooks.add(WebhookRequest.model_validate(request), most=9)
     webhooks.test(hook.id)
     (due,) = app_store.part(Outbox).claim(1)

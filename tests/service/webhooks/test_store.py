@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.store.store import Store, open_store
+from assay.service.store.tenants import View
 from assay.service.webhooks import outbox as module
 from assay.service.webhooks.outbox import PAUSES, DueDelivery, Outbox
 from assay.service.webhooks.store import Webhooks
@@ -27,7 +28,7 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def webhooks(store: Store, tenant: str | None = None) -> Webhooks:
-    return store.part(lambda database: Webhooks(database, tenant))
+    return Webhooks(store, View(tenant, everything=tenant is None))
 
 
 def hook(store: Store, *events: str, tenant: str | None = None, **changes: Any) -> str:
