@@ -30,7 +30,7 @@ install: $(STAMP) ## make .venv with the service, the worker and the `assay` com
 	@echo "installed: $(BIN)/assay"
 
 demo: $(STAMP) ## train, attack and compare two transformers through the real service (minutes)
-	@$(BIN)/python -P -m assay.service.demo
+	@$(BIN)/python -P -m assay.service.studies.demo
 
 test: $(STAMP) ## run the tests, an eighth of the cases of laws; PART=0 to 7 for another one, PART=all
 	@$(PYTEST) $(if $(PART),--part $(PART))

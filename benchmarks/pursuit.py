@@ -18,8 +18,8 @@ from typing import Any
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.messages import TrainRequest
-from assay.service.demo import DATA, SHAPE
 from assay.service.metrics.table import Context, Summary, joined
+from assay.service.studies.demo import DATA, SHAPE
 from assay.service.submission.validate import validate
 from assay.workers import catalog
 from assay.workers.jobs.evaluate import evaluation_of, shard_of

@@ -16,8 +16,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from assay.service.metrics.studies import StudyPlan, study_results
-from assay.service.metrics.study_tests import interval, least, over_seeds, two_way
+from assay.service.studies.results import StudyPlan, study_results
+from assay.service.studies.significance import interval, least, over_seeds, two_way
 from tests.support.studies import Method, answers, study_arms
 
 N = 355

@@ -17,13 +17,13 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.contract.results import EvaluationResult
 from assay.service.contract.stored_specs import user_spec
-from assay.service.contract.studies import Adjustment, compared_weights
 from assay.service.metrics.arithmetic import arithmetic_settings
 from assay.service.metrics.compare.comparison import Comparison, ComparisonRow, JobResults, compare
 from assay.service.metrics.paired import Rows
 from assay.service.reports.formats.csv_text import compact, inert
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
+from assay.service.studies.wire import Adjustment, compared_weights
 
 router = StrictRouter(prefix="/api/v1/compare", tag="compare")
 

@@ -37,8 +37,8 @@ from assay.service.store.live import Live
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import CheckpointRow, JobRow, SourceRow, StudyRow
 from assay.service.store.store import Store, open_store
-from assay.service.store.studies import unknown_study
 from assay.service.store.tenants import TenantStore
+from assay.service.studies.store import unknown_study
 from assay.service.submission.packages import HasPackage, ListPulled
 from assay.service.submission.validate import Environment
 

@@ -11,7 +11,7 @@ from assay.service.api.authentication import OPEN
 from assay.service.contract.errors import Problem
 from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.specs import JOB_SPEC
-from assay.service.contract.studies import MoreSeeds, StudySpec
+from assay.service.studies.wire import MoreSeeds, StudySpec
 
 VERSION = version_of(DISTRIBUTION) or "0.0.0"
 _DIGITS_MODEL = {

@@ -19,9 +19,9 @@ from assay.service.api import (
     quota,
     reports,
     results,
-    studies,
 )
 from assay.service.signing import routes as signatures
+from assay.service.studies import routes as studies
 
 ABOUT_JOBS = (
     jobs,

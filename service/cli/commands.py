@@ -96,7 +96,7 @@ def demo(options: Options) -> int:
     require("`assay demo`", "service", "worker", "demo")
     given = {"--output": options.output, "--epochs": options.epochs}
     arguments = [text for name, value in given.items() if value is not None for text in (name, str(value))]
-    return run_module("assay.service.demo", arguments, {})
+    return run_module("assay.service.studies.demo", arguments, {})
 
 
 def pull(options: Options) -> int:

@@ -25,7 +25,6 @@ from assay.service.cli import (
     output,
     plots,
     reports,
-    studies,
 )
 from assay.service.cli.arguments import Command, Subcommands
 from assay.service.cli.spec_files import RefusedSpec
@@ -33,6 +32,7 @@ from assay.service.cli.usage import Parser, as_typed
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
+from assay.service.studies import cli as studies
 
 INTERRUPTED = 130
 

@@ -24,7 +24,7 @@ from assay.service.client.jobs import AssayClient
 from assay.service.client.transport import DEFAULT_URL, RECONNECT_SECONDS, Ending, lost
 from assay.service.contract.errors import Unavailable
 from assay.service.contract.results import Job
-from assay.service.contract.studies import StudyStatus
+from assay.service.studies.wire import StudyStatus
 
 Result = TypeVar("Result")
 MAX_CALLS = 32

@@ -9,9 +9,9 @@ from assay.service.client.transport import API, Connection, parsed, part
 from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.extras import require
 from assay.service.contract.results import Job, Results
-from assay.service.contract.studies import StudyStatus
 from assay.service.reports.formats.csv_text import COLUMNS, compact, parameter_columns
 from assay.service.reports.tidy import ReportedJob, TidyRow, tidy_rows
+from assay.service.studies.wire import StudyStatus
 
 if TYPE_CHECKING:
     from pandas import DataFrame  # type: ignore[import-untyped]

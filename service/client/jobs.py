@@ -19,7 +19,6 @@ from assay.service.client.frames import FrameCalls
 from assay.service.client.mirrors import MirrorCalls
 from assay.service.client.notebook_tables import JobView
 from assay.service.client.result_views import ResultsView
-from assay.service.client.studies import StudyCalls
 from assay.service.client.transport import (
     API,
     BadAnswer,
@@ -36,6 +35,7 @@ from assay.service.contract.plots import PlotFormat, PlotSummary
 from assay.service.contract.results import Artifact, Page
 from assay.service.contract.version import ServiceVersion
 from assay.service.signing.wire import KeySet
+from assay.service.studies.client import StudyCalls
 from assay.service.tenants.client import TenantCalls
 from assay.service.webhooks.client import WebhookCalls
 from assay.service.workers.client import WorkerCalls

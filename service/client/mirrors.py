@@ -13,9 +13,9 @@ from assay.service.client.trackers import Tracker, TrackerName, tracker
 from assay.service.client.transport import API, parsed, part
 from assay.service.contract.errors import AssayError, InvalidState, NoResults, NotFound
 from assay.service.contract.results import Job, Results
-from assay.service.contract.studies import StudyStatus
 from assay.service.reports.run_record import RunRecord, flattened, run_record
 from assay.service.signing.wire import RESULTS_FILE, SIGNATURE_FILE
+from assay.service.studies.wire import StudyStatus
 
 REPORT_FILE = "report.html"
 STUDY_FILE = "study.json"

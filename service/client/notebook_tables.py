@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from assay.service.contract.results import Job
-from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.reports.numbers import RADIUS, number, params_text, printable, row_params, speed_text
+from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 
 
 class JobView(Job):

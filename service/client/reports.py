@@ -7,7 +7,7 @@ from pathlib import Path
 
 from assay.service.client.transport import API, Connection
 from assay.service.contract.problems import Problems
-from assay.service.contract.studies import Adjustment
+from assay.service.studies.wire import Adjustment
 
 JobIds = str | Sequence[str]
 ENDINGS = ("html", "md", "tex", "csv")

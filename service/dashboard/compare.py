@@ -20,7 +20,6 @@ from assay.service.api.views import JobViews
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.results import EvaluationResult
 from assay.service.contract.states import JobState
-from assay.service.contract.studies import Adjustment
 from assay.service.dashboard.choices import Filter, PageNumber, refused
 from assay.service.dashboard.comparison_view import (
     ADJUSTED,
@@ -40,6 +39,7 @@ from assay.service.plots.kinds import KINDS, LabelledResults
 from assay.service.reports.numbers import row_params, split_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
+from assay.service.studies.wire import Adjustment
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

@@ -131,7 +131,8 @@ def _answer(request: Request, body: bytes, status: int) -> Response:
 
 @cache
 def _environment() -> Environment:
-    packages = ["assay.service.dashboard", *(module.__package__ for module in features.modules("pages"))]
+    pages = ["assay.service.dashboard", "assay.service.studies"]
+    packages = [*pages, *(module.__package__ for module in features.modules("pages"))]
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,

@@ -25,7 +25,6 @@ from assay.service.dashboard import (
     overview,
     pictures,
     plots,
-    studies,
     submit,
 )
 from assay.service.dashboard.frame import (
@@ -36,7 +35,8 @@ from assay.service.dashboard.frame import (
     error_page,
     static_file,
 )
-from assay.service.dashboard.studies import StudyTables
+from assay.service.studies import pages as studies
+from assay.service.studies.pages import StudyTables
 
 
 @asynccontextmanager

@@ -12,8 +12,8 @@ from typing import Any
 from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import radius_text
 from assay.service.contract.results import EvaluationResult, Metric, Progress, Unit
-from assay.service.contract.study_results import StudyCell
 from assay.service.metrics.compare.comparison import ComparisonRow
+from assay.service.studies.result_wire import StudyCell
 
 IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})  # shown in percent
 # A mean of whole numbers below `SHOWN_WHOLE` has four digits.

@@ -11,10 +11,10 @@ from assay.service.contract.keys import Scope
 from assay.service.contract.records import Columns, ErrorRecord, JobProvenance, OutcomeExtra, Plan, Replan
 from assay.service.contract.states import JobState, ShardState
 from assay.service.contract.stored_specs import ComponentReference, Spec
-from assay.service.contract.studies import ArmTemplate, Role, RunState
 from assay.service.contract.verdict_records import VerdictRecord
 from assay.service.contract.weights_options import WeightsReading
 from assay.service.contract.worker_records import Repeated
+from assay.service.studies.wire import ArmTemplate, Role, RunState
 
 JobKind = Literal["train", "evaluate", "check"]
 ShardKind = Literal["plan", "train", "evaluate", "check", "repeat"]

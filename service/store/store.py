@@ -32,9 +32,9 @@ from assay.service.store.lanes import Lanes
 from assay.service.store.overview import WorkerRow
 from assay.service.store.results import ResultRows
 from assay.service.store.shards import Shards
-from assay.service.store.studies import Studies
 from assay.service.store.uploads import Uploads
 from assay.service.store.workers import Counters, Workers
+from assay.service.studies.store import Studies
 
 FeatureStore = TypeVar("FeatureStore")
 

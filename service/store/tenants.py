@@ -17,7 +17,6 @@ from assay.service.contract.events import EventType
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import ResultJson
 from assay.service.contract.stored_specs import ModelReference, Spec
-from assay.service.contract.studies import OWN_TRAINING, ArmTemplate
 from assay.service.store.allotments import Allotment
 from assay.service.store.audit import Actor
 from assay.service.store.checkpoints import NewCheckpoint
@@ -35,9 +34,10 @@ from assay.service.store.rows import (
     StudyRow,
 )
 from assay.service.store.store import Store
-from assay.service.store.studies import unknown_study
 from assay.service.store.transactions.dependencies import missing_dependency
 from assay.service.store.workers import Workers
+from assay.service.studies.store import unknown_study
+from assay.service.studies.wire import OWN_TRAINING, ArmTemplate
 from assay.service.submission.dependencies import Dependency, dependencies_of
 
 CachedValue = TypeVar("CachedValue")

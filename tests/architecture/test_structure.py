@@ -22,7 +22,7 @@ NO_COMPONENTS = {"models/timm_names.py"}
 MAY_NAME_COMPONENTS = {
     "service/api/catalog.py",
     "service/api/openapi.py",
-    "service/demo.py",
+    "service/studies/demo.py",
 }
 MAX_IMPORTS = 20
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.service import demo
+from assay.service.studies import demo
 from tests.e2e.running import RunningService
 
 

@@ -9,9 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from assay.service.contract.results import EvaluationResult, Metric, Results, Unit
-from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyTest
 from assay.service.dashboard.comparison_view import compared_metrics
-from assay.service.dashboard.studies import _row
 from assay.service.leaderboard.entries import MeasuredJob, leaderboard_entries
 from assay.service.leaderboard.methods import ranked_methods
 from assay.service.metrics.compare.comparison import ComparedValue, Comparison, ComparisonRow
@@ -21,6 +19,8 @@ from assay.service.reports.comparisons import significantly_best
 from assay.service.reports.gate import judged, read_requirement
 from assay.service.reports.tables import pivot
 from assay.service.reports.tidy import ReportedJob, tidy_rows
+from assay.service.studies.pages import _row
+from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyTest
 
 UNITS: tuple[Any, ...] = (*get_args(Unit), None)
 LOW, HIGH = 0.25, 0.5

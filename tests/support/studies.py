@@ -17,7 +17,7 @@ from statistics import NormalDist
 from assay.service.contract.results import EvaluationResult, Metric
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.statistics.intervals import wilson
-from assay.service.metrics.studies import MeasuredArm, MeasuredRun
+from assay.service.studies.results import MeasuredArm, MeasuredRun
 
 # Share of the variance of an answer that belongs to its example, and not to the training.
 EXAMPLE_SHARE = 0.6

@@ -26,11 +26,11 @@ from assay.service.contract.results import (
     Warning,
     data_label,
 )
-from assay.service.contract.studies import Adjustment
 from assay.service.contract.warning_codes import WarningCode
 from assay.service.metrics.paired import AnyPairedTest, Pair, PairedMetrics, Rows
 from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS
 from assay.service.metrics.table import OutcomeTable
+from assay.service.studies.wire import Adjustment
 
 
 class ComparedValue(Answer):

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
-from assay.service.contract.studies import Adjustment
+from assay.service.studies.wire import Adjustment
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -10,10 +10,10 @@ import pytest
 
 from assay.service.app import create_app
 from assay.service.contract.specs import JOB_SPEC
-from assay.service.contract.studies import MoreSeeds, StudySpec
 from assay.service.features import FEATURES
 from assay.service.settings import Settings
 from assay.service.store.store import Store
+from assay.service.studies.wire import MoreSeeds, StudySpec
 from tests.support.serving import LiveServer
 
 ROUTES = {

@@ -404,7 +404,7 @@ def test_data_check_and_demo_pass_their_options_on(run: Run, executed: Any, tmp_
             {"ASSAY_DATA_ROOT": str(tmp_path)},
         ),
         (["-P", "-m", "assay.workers.data.formats.check", *options], {}),
-        (["-P", "-m", "assay.service.demo", "--output", "out", "--epochs", "3"], {}),
+        (["-P", "-m", "assay.service.studies.demo", "--output", "out", "--epochs", "3"], {}),
     ]
 
 

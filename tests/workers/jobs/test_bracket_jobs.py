@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from assay.service.api.results import finished_results
-from assay.service.api.study_results import _measured
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.cli.output import results_table
 from assay.service.contract.errors import NoResults
@@ -20,6 +19,7 @@ from assay.service.leaderboard.methods import ranked_methods
 from assay.service.leaderboard.pages import LeaderboardCache
 from assay.service.store.rows import StudyJobRow
 from assay.service.store.tenants import TenantStore, View
+from assay.service.studies.stored_results import _measured
 from assay.workers.evaluation import verified
 from assay.workers.evaluation.engine.attack.linear_bounds import Method
 from assay.workers.jobs.failures import describe

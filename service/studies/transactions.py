@@ -8,13 +8,13 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 
 from assay.service.contract.limits import Limits
-from assay.service.contract.studies import ArmTemplate
 from assay.service.store.audit import Actor, record
 from assay.service.store.quotas import QUEUE_RETRY_SECONDS, over_limit, queued_jobs
 from assay.service.store.tables import jobs, study_jobs
 from assay.service.store.transactions.standings import tenant_limits
 from assay.service.store.transactions.submit import add_job
-from assay.service.submission.study_runs import PlannedRun, planned_runs, with_weights
+from assay.service.studies.runs import PlannedRun, planned_runs, with_weights
+from assay.service.studies.wire import ArmTemplate
 
 
 def add_runs(

@@ -10,15 +10,15 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec, WeightsUnavailable
-from assay.service.contract.studies import OWN_TRAINING
-from assay.service.submission.studies import ValidStudy, check_seeds, check_study
-from assay.service.submission.study_runs import (
+from assay.service.studies.runs import (
     configuration_of,
     job_count,
     planned_runs,
     training_key,
     with_weights,
 )
+from assay.service.studies.submission import ValidStudy, check_seeds, check_study
+from assay.service.studies.wire import OWN_TRAINING
 from assay.service.submission.validate import ValidSpec
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from assay.service.contract.fractions import canonical
 from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
-from assay.service.contract.studies import ArmTemplate
+from assay.service.studies.wire import ArmTemplate
 from assay.service.submission.shape import STUDY
 
 MAX_NAME = 200

@@ -1,6 +1,6 @@
 """Studies: arms x seeds x evaluations as one thing. The JSON of `POST /api/v1/studies` and of its answers.
 
-These classes check shape and types only; `service.submission.studies` checks the rest, as of jobs.
+These classes check shape and types only; `service.studies.submission` checks the rest, as of jobs.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from assay.service.contract.results import Answer, Unit, Warning
-from assay.service.contract.studies import Adjustment
+from assay.service.studies.wire import Adjustment
 
 
 class SeedValue(Answer):

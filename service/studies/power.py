@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from assay.service.contract.results import Unit
-from assay.service.contract.study_results import StudyPower
-from assay.service.metrics.study_tests import Components, resolved
+from assay.service.studies.result_wire import StudyPower
+from assay.service.studies.significance import Components, resolved
 
 FEW_SEEDS = 6  # Below so many, the spread over seeds is itself uncertain by a third and more.
 

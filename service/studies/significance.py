@@ -1,6 +1,6 @@
 """Differences between the arms of a study: tests, intervals and power, with seeds and examples both random.
 
-The difference d_si of two arms with seed s on example i (a per-example value of the metric, `study_examples`)
+The difference d_si of two arms with seed s on example i (a per-example value of the metric, `examples`)
 is taken apart as in a two-way layout without replicates, seeds x examples:
 
     d_si = D + seed_s + example_i + rest_si        MS_S, MS_E, MS_R: mean squares, S seeds, n examples

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from assay.service.contract.markdown_text import escape_markdown
 from assay.service.contract.results import Unit
 from assay.service.contract.row_protocols import protocol_unit
-from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
+from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 
 # Evaluations that a line of warnings names.
 MAX_PLACES = 3

@@ -28,7 +28,6 @@ from assay.service.api.deps import (
 )
 from assay.service.api.errors import documented
 from assay.service.api.jobs import IdempotencyKey, canonical_sha256, device_warnings, estimated_work, ring
-from assay.service.api.study_results import results_of
 from assay.service.api.views import device_of, iso
 from assay.service.contract.errors import (
     IdempotencyMismatch,
@@ -40,7 +39,14 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.results import Page
 from assay.service.contract.states import JobState
-from assay.service.contract.studies import (
+from assay.service.store.rows import StudyJobRow, StudyRow
+from assay.service.store.tenants import TenantStore
+from assay.service.studies.result_wire import StudyResults
+from assay.service.studies.runs import training_key
+from assay.service.studies.stored_results import results_of
+from assay.service.studies.submission import ValidStudy, check_seeds, check_study
+from assay.service.studies.text import to_csv, to_markdown
+from assay.service.studies.wire import (
     ArmEstimate,
     ArmRun,
     RunState,
@@ -52,12 +58,6 @@ from assay.service.contract.studies import (
     StudySummary,
     notes_of,
 )
-from assay.service.contract.study_results import StudyResults
-from assay.service.metrics.study_tables import to_csv, to_markdown
-from assay.service.store.rows import StudyJobRow, StudyRow
-from assay.service.store.tenants import TenantStore
-from assay.service.submission.studies import ValidStudy, check_seeds, check_study
-from assay.service.submission.study_runs import training_key
 
 STUDIES_PATH = "/api/v1/studies"
 router = StrictRouter(prefix=STUDIES_PATH, tag="studies")

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from assay.service.metrics.statistics.tango import tango
-from assay.service.metrics.study_tests import (
+from assay.service.studies.significance import (
     Components,
     Spread,
     interval,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from assay.service.client.notebook_tables import StudyResultsView
 from assay.service.client.transport import API, Connection, parsed, part
-from assay.service.contract.studies import StudyDryRun, StudyStatus, StudySummary
+from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
 
 STUDIES = f"{API}/studies"
 

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.api import study_results
 from assay.service.store.audit import AuditFilter
 from assay.service.store.store import Store
+from assay.service.studies import stored_results as study_results
 
 STUDIES = "/api/v1/studies"
 Make = Callable[..., dict[str, Any]]

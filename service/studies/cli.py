@@ -14,7 +14,7 @@ from assay.service.cli.spec_files import read_spec
 from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
 from assay.service.contract.errors import NoResults
-from assay.service.contract.studies import StudyDryRun, StudyStatus, StudySummary
+from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
 
 STUDY = "01jd3q0x5v8f7m2n9k4t6w1z0s"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from assay.service.metrics.statistics.student_t import MIN_P
-from assay.service.metrics.study_power import at_level, power_of
-from assay.service.metrics.study_tests import Components, resolved
+from assay.service.studies.power import at_level, power_of
+from assay.service.studies.significance import Components, resolved
 
 PARTS = Components(0.0, 0.02**2, 0.1**2, 0.4**2)
 

@@ -19,10 +19,10 @@ from assay.service.contract.errors import ErrorDetail, InvalidSpec, WeightsUnava
 from assay.service.contract.problems import Loc, Problems, nearest, path_text
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
-from assay.service.contract.studies import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
 from assay.service.metrics.registry import TABLES
+from assay.service.studies.runs import job_count
+from assay.service.studies.wire import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
 from assay.service.submission.shape import FOR_TRAINING, OPTIONS_OF
-from assay.service.submission.study_runs import job_count
 from assay.service.submission.validate import Environment, ValidSpec, validate
 from assay.service.submission.weights import JobLike
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from assay.service import demo
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import EvaluationResult, Metric, PursuitBreakdown
-from assay.service.contract.study_results import StudyResults
+from assay.service.studies import demo
+from assay.service.studies.result_wire import StudyResults
 from assay.service.submission.validate import validate
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.api import study_results
 from assay.service.store.store import Store
+from assay.service.studies import stored_results as study_results
 
 Make = Callable[..., dict[str, Any]]
 PAGE = {"Accept": "text/html"}

@@ -10,12 +10,12 @@ import pytest
 from scipy import stats
 
 from assay.service.contract.results import Metric, Warning
-from assay.service.contract.study_results import StudyResults
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.statistics.multiple_tests import holm
-from assay.service.metrics.studies import MeasuredArm, MeasuredRun, StudyPlan, study_results
-from assay.service.metrics.study_tables import lines, to_csv, to_markdown
-from assay.service.metrics.study_tests import two_way
+from assay.service.studies.result_wire import StudyResults
+from assay.service.studies.results import MeasuredArm, MeasuredRun, StudyPlan, study_results
+from assay.service.studies.significance import two_way
+from assay.service.studies.text import lines, to_csv, to_markdown
 from tests.support.studies import Method, answers, measured, study_arms
 
 STUDY = "0" * 26

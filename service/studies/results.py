@@ -1,6 +1,6 @@
 """Results of a study: means over seeds, and differences between arms with seeds and examples both random.
 
-`study_tests` has the statistics; this module finds the cells and their values, and puts them together.
+`significance` has the statistics; this module finds the cells and their values, and puts them together.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from typing import Any, Literal, NamedTuple
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.fractions import canonical
 from assay.service.contract.results import EvaluationResult, Metric, Unit, Warning, data_label
-from assay.service.contract.studies import Adjustment, notes_of
-from assay.service.contract.study_results import (
+from assay.service.metrics.paired import Rows
+from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS
+from assay.service.studies.examples import per_example
+from assay.service.studies.power import at_level, power_of
+from assay.service.studies.result_wire import (
     ArmValue,
     MissingRun,
     SeedValue,
@@ -26,11 +29,7 @@ from assay.service.contract.study_results import (
     StudyResults,
     StudyTest,
 )
-from assay.service.metrics.paired import Rows
-from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS
-from assay.service.metrics.study_examples import per_example
-from assay.service.metrics.study_power import at_level, power_of
-from assay.service.metrics.study_tests import (
+from assay.service.studies.significance import (
     Components,
     Spread,
     interval,
@@ -40,6 +39,7 @@ from assay.service.metrics.study_tests import (
     over_seeds,
     two_way,
 )
+from assay.service.studies.wire import Adjustment, notes_of
 
 LEVEL = 0.05
 NOT_COMMON = "no seed has been measured in both arms on the same data"

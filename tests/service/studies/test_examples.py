@@ -10,8 +10,8 @@ import pytest
 
 from assay.service.contract.results import EvaluationResult
 from assay.service.metrics.registry import TABLES
-from assay.service.metrics.study_examples import per_example
 from assay.service.metrics.table import Context
+from assay.service.studies.examples import per_example
 
 N = 30
 RNG = random.Random(0)

@@ -11,7 +11,6 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from assay.service.api import studies as api
 from assay.service.api.deps import (
     Cursor,
     DispatcherDep,
@@ -21,22 +20,23 @@ from assay.service.api.deps import (
     StrictRoute,
     StudyDep,
 )
-from assay.service.api.study_results import results_of
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults
 from assay.service.contract.results import Unit
 from assay.service.contract.states import RETRYABLE, TERMINAL
-from assay.service.contract.studies import StudyStatus
-from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
 from assay.service.dashboard.comparison_view import ADJUSTED, LEVEL, p_text, verdict
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.live import MAX_JOBS
 from assay.service.dashboard.pending import Pending
-from assay.service.metrics.study_tables import TESTS, label, lines
 from assay.service.reports.numbers import number
 from assay.service.store.rows import StudyRow
 from assay.service.store.tenants import TenantStore
+from assay.service.studies import routes as api
+from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
+from assay.service.studies.stored_results import results_of
+from assay.service.studies.text import TESTS, label, lines
+from assay.service.studies.wire import StudyStatus
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

@@ -21,7 +21,6 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.states import RETRYABLE, TERMINAL, JobState
-from assay.service.contract.studies import MAX_JOBS, ArmTemplate, RunState
 from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.database import Database
@@ -31,9 +30,10 @@ from assay.service.store.tables import dependencies, jobs, studies, study_jobs
 from assay.service.store.transactions.end_job import cancel_job, delete_job
 from assay.service.store.transactions.release import DIFFERENT
 from assay.service.store.transactions.retry import retry_job
-from assay.service.store.transactions.study_runs import add_runs, record_jobs
 from assay.service.store.transactions.transitions import OPEN, lock_job
-from assay.service.submission.study_runs import job_count
+from assay.service.studies.runs import job_count
+from assay.service.studies.transactions import add_runs, record_jobs
+from assay.service.studies.wire import MAX_JOBS, ArmTemplate, RunState
 
 
 class Studies:

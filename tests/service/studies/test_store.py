@@ -15,10 +15,11 @@ from assay.service.contract.errors import (
     TooManyRequests,
 )
 from assay.service.contract.limits import Limits
-from assay.service.contract.studies import OWN_TRAINING
 from assay.service.store.audit import Actor, AuditFilter
 from assay.service.store.rows import StudyRow
 from assay.service.store.store import Store
+from assay.service.studies.wire import OWN_TRAINING
+from tests.service.store.conftest import *  # noqa: F403 (fixtures)
 from tests.support.jobs import WORKER, evaluate_spec, outcome, train_spec
 
 

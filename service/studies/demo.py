@@ -24,9 +24,9 @@ from assay.service.client import AssayClient
 from assay.service.client.local import LOG, local_service
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import EvaluationResult, Job, Metric
-from assay.service.contract.studies import StudyStatus
-from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyResults
-from assay.service.metrics import study_tables
+from assay.service.studies import text as study_tables
+from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
+from assay.service.studies.wire import StudyStatus
 
 SHAPE = {"image_size": 32, "patch_size": 8, "depth": 4, "width": 96, "heads": 3}
 BASELINE, ROBUST = "SymViT", "RPC-SymViT"
