@@ -22,7 +22,6 @@ from assay.service.api.event_feed import Feed
 from assay.service.connection_guard import BACKLOG, QUEUE, SWEEP_TICKS, ConnectionGuard, GuardedProtocol
 from assay.service.contract.release import own_release
 from assay.service.settings import Settings
-from assay.service.signing.keys import BadKey
 from assay.service.store.connections import is_loopback
 from assay.service.store.store import Store
 
@@ -145,9 +144,10 @@ def listen(host: str, port: int) -> socket.socket:
 def run(app: FastAPI, listener: socket.socket, log_level: str) -> None:
     """Serve until SIGINT or SIGTERM. Raises CannotStart: it did not start, or could not sign."""
     try:
-        app.state.settings.keyring.check()
-    except (BadKey, OSError) as error:
-        raise CannotStart(f"{error} (ASSAY_SIGNING_FOLDER, ASSAY_SIGNING_KEY)") from None
+        for module in features.modules("startup"):
+            module.check(app.state.settings)
+    except (ValueError, OSError) as error:
+        raise CannotStart(str(error)) from None
     config = uvicorn.Config(
         Forwarded(app, app.state.settings.trusted_proxies),
         log_level=log_level.lower(),

@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
+from assay.service import features
 from assay.service.contract.workers import DIGEST_PATTERN
 from assay.service.store.connections import Connections, DeviceClass, absolute, is_loopback
-
-if TYPE_CHECKING:
-    from assay.service.signing.keys import Keyring
 
 # Of fast small models: what is refused at this speed is too much for every model.
 PASSES_PER_SECOND: dict[DeviceClass, float] = {"cpu": 1e4, "cuda": 1e5}
@@ -154,22 +152,14 @@ class Settings(Connections):
         # The file is read at every signature; checking it here refuses it before startup.
         if path is None:
             return None
-        from assay.service.signing.keys import read_private  # needs cryptography; the command line may not
-
-        read_private(absolute(path))
+        for module in features.modules("startup"):
+            module.check_signing_key(absolute(path))
         return absolute(path)
 
     @field_validator("signing_folder")
     @classmethod
     def _absolute_signing_folder(cls, path: Path | None) -> Path | None:
         return None if path is None else absolute(path)
-
-    @property
-    def keyring(self) -> Keyring:
-        """The keys that sign results."""
-        from assay.service.signing.keys import Keyring
-
-        return Keyring(self.signing_folder or self.state / "signing", self.signing_key)
 
     @property
     def keys_required(self) -> bool:

@@ -98,7 +98,8 @@ def _add_keys(document: dict[str, Any]) -> None:
     document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"key": []}]
     for method, path in OPEN:
-        document["paths"][path][method.lower()]["security"] = []
+        if path in document["paths"]:
+            document["paths"][path][method.lower()]["security"] = []
 
 
 def _with_specs(document: dict[str, Any]) -> dict[str, Any]:

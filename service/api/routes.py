@@ -20,7 +20,6 @@ from assay.service.api import (
     reports,
     results,
 )
-from assay.service.signing import routes as signatures
 from assay.service.studies import routes as studies
 
 ABOUT_JOBS = (
@@ -29,7 +28,6 @@ ABOUT_JOBS = (
     events,
     results,
     plots,
-    signatures,
     artifacts,
     checkpoints,
     compare,

@@ -1,11 +1,10 @@
-"""The subcommands that submit, follow, read, sign and change jobs."""
+"""The subcommands that submit, follow, read and change jobs."""
 
 from __future__ import annotations
 
 from assay.service.cli import commands, job_lists, logs
-from assay.service.cli.arguments import JOB, Subcommands, add, add_remote, count, job_argument, json_argument
+from assay.service.cli.arguments import JOB, Subcommands, add_remote, count, job_argument, json_argument
 from assay.service.contract.states import JobState
-from assay.service.signing import cli as signatures
 
 
 def add_submission(subcommands: Subcommands) -> None:
@@ -108,38 +107,6 @@ def _add_compare(subcommands: Subcommands) -> None:
     )
     parser.add_argument("--format", choices=["table", "markdown", "csv"], default="table")
     json_argument(parser)
-
-
-def add_signatures(subcommands: Subcommands) -> None:
-    """Adds `sign` and `verify`."""
-    summary = "save the results of a job with their signature"
-    example = f"{JOB} --output paper/table-2 --files"
-    parser = add_remote(subcommands, "sign", signatures.sign, summary, example)
-    job_argument(parser)
-    parser.add_argument("--output", help="folder for signature.json and results.json (default: the job's id)")
-    parser.add_argument("--files", action="store_true", help="save the job's files too")
-
-    summary = "check results and files against their signature, without the service"
-    examples = (
-        "paper/table-2 --key assay.pub",
-        "results.json --signature signature.json --url https://assay.example",
-    )
-    parser = add(subcommands, "verify", signatures.verify, summary, *examples)
-    parser.add_argument(
-        "file", metavar="FILE", help="signature.json, its folder, saved results (JSON), or a file of the job"
-    )
-    parser.add_argument(
-        "--signature", metavar="FILE", help="the signature (default: signature.json beside FILE)"
-    )
-    parser.add_argument(
-        "--key",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="trust this public key (PEM), or these (JSON Web Key Set); may be repeated",
-    )
-    parser.add_argument("--url", help="trust the keys that this service shows (default: ASSAY_URL)")
-    parser.add_argument("--job", help="the id of the job that the signature must be about")
 
 
 def add_changing(subcommands: Subcommands) -> None:

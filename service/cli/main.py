@@ -47,7 +47,7 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands], None]]] = {
         reports.add_reports,
     ),
     "where results go": (gate.add_gate, reports.add_export, mirror.add_mirror),
-    "sign and verify": (job_arguments.add_signatures,),
+    "sign and verify": (),
     "weights": (
         arguments.add_pull,
         arguments.add_checkpoints,

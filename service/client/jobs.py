@@ -34,7 +34,7 @@ from assay.service.contract.events import Event
 from assay.service.contract.plots import PlotFormat, PlotSummary
 from assay.service.contract.results import Artifact, Page
 from assay.service.contract.version import ServiceVersion
-from assay.service.signing.wire import KeySet
+from assay.service.signing.client import SignatureCalls
 from assay.service.studies.client import StudyCalls
 from assay.service.tenants.client import TenantCalls
 from assay.service.webhooks.client import WebhookCalls
@@ -48,14 +48,6 @@ class ArtifactCalls(Connection):
         """The files of the job."""
         page = self._json("GET", f"{API}/jobs/{part(job_id)}/artifacts")
         return parsed(Page[Artifact], page).items
-
-    def signature(self, job_id: str) -> bytes:
-        """Bytes of `signature.json` of complete results; InvalidState for incomplete results."""
-        return self._call("GET", f"{API}/jobs/{part(job_id)}/signature").content
-
-    def signing_keys(self) -> KeySet:
-        """The service's public keys, which check signatures; needs no API key."""
-        return parsed(KeySet, self._json("GET", "/.well-known/assay-keys"))
 
     def download(self, job_id: str, name: str, target: Path) -> Path:
         """Downloads a file and checks its sha256; the target appears only when complete.
@@ -118,6 +110,7 @@ class AssayClient(
     MirrorCalls,
     FrameCalls,
     # Features:
+    SignatureCalls,
     WebhookCalls,
     TenantCalls,
     AuditCalls,

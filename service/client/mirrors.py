@@ -13,8 +13,8 @@ from assay.service.client.trackers import Tracker, TrackerName, tracker
 from assay.service.client.transport import API, parsed, part
 from assay.service.contract.errors import AssayError, InvalidState, NoResults, NotFound
 from assay.service.contract.results import Job, Results
+from assay.service.files.job_files import RESULTS_FILE, SIGNATURE_FILE
 from assay.service.reports.run_record import RunRecord, flattened, run_record
-from assay.service.signing.wire import RESULTS_FILE, SIGNATURE_FILE
 from assay.service.studies.wire import StudyStatus
 
 REPORT_FILE = "report.html"
@@ -135,7 +135,7 @@ class MirrorCalls(ReportCalls):
     def _files(self, results: Results, *, report: bool) -> dict[str, bytes]:
         files = {RESULTS_FILE: _text(results)}
         if results.signature is not None:
-            with suppress(InvalidState):  # the key is away
+            with suppress(InvalidState, NotFound):  # the key is away, or nothing signs
                 files[SIGNATURE_FILE] = self._call("GET", results.signature).content
         if report:
             try:

@@ -16,6 +16,9 @@ from typing import BinaryIO
 FOLDER_MODE, FILE_MODE = 0o770, 0o640  # of a job's folder and of files placed in it: closed to other users
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._+=-]{0,199}", re.ASCII)
 PLAIN = "application/octet-stream"
+# Names that a job's own files cannot take: a file called so is never part of a signed statement.
+SIGNATURE_FILE, RESULTS_FILE = "signature.json", "results.json"
+RESERVED = frozenset({SIGNATURE_FILE, RESULTS_FILE})
 MEDIA_TYPES = {
     ".csv": "text/csv; charset=utf-8",
     ".json": "application/json",

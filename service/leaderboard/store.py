@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from assay.service.contract.records import JobProvenance, Plan, ResultJson
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import Spec
-from assay.service.signing.wire import SIGNATURE_FILE
+from assay.service.files.job_files import SIGNATURE_FILE
 from assay.service.store.tables import artifacts, jobs, results
 from assay.service.store.tenants import TenantPart
 

@@ -13,15 +13,50 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from assay.service.cli import output
+from assay.service.cli.arguments import JOB, Subcommands, add, add_remote, job_argument
 from assay.service.cli.commands import OK, UsageError, connected
 from assay.service.contract.extras import require
-from assay.service.signing.wire import RESULTS_FILE, SIGNATURE_FILE, KeySet
+from assay.service.files.job_files import RESULTS_FILE, SIGNATURE_FILE
+from assay.service.signing.wire import KeySet
 
 if TYPE_CHECKING:
     from assay.service.signing.verify import Signed
 
+TOPIC = "sign and verify"
 DIFFERS = 1
 MAX_KEY_BYTES = 1024 * 1024
+
+
+def add_commands(subcommands: Subcommands) -> None:
+    """Adds `sign` and `verify`."""
+    summary = "save the results of a job with their signature"
+    example = f"{JOB} --output paper/table-2 --files"
+    parser = add_remote(subcommands, "sign", sign, summary, example)
+    job_argument(parser)
+    parser.add_argument("--output", help="folder for signature.json and results.json (default: the job's id)")
+    parser.add_argument("--files", action="store_true", help="save the job's files too")
+
+    summary = "check results and files against their signature, without the service"
+    examples = (
+        "paper/table-2 --key assay.pub",
+        "results.json --signature signature.json --url https://assay.example",
+    )
+    parser = add(subcommands, "verify", verify, summary, *examples)
+    parser.add_argument(
+        "file", metavar="FILE", help="signature.json, its folder, saved results (JSON), or a file of the job"
+    )
+    parser.add_argument(
+        "--signature", metavar="FILE", help="the signature (default: signature.json beside FILE)"
+    )
+    parser.add_argument(
+        "--key",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="trust this public key (PEM), or these (JSON Web Key Set); may be repeated",
+    )
+    parser.add_argument("--url", help="trust the keys that this service shows (default: ASSAY_URL)")
+    parser.add_argument("--job", help="the id of the job that the signature must be about")
 
 
 def sign(options: argparse.Namespace) -> int:

@@ -15,13 +15,16 @@ import secrets
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from assay.service.signing.wire import KeySet, PublicKey
+
+if TYPE_CHECKING:
+    from assay.service.settings import Settings
 
 KEY_FILE = "key.pem"
 RETIRED = "retired"
@@ -35,6 +38,11 @@ _RAW = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 
 class BadKey(ValueError):
     """A key file cannot be used; the message names the file and what is wrong with it."""
+
+
+def keyring(settings: Settings) -> Keyring:
+    """The keys that sign results."""
+    return Keyring(settings.signing_folder or settings.state / "signing", settings.signing_key)
 
 
 class Keyring:

@@ -25,17 +25,18 @@ from assay.service.api.results import finished_results
 from assay.service.api.views import JOBS_PATH, iso
 from assay.service.contract.errors import InvalidState, NotFound, Unavailable
 from assay.service.contract.results import Results
-from assay.service.files.job_files import FILE_MODE, FOLDER_MODE
+from assay.service.files.job_files import FILE_MODE, FOLDER_MODE, SIGNATURE_FILE
 from assay.service.settings import Settings
-from assay.service.signing.keys import BadKey, public_keys
+from assay.service.signing.keys import BadKey, keyring, public_keys
 from assay.service.signing.statement import SignedFile, content_of, sign
 from assay.service.signing.verify import BadSignature, opened
-from assay.service.signing.wire import SIGNATURE_FILE, Envelope, KeySet
+from assay.service.signing.wire import Envelope, KeySet
 from assay.service.store.rows import ArtifactRow
 from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
 router = StrictRouter(tag="signatures")
+ROUTERS, BEFORE = (router,), "artifacts"
 CANNOT_SIGN = "the service cannot use its signing key; its log says why"
 # Enough for results with thousands of evaluations; a longer file in the job's folder is not ours.
 MAX_SIGNATURE_BYTES = 256 * 1024**2
@@ -45,7 +46,7 @@ MAX_SIGNATURE_BYTES = 256 * 1024**2
 def list_signing_keys(settings: SettingsDep) -> KeySet:
     """The keys that sign results, as a JSON Web Key Set; needs no API key."""
     try:
-        return settings.keyring.public()
+        return keyring(settings).public()
     except (BadKey, OSError) as error:
         logger.error("no public keys can be given: %s", error)
         raise Unavailable(CANNOT_SIGN) from error
@@ -81,7 +82,7 @@ def get_signature(job: JobDep, store: StoreDep, catalog: CatalogDep, settings: S
 
 def _signed(settings: Settings, results: Results, rows: Sequence[ArtifactRow]) -> bytes:
     files = [SignedFile(row.name, row.size, row.sha256) for row in rows]
-    envelope = sign(settings.keyring.private(), content_of(results), files, iso(time.time()))
+    envelope = sign(keyring(settings).private(), content_of(results), files, iso(time.time()))
     return (envelope.model_dump_json(indent=2) + "\n").encode()
 
 
@@ -123,7 +124,7 @@ def _found(settings: Settings, job_id: str, path: Path) -> bytes | None:
             return None
         content = file.read(MAX_SIGNATURE_BYTES)
     try:
-        signed = opened(content, public_keys(settings.keyring.public()))
+        signed = opened(content, public_keys(keyring(settings).public()))
     except BadSignature:
         return None
     return content if signed.job == job_id else None

@@ -12,8 +12,9 @@ import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from assay.service.contract.results import Results
+from assay.service.files.job_files import RESERVED, RESULTS_FILE
 from assay.service.signing.keys import key_id
-from assay.service.signing.wire import RESERVED, RESULTS_FILE, Envelope, EnvelopeSignature
+from assay.service.signing.wire import Envelope, EnvelopeSignature
 
 PAYLOAD_TYPE: Literal["application/vnd.in-toto+json"] = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"

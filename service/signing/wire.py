@@ -6,11 +6,6 @@ from typing import Literal
 
 from assay.service.contract.results import Answer
 
-SIGNATURE_FILE = "signature.json"
-RESULTS_FILE = "results.json"
-# Names that a job's own files cannot take: a file called so is never part of a statement.
-RESERVED = frozenset({SIGNATURE_FILE, RESULTS_FILE})
-
 
 class EnvelopeSignature(Answer):
     """One signature of an envelope: the id of the key, and 64 bytes in base64."""

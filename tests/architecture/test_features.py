@@ -27,6 +27,7 @@ ASKED = {
     "store": {"TENANT_STORE"},
     "outbox": {"announce_end", "announce_evaluation"},
     "delivery": {"start", "COUNTED"},
+    "startup": {"check", "check_signing_key"},
     "tables": set(),
 }
 OUTER = ("api", "dashboard", "cli", "client", "app", "serving", "dispatch")

@@ -9,9 +9,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from assay.service.files.job_files import SIGNATURE_FILE
 from assay.service.signing.keys import key_id
 from assay.service.signing.statement import PAYLOAD_TYPE, SignedFile, pre_authentication, sign
-from assay.service.signing.wire import SIGNATURE_FILE, Envelope
+from assay.service.signing.wire import Envelope
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 KEYS: dict[str, Ed25519PublicKey] = {key_id(KEY.public_key()): KEY.public_key()}

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from assay.service.settings import Settings
+from assay.service.signing.keys import keyring
 from assay.service.signing.wire import KeySet
 from assay.service.store.store import Store
 from tests.service.cli.test_commands import Run, run
@@ -83,12 +84,12 @@ def test_verify_needs_no_service(run: Run, folder: Path, pinned: str) -> None:
 
 
 def test_a_key_set_pins_too(run: Run, folder: Path, tmp_path: Path, settings: Settings) -> None:
-    keys = settings.keyring.public()
+    keys = keyring(settings).public()
     (tmp_path / "keys.json").write_text(keys.model_dump_json())
     code, out, _ = run("verify", str(folder), "--key", str(tmp_path / "keys.json"))
     assert code == 1
     assert "which is not trusted here" in out
-    (folder / "signature.json").write_bytes(signature_of(key=settings.keyring.private()))
+    (folder / "signature.json").write_bytes(signature_of(key=keyring(settings).private()))
     assert run("verify", str(folder), "--key", str(tmp_path / "keys.json"))[0] == 0
     assert KeySet.model_validate_json((tmp_path / "keys.json").read_bytes()) == keys
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from assay.service.settings import Settings
 from assay.service.signing import keys
-from assay.service.signing.keys import BadKey, Keyring, key_id, public_keys, read_private
+from assay.service.signing.keys import BadKey, Keyring, key_id, keyring, public_keys, read_private
 
 MAKER = """
 import sys
@@ -79,7 +79,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> Non
     with pytest.raises(ValidationError, match="has mode"):
         Settings(signing_key=tmp_path / "key.pem")
     (tmp_path / "key.pem").chmod(0o400)
-    assert Settings(signing_key=tmp_path / "key.pem").keyring.public().keys[0].status == "signing"
+    assert keyring(Settings(signing_key=tmp_path / "key.pem")).public().keys[0].status == "signing"
 
 
 def test_secrets_of_containers_have_modes_of_their_own(

@@ -15,7 +15,7 @@ import pytest
 
 from assay.service.settings import Settings
 from assay.service.signing import routes as signatures
-from assay.service.signing.keys import public_keys
+from assay.service.signing.keys import keyring, public_keys
 from assay.service.signing.verify import Signed, file_problem, opened, result_problems
 from assay.service.signing.wire import KeySet
 from assay.service.store.store import Store
@@ -166,7 +166,7 @@ def test_after_rotation_the_old_signature_still_counts(
 ) -> None:
     first = api.get(f"{JOBS}/{job_id}/signature").content
     folder = settings.state / "signing"
-    (old,) = settings.keyring.public().keys
+    (old,) = keyring(settings).public().keys
     os.system(f"openssl pkey -in {folder}/key.pem -pubout -out {folder}/retired/1.pem")
     (folder / "key.pem").unlink()
     assert api.get(f"{JOBS}/{job_id}/signature").content == first
@@ -179,7 +179,7 @@ def test_after_rotation_the_old_signature_still_counts(
 def test_without_a_usable_key_the_service_says_so_and_not_more(
     api: httpx.Client, job_id: str, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings.keyring.private()
+    keyring(settings).private()
     (settings.state / "signing" / "key.pem").chmod(0o644)
     for path in (KEYS, f"{JOBS}/{job_id}/signature"):
         answer = api.get(path)
@@ -191,7 +191,7 @@ def test_without_a_usable_key_the_service_says_so_and_not_more(
 def test_where_nothing_can_be_written_it_is_signed_all_the_same(
     api: httpx.Client, job_id: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.keyring.private()
+    keyring(settings).private()
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
