@@ -9,7 +9,6 @@ from assay.service.api import (
     artifacts,
     browser_sessions,
     catalog,
-    checkpoints,
     compare,
     events,
     health,
@@ -20,6 +19,7 @@ from assay.service.api import (
     reports,
     results,
 )
+from assay.service.checkpoints import routes as checkpoints
 from assay.service.studies import routes as studies
 
 ABOUT_JOBS = (

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from assay.service.cli import checkpoints, commands
+from assay.service.checkpoints import cli as checkpoints
+from assay.service.cli import commands
 from assay.service.cli.commands import Options
 from assay.service.client import DEFAULT_URL
 from assay.service.contract.pulled_weights import FORMS, VARIABLE

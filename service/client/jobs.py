@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assay.service.audit.client import AuditCalls
-from assay.service.client.checkpoints import CheckpointCalls
+from assay.service.checkpoints.client import CheckpointCalls
 from assay.service.client.events import followed
 from assay.service.client.frames import FrameCalls
 from assay.service.client.mirrors import MirrorCalls

@@ -25,9 +25,10 @@ from assay.service.api.deps import (
 from assay.service.api.errors import documented
 from assay.service.api.jobs import ring
 from assay.service.api.quota import quota_of
-from assay.service.api.upload_file import Hold, Upload
 from assay.service.api.views import checkpoint_view
 from assay.service.catalog.catalog import Catalog
+from assay.service.checkpoints.upload_file import Hold, Upload
+from assay.service.checkpoints.uploads import GIVEN, model_of_file, names_in, reference_in
 from assay.service.contract.checkpoints import NAME_PATTERN, Checkpoint
 from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.results import Page
@@ -36,7 +37,6 @@ from assay.service.settings import Settings
 from assay.service.store.artifacts import UPLOAD, WEIGHTS
 from assay.service.store.rows import CheckpointRow
 from assay.service.store.tenants import TenantStore
-from assay.service.submission.uploads import GIVEN, model_of_file, names_in, reference_in
 
 router = StrictRouter(prefix=CHECKPOINTS_PATH, tag="checkpoints")
 
