@@ -93,10 +93,13 @@ def test_the_page_names_data_recipe_and_arithmetic(api: httpx.Client) -> None:
     arms[1] |= {"recipe": {"name": "short", "params": {"epochs": 7}}}
     execution = {"dtype": "bfloat16", "channels_last": True, "compile": "auto"}
     text = page(api, f"/studies/{posted(api, arms=arms, execution=execution, limit=30)['id']}")
-    facts = dict(re.findall(r"<dt>(\w+)</dt><dd>(.*?)</dd>", re.sub(r"</?(?:bdi|span)[^>]*>", "", text), re.S))
+    facts = dict(
+        re.findall(r"<dt>(\w+)</dt><dd>(.*?)</dd>", re.sub(r"</?(?:bdi|span)[^>]*>", "", text), re.S)
+    )
     assert facts["Data"].split() == ["digits,", "30", "test", "examples;", "protocol", "pixel"]
     assert facts["Recipe"].count("short (epochs ") == 2
-    assert "epochs 7" in facts["Recipe"] and "(wide)" in facts["Recipe"]
+    assert "epochs 7" in facts["Recipe"]
+    assert "(wide)" in facts["Recipe"]
     assert facts["Arithmetic"] == "bfloat16, channels_last, compile auto"
     text = page(api, f"/studies/{posted(api, execution={'dtype': 'float16'})['id']}")
     assert "float16 in trainings, float32 in evaluations" in text
