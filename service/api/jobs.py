@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
 from fastapi import Header, Query, Response
@@ -29,7 +30,6 @@ from assay.service.api.deps import (
 )
 from assay.service.api.errors import documented
 from assay.service.api.views import JOBS_PATH, JobViews, device_of, job_view, up_to_date
-from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import (
     IdempotencyMismatch,
     InvalidState,
@@ -37,7 +37,7 @@ from assay.service.contract.errors import (
     NotFound,
     UnsupportedMediaType,
 )
-from assay.service.contract.results import Job, Page
+from assay.service.contract.results import Job, Page, Warning
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import Execution, ModelReference, UserSpec
 from assay.service.dispatch import Dispatcher
@@ -48,7 +48,7 @@ from assay.service.submission.data_look import look_at_data
 from assay.service.submission.estimate import least_work
 from assay.service.submission.limits import BACKWARD_COST, DEVICE_CLASSES, Speed, bounded_estimate
 from assay.service.submission.validate import ValidSpec, validate
-from assay.service.submission.warnings import worker_warnings
+from assay.service.submission.warnings import compiling_warnings, worker_warnings
 
 logger = logging.getLogger(__name__)
 # Passes, backward passes twice; with fewer in a shard, the start of an evaluation takes most of the time.
@@ -131,7 +131,7 @@ def submit(
     settle_device(service, valid)
     work = estimated_work(service, valid)
     if dry_run:
-        warnings = [*valid.warnings, *device_warnings(store, service.catalog, valid.spec)]
+        warnings = [*valid.warnings, *device_warnings(service, valid.spec, work)]
         data = look_at_data(service.catalog, valid.spec, service.settings.data_root) if decode else []
         answer = DryRun(spec=dict(valid.spec), estimate=work, warnings=warnings, data=data)
         return JSONResponse(answer.model_dump(mode="json"))
@@ -272,17 +272,21 @@ def _speed(service: Submission, model: ModelReference, device: str) -> Speed:
     return Speed(1.0 / rate, f"{guess}, {until}")
 
 
-def device_warnings(store: TenantStore, catalog: Catalog, spec: UserSpec) -> list[dict[str, Any]]:
-    """Warnings that a job would wait, or not be computed as it asks, because of the workers online."""
-    execution = spec["execution"]
+def device_warnings(service: Submission, spec: UserSpec, work: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Warnings that a job would wait, take longer, or not be computed as it asks, on the workers online."""
+    execution, workers = spec["execution"], service.store.workers
     device, devices = execution["device"], execution.get("devices", 1)
-    if (devices == 1 and device == "auto") or store.workers.online(device, devices=devices) > 0:
-        found = worker_warnings(catalog, spec, store.workers.serving(device))
-        return [warning.model_dump() for warning in found]
-    wanted = f"{devices} devices" if devices > 1 else f"the device {device!r}"
-    message = f"no worker that is online has {wanted}: the job would wait for one (ASSAY_DEVICES)"
-    evidence = {"device": device, "devices": devices}
-    return [{"code": "no_worker_with_devices", "message": message, "evidence": evidence}]
+    found = [*compiling_warnings(service.catalog, spec, work)]
+    if (devices == 1 and device == "auto") or workers.online(device, devices=devices) > 0:
+        with_gpu = workers.serving("cuda")
+        serving = with_gpu if device == "cuda" else workers.serving(device)
+        found += worker_warnings(service.catalog, spec, serving, with_gpu)
+    else:
+        wanted = f"{devices} devices" if devices > 1 else f"the device {device!r}"
+        message = f"no worker that is online has {wanted}: the job would wait for one (ASSAY_DEVICES)"
+        evidence = {"device": device, "devices": devices}
+        found.append(Warning(code="no_worker_with_devices", message=message, evidence=evidence))
+    return [warning.model_dump() for warning in found]
 
 
 def canonical_sha256(body: Any) -> str:

@@ -99,6 +99,11 @@ class ModelJoin(TypedDict):
     own_tokenizer: bool
 
 
+# Seconds that compiling a pass takes at least: 24 and 32 on a core of an AMD EPYC (`benchmarks.compiled`).
+COMPILE_SECONDS = 20.0
+MAX_BATCH = {"cpu": 64, "cuda": 512}  # examples of an automatic batch, at most
+
+
 class PlannedCompile(TypedDict):
     """The choice of `execution.compile: auto`, by a trial if there was any."""
 

@@ -68,6 +68,7 @@ WarningCode = Literal[
     "reduced_batch",
     "not_captured",
     "not_compiled",
+    "few_passes_to_compile",
     "checkpoints_not_saved",
     "published_batch_not_reached",
     "scaled_learning_rate",
@@ -110,6 +111,7 @@ _NOTE = (
     " checkpoints_not_saved scaled_learning_rate screened undefined_metric no_worker_with_devices"
     " package_not_checked repeated_evaluation left_out quotients_left_out measures_the_machine incomplete"
     " labels_by_name own_tokenizer adaptive_attack_needed gradients_not_compared not_compiled"
+    " few_passes_to_compile"
 )
 # A warning may be graver: `zero_gradient` of every example, a model no better than a guess attacked.
 SEVERITY: Mapping[WarningCode, Severity] = {

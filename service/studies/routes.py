@@ -302,8 +302,8 @@ def _planned(service: Submission, valid: ValidStudy) -> StudyDryRun:
         own = arm.train_work if train is not None and not shared else None
         works = [work for work in (own, arm.evaluate_work) if work is not None]
         seconds += [work["seconds"] for work in works]
-        told = [] if train is None else device_warnings(service.store, service.catalog, train)
-        told += device_warnings(service.store, service.catalog, arm.template["evaluate"])
+        told = [] if train is None else device_warnings(service, train, arm.train_work or {})
+        told += device_warnings(service, arm.template["evaluate"], arm.evaluate_work)
         arms.append(
             ArmEstimate(
                 name=arm.template["name"],

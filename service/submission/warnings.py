@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS
 from assay.service.contract.problems import Problems
+from assay.service.contract.records import COMPILE_SECONDS, MAX_BATCH
 from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import UserSpec, evaluations_in
 from assay.service.contract.worker_records import DeviceTest, Gauges
+from assay.service.submission.estimate import estimate
 from assay.service.submission.requirements import AMPERE, at_least
 from assay.service.submission.suites import left_out_warnings
 from assay.service.submission.weights import WeightsSource
@@ -22,32 +25,28 @@ DEFAULT_DTYPE = "float32"
 def submission_warnings(
     catalog: Catalog, spec: UserSpec, source: WeightsSource | None
 ) -> list[dict[str, Any]]:
-    """The warnings of a valid job: {"code", "message", "evidence"} each."""
-    warnings = [warning.model_dump() for warning in spec_warnings(catalog, spec)]
+    """The warnings of a valid job, as `contract.results.Warning` has them."""
+    found = [*spec_warnings(catalog, spec), *_of_evaluations(catalog, spec, source)]
+    return [warning.model_dump() for warning in found]
+
+
+def _of_evaluations(catalog: Catalog, spec: UserSpec, source: WeightsSource | None) -> Iterator[Warning]:
     if spec["kind"] != "evaluate":
-        return warnings
+        return
     if spec["model"]["weights"] is None:
         message = "the model has random weights: nothing says where to take trained ones from"
-        warnings.append({"code": "untrained_weights", "message": message, "evidence": {"weights": None}})
+        yield Warning(code="untrained_weights", message=message, evidence={"weights": None})
     if source is not None and source.foreign and source.stated["normalization"] is None:
         message = (
             "the upload did not say which mean and std the weights were trained with: the data's are used"
         )
-        evidence = {"normalization": None}
-        warnings.append({"code": "foreign_normalization", "message": message, "evidence": evidence})
+        yield Warning(code="foreign_normalization", message=message, evidence={"normalization": None})
     available = (catalog.find("data", spec["data"]["name"]).facts or {}).get("test")
     if available is not None and spec["limit"] is not None and spec["limit"] < available:
-        warnings.append(
-            {
-                "code": "subset",
-                "message": f"{spec['limit']} of {available} test examples are used",
-                "evidence": {"limit": spec["limit"], "available": available},
-            }
-        )
-    warnings += [
-        warning.model_dump() for warning in (*left_out_warnings(spec), *_repeated(spec["evaluations"]))
-    ]
-    return warnings
+        message = f"{spec['limit']} of {available} test examples are used"
+        evidence = {"limit": spec["limit"], "available": available}
+        yield Warning(code="subset", message=message, evidence=evidence)
+    yield from (*left_out_warnings(spec), *_repeated(spec["evaluations"]))
 
 
 def _repeated(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[Warning]:
@@ -72,17 +71,20 @@ def spec_warnings(catalog: Catalog, spec: Mapping[str, Any]) -> Iterator[Warning
             yield Warning(code="other_dtype", message=message, evidence=evidence)
 
 
-def worker_warnings(catalog: Catalog, spec: UserSpec, workers: Sequence[Gauges]) -> Iterator[Warning]:
+def worker_warnings(
+    catalog: Catalog, spec: UserSpec, workers: Sequence[Gauges], with_gpu: Sequence[Gauges]
+) -> Iterator[Warning]:
     """What a job asks of its arithmetic that workers online do not do; their results would say it.
 
-    `workers`: what those that may take shards of the job say; some of it is unknown of earlier versions.
+    `workers`: what workers that may take shards of the job say, `with_gpu` workers among them that have a
+    GPU; some of it is unknown of earlier versions.
     """
     execution = spec["execution"]
-    tested = [one["self_test"]["devices"] for one in workers if "self_test" in one]
-    lacking = [devices for devices in tested if not any(map(_has_tf32, devices))]
+    tested = [one["self_test"]["devices"] for one in with_gpu if "self_test" in one]
+    lacking = len(workers) - len(with_gpu) + sum(not any(map(_has_tf32, devices)) for devices in tested)
     if execution["dtype"] == "tf32" and lacking:
-        message = f"{len(lacking)} of {len(workers)} workers online have no TF32, and compute in float32"
-        evidence = {"dtype": "tf32", "computed_in": "float32", "workers": len(lacking), "of": len(workers)}
+        message = f"{lacking} of {len(workers)} workers online have no TF32, and compute in float32"
+        evidence = {"dtype": "tf32", "computed_in": "float32", "workers": lacking, "of": len(workers)}
         yield Warning(code="other_dtype", message=message, evidence=evidence)
     walled = [one for one in workers if one.get("containment", {}).get("compiles") is False]
     attacks = {*catalog.names("attack")} & {item["name"] for item in evaluations_in(spec)}
@@ -93,6 +95,37 @@ def worker_warnings(catalog: Catalog, spec: UserSpec, workers: Sequence[Gauges])
         )
         evidence = {"reasons": ["ASSAY_SANDBOX_COMPILE is off"], "workers": len(walled), "of": len(workers)}
         yield Warning(code="not_compiled", message=message, evidence=evidence)
+
+
+def compiling_warnings(catalog: Catalog, spec: UserSpec, work: Mapping[str, Any]) -> Iterator[Warning]:
+    """That a job asks to compile passes, and its attacks are too few for it by the rule of `auto`.
+
+    `work`: the estimate of `limits.bounded_estimate`.
+    """
+    attacks = [item for item in evaluations_in(spec) if item["name"] in catalog.names("attack")]
+    if spec["execution"].get("compile") != "on" or not attacks or not work["seconds"]:
+        return
+    own = estimate(catalog, cast(UserSpec, {**spec, "evaluations": attacks}))
+    if own["forward_passes"] is None or own["backward_passes"] is None:
+        return
+    given, passes = spec["execution"]["batch_size"], own["forward_passes"] + own["backward_passes"]
+    size = given if isinstance(given, int) else MAX_BATCH[work["device"]]
+    seconds = work["seconds"] * passes / (work["forward_passes"] + work["backward_passes"])
+    if seconds >= COMPILE_SECONDS * len(attacks):
+        return
+    message = (
+        f"compiling takes about {COMPILE_SECONDS:g} s for each shape of batch of each attack (measured on a"
+        f" CPU): the job's attacks make about {math.ceil(passes / size)} passes of {size} examples, which"
+        f" take {seconds:.2g} s by the estimate; auto compiles where it pays, off never"
+    )
+    evidence = {
+        "compile_seconds": COMPILE_SECONDS,
+        "attacks": len(attacks),
+        "passes": math.ceil(passes / size),
+        "batch_size": size,
+        "seconds": float(f"{seconds:.2g}"),
+    }
+    yield Warning(code="few_passes_to_compile", message=message, evidence=evidence)
 
 
 def _has_tf32(device: DeviceTest) -> bool:

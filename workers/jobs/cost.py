@@ -14,26 +14,23 @@ from torch.utils.flop_counter import flop_registry
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import cells_of
-from assay.service.contract.records import PlannedCompile
+from assay.service.contract.records import COMPILE_SECONDS, MAX_BATCH, PlannedCompile
 from assay.service.contract.stored_specs import EvaluationItem
 from assay.service.submission.limits import BACKWARD_COST
 from assay.workers import accelerator, catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import is_text
-from assay.workers.evaluation.engine.captured import SHORT
+from assay.workers.evaluation.engine.captured import SHORT, Preparing
 from assay.workers.evaluation.engine.compiled import Compiled
 from assay.workers.jobs.loading import Loaded
 
-# Seconds that compiling a pass takes at least (`benchmarks.compiled`), and passes that a trial times.
-COMPILE_SECONDS, TRIALS = 20.0, 3
+TRIALS = 3  # passes that a trial of compiling times
 NOT_TRIED: PlannedCompile = {"chosen": False, "seconds": None, "ratio": None, "refused": None}
 # Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
 NOMINAL_FLOPS = {"cpu": 2e10, "cuda": 2e13}
-# What one batch may keep for the backward pass on a CPU, the part of its memory on a GPU, and the largest
-# automatic batch.
+# What one batch may keep for the backward pass on a CPU, and the part of its memory on a GPU.
 BATCH_BYTES = 256 * 2**20
 BATCH_SHARE = 8
-MAX_BATCH = {"cpu": 64, "cuda": 512}
 TIMED_SECONDS = 0.2
 # Memory that a shard may take: for what does not grow with the batch (tables of words, whole images, an
 # analysis's matrices), and in batches as kept for a backward pass.
@@ -175,7 +172,9 @@ def forward_seconds(loaded: Loaded, data: ExampleSet, batch_size: int) -> float:
         count = min(2 * count, batch_size)
 
 
-def try_compile(loaded: Loaded, data: ExampleSet, batch_size: int, seconds: float) -> PlannedCompile:
+def try_compile(
+    loaded: Loaded, data: ExampleSet, batch_size: int, seconds: float, preparing: Preparing | None = None
+) -> PlannedCompile:
     """Whether compiled passes pay in shards whose attacks take so many `seconds` each, by a trial.
 
     Any shard may be the first of its worker: it must save more than it takes to compile a pass, which is
@@ -184,7 +183,7 @@ def try_compile(loaded: Loaded, data: ExampleSet, batch_size: int, seconds: floa
     if seconds < COMPILE_SECONDS or is_text(data):
         return NOT_TRIED
     given = _input(loaded, data, None, batch_size).to(loaded.classifier.mean.dtype).requires_grad_()
-    compiled = Compiled(loaded.classifier, first=0)
+    compiled = Compiled(loaded.classifier, first=0, preparing=preparing)
 
     def taken(model: Callable[[torch.Tensor], torch.Tensor]) -> float:
         begun = time.perf_counter()

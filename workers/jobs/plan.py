@@ -126,8 +126,14 @@ def _with_compile(
         attacks = [shard["cost"] for shard in plan["shards"] if is_attack(items[shard["evaluation"]])]
         seconds = plan["estimated_seconds"] * sum(attacks) / sum(costs)
         message, n = "planning: compiling passes, to see if it pays", len(items)
-        report({"type": "progress", "done": n, "total": n, "message": message, "at_once": True})
-        plan["compile"] = try_compile(loaded, data, plan["batch_size"], seconds / max(len(attacks), 1))
+        told: ProgressReport = {"type": "progress", "done": n, "total": n, "message": message}
+
+        def preparing(name: str | None) -> None:
+            if name is not None:
+                report({**told, "at_once": True})
+
+        each = seconds / max(len(attacks), 1)
+        plan["compile"] = try_compile(loaded, data, plan["batch_size"], each, preparing)
     return plan
 
 

@@ -316,8 +316,6 @@ def _unprepared(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[
         )
         yield Warning(code="not_captured", message=message, evidence={"reasons": reasons})
     refused = [shard["compiled"]["refused"] for shard in evidence if shard.get("compiled")]
-    if row.attack and (tried := plan.get("compile")) and not tried["chosen"]:
-        refused = [tried["refused"]] * len(evidence)
     if reasons := sorted({reason for reason in refused if reason is not None}):
         count = len(refused) - refused.count(None)
         shards = f"in {count} of {len(evidence)} shards"

@@ -142,6 +142,8 @@ def test_a_dry_run_warns_where_no_worker_has_such_devices(
         return [warning["code"] for warning in answer["warnings"]]
 
     assert codes(2) == ["no_worker_with_devices"]
+    answer = api.post(JOBS, params={"dry_run": "true"}, json=train_body(execution={"devices": 2})).json()
+    assert [warning["severity"] for warning in answer["warnings"]] == ["note"]
     app_store.workers.beat("one", "box", ["cpu"], 1, devices=2)
     assert codes(2) == codes(1) == codes(1, "cpu") == []
     assert codes(3) == codes(1, "cuda") == ["no_worker_with_devices"]
@@ -162,6 +164,9 @@ CPU = {"device": "cpu", "capability": None}
             {"workers": 1, "of": 2},
         ),
         ({"dtype": "tf32"}, [[CPU, GPU]], None, {}),
+        ({"dtype": "tf32"}, ["cpu"], "other_dtype", {"workers": 1, "of": 1}),
+        ({"dtype": "tf32"}, ["cpu", "cuda", [CPU]], "other_dtype", {"workers": 2, "of": 3}),
+        ({"dtype": "tf32"}, ["cuda"], None, {}),
         ({"dtype": "float32"}, [[CPU]], None, {}),
         ({"dtype": "tf32"}, [], None, {}),
         ({"compile": "on"}, [False], "not_compiled", {"workers": 1, "of": 1}),
@@ -180,12 +185,17 @@ def test_a_dry_run_foresees_what_workers_do_not_do(
     code: str | None,
     evidence: dict[str, int],
 ) -> None:
-    """Of TF32 a worker says its devices' capabilities, of compilers whether the wall has a door for them."""
+    """Of TF32 a worker says its devices' capabilities, of compilers whether the wall has a door for them.
+
+    A worker that has not tested its devices says its device class alone.
+    """
     for number, one in enumerate(said):
         gauges: Any = {"self_test": {"devices": one}} if isinstance(one, list) else {}
         if isinstance(one, bool):
             gauges = {"containment": {"mode": "auto", "missing": [], "compiles": one}}
-        app_store.workers.beat(str(number), "box", ["cpu"], 1, gauges, name=str(number))
+        gpu = one == "cuda" or (isinstance(one, list) and any(part["capability"] for part in one))
+        classes = ["cuda", "cpu"] if gpu else ["cpu"]
+        app_store.workers.beat(str(number), "box", classes, 1, gauges, name=str(number))
 
     def foreseen(**changes: Any) -> dict[str, Any]:
         body = evaluate_body(execution={"device": "auto", **execution}, **changes)
@@ -198,6 +208,41 @@ def test_a_dry_run_foresees_what_workers_do_not_do(
     assert code is None or found[code].items() >= evidence.items()
     alone = foreseen(evaluations=[{"name": "clean"}])
     assert [*alone] == (["other_dtype"] if code == "other_dtype" else []), "attacks alone are compiled"
+
+
+@pytest.mark.parametrize(
+    ("speed", "execution", "evidence"),
+    [
+        (100.0, {"compile": "on"}, {"attacks": 1, "passes": 5, "batch_size": 64, "compile_seconds": 20.0}),
+        (100.0, {"compile": "on", "batch_size": 10}, {"passes": 30, "batch_size": 10}),
+        (1.0, {"compile": "on"}, None),
+        (100.0, {"compile": "auto"}, None),
+        (100.0, {}, None),
+    ],
+)
+def test_a_dry_run_says_where_compiling_takes_longer_than_the_attacks(
+    settings: Settings,
+    app_store: Store,
+    serve: Any,
+    evaluate_body: Make,
+    speed: float,
+    execution: dict[str, Any],
+    evidence: dict[str, Any] | None,
+) -> None:
+    """100 digits by PGD: two forward passes and a backward pass each, at so many forward passes a second."""
+    rates = {**settings.passes_per_second, "cpu": speed, "cuda": speed}
+    with serve(settings.model_copy(update={"passes_per_second": rates}), app_store) as api:
+        body = evaluate_body(
+            execution={"device": "cpu", **execution},
+            limit=100,
+            evaluations=[{"name": "clean"}, {"name": "pgd", "params": {"steps": 1}}],
+        )
+        warnings = api.post(JOBS, params={"dry_run": "true"}, json=body).json()["warnings"]
+    told = [warning for warning in warnings if warning["code"] == "few_passes_to_compile"]
+    assert [warning["severity"] for warning in told] == ([] if evidence is None else ["note"])
+    if evidence is not None:
+        assert told[0]["evidence"].items() >= evidence.items()
+        assert "auto compiles where it pays, off never" in told[0]["message"]
 
 
 @pytest.mark.parametrize(("most", "decided"), [(0.1, "cuda"), (1.0, "auto"), (0.0, "auto")])

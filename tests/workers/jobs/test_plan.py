@@ -341,5 +341,7 @@ def test_compiled_passes_are_chosen_where_a_shard_saves_more_than_compiling_take
         assert found == {**cost.NOT_TRIED, "refused": "memory was short"}
     monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
     monkeypatch.setattr(cost, "time", SimpleNamespace(perf_counter=clock))
-    found = cost.try_compile(own, data, 4, seconds)  # type: ignore[arg-type]
+    told: list[str | None] = []
+    found = cost.try_compile(own, data, 4, seconds, told.append)  # type: ignore[arg-type]
+    assert told == ["compiling passes", None]
     assert found == {"chosen": chosen, "seconds": 10.0, "ratio": 0.5, "refused": None}

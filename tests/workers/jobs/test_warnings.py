@@ -229,6 +229,8 @@ def test_in_which_shards_passes_were_not_compiled_is_told() -> None:
         " right. The reason: the worker has no C++ compiler"
     )
     assert raised(done, done) == {}
+    trial = {"chosen": False, "seconds": None, "ratio": None, "refused": "the worker has no C++ compiler"}
+    assert not [*of_evaluation(FACTS | {"compile": trial}, [{}], PGD)], "a choice of auto is no warning"
 
 
 @pytest.mark.parametrize(

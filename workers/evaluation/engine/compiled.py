@@ -52,12 +52,12 @@ class Compiled(PreparedPasses):
         self._model = model
         self._compiler: str | None = None
         wall = from_environment()
-        self._allowed = wall is None or wall.mode == "off" or wall.compiles
+        self.barred = None if wall is None or wall.mode == "off" or wall.compiles else WALL
 
     @property
     def active(self) -> bool:
         """Whether passes may be compiled: the wall allows it, and nothing was refused."""
-        return self._allowed and super().active
+        return self.barred is None and super().active
 
     def __call__(self, images: Tensor) -> Tensor:
         """Logits of images, by a compiled pass if there is a fitting one."""
@@ -71,8 +71,6 @@ class Compiled(PreparedPasses):
 
     def prepare(self, model: Run, sample: Tensor) -> Run:
         """Compiles the model's pass, and its gradient."""
-        if not self._allowed:
-            raise NotPrepared(WALL)
         try:
             compiled = _torch_compile()(model)
             answers(compiled, sample, sample.requires_grad)

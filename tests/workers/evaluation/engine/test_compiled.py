@@ -241,12 +241,14 @@ def test_contained_evaluators_compile_where_the_operator_allows_it(
         chosen = Containment(mode, tmp_path, compiles=allowed)  # type: ignore[arg-type]
         monkeypatch.setenv(VARIABLE, chosen.to_text())
         assert json.loads(chosen.to_text())["compiles"] is allowed
-        fast = Compiled(SmallNetwork().double(), first=1)
+        begun: list[str | None] = []
+        fast = Compiled(SmallNetwork().double(), first=1, preparing=begun.append)
         assert fast.active is (refused is None)
         for images in batches(count=2):
             assert fast.noted() == {}, "no pass has come often"
             fast(images)
         assert fast.noted()["compiled"]["refused"] == refused
+        assert begun == ([] if refused else ["compiling passes", None]), "told where a compiler may start"
 
 
 def test_a_worker_without_a_compiler_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
