@@ -137,6 +137,7 @@ def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResul
         results.error,
         results.warnings,
         arithmetic_of(row, evaluations.values()),
+        row.name,
     )
     return JobResults(row.id, results.complete, evaluations, columns, known, hashes, *about)
 

@@ -8,8 +8,9 @@ Every job is compared with the first one, so n jobs give n - 1 rows per metric.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import Field
@@ -26,7 +27,8 @@ from assay.service.contract.results import (
     Warning,
     data_label,
 )
-from assay.service.contract.warning_codes import WarningCode
+from assay.service.contract.warning_codes import Severity, WarningCode
+from assay.service.metrics.arithmetic import COARSE
 from assay.service.metrics.paired import AnyPairedTest, Pair, PairedMetrics, Rows
 from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS
 from assay.service.metrics.table import OutcomeTable
@@ -100,11 +102,19 @@ class JobResults:
     error: JobError | None = None  # that the job failed with
     warnings: Sequence[Warning] = ()  # of its results as a whole
     arithmetic: Mapping[str, str] = field(default_factory=dict)  # by setting; empty where unknown
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The job in messages: its name, or its id."""
+        return repr(self.name) if self.name.strip() else self.job
 
 
 def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparison:
     """Compares every job with the first, evaluation by evaluation in the first one's order."""
     assert len(jobs) >= 2, "the caller asks for at least two jobs"
+    named = Counter(job.name for job in jobs)
+    jobs = [job if named[job.name] == 1 else replace(job, name="") for job in jobs]
     warnings = [warning for job in jobs for warning in _of_results(job)]
     rows: list[ComparisonRow] = []
     for other in jobs[1:]:
@@ -134,18 +144,20 @@ def _of_results(job: JobResults) -> Iterator[Warning]:
     if not job.complete:
         failed = job.error and f"has failed ({job.error.type})"
         why = failed or "has not finished all its evaluations"
-        yield _warning("incomplete", f"job {job.job} {why}", job=job.job)
+        yield _warning("incomplete", f"job {job.label} {why}", job=job.job)
     for told in job.warnings:
         if told.severity == "invalid":
             evidence = {**told.evidence, "job": job.job}
-            yield told.model_copy(update={"message": f"job {job.job}: {told.message}", "evidence": evidence})
+            yield told.model_copy(
+                update={"message": f"job {job.label}: {told.message}", "evidence": evidence}
+            )
 
 
 def _different_code(first: JobResults, second: JobResults) -> Iterator[Warning]:
     hashes = [side.code.get("source_sha256") for side in (first, second)]
     if None not in hashes and hashes[0] != hashes[1]:
         message = (
-            f"job {second.job} was measured by other code of Assay than job {first.job}: a difference may be"
+            f"job {second.label} was measured by other code of Assay than job {first.label}: a difference may be"
             " the code's; CHANGELOG lists the numbers that change"
         )
         made = [{key: side.code.get(key) for key in ("version", "commit")} for side in (first, second)]
@@ -158,11 +170,12 @@ def _different_arithmetic(first: JobResults, second: JobResults) -> Iterator[War
         return
     differing = sorted(name for name in {*sides[0], *sides[1]} if sides[0].get(name) != sides[1].get(name))
     told = [", ".join(f"{name} {side.get(name, 'off')}" for name in differing) for side in sides]
-    message = (
-        f"job {first.job} was computed with {told[0]}, job {second.job} with {told[1]}: a difference may be"
-        " the arithmetic's"
-    )
-    yield _warning("different_arithmetic", message, arithmetic=[dict(side) for side in sides])
+    rough = [(side.get("dtype") in COARSE and side["dtype"], side.get("screening")) for side in sides]
+    severity: Severity = "note" if rough[0] == rough[1] else "caution"
+    what = "the numbers differ by rounding" if severity == "note" else "a difference may be the arithmetic's"
+    message = f"job {first.label} was computed with {told[0]}, job {second.label} with {told[1]}: {what}"
+    found = _warning("different_arithmetic", message, arithmetic=[dict(side) for side in sides])
+    yield found.model_copy(update={"severity": severity})
 
 
 class _Jobs:
@@ -234,7 +247,7 @@ class _Jobs:
         hashes = {side.data_sha256.get(name) for side in (self.first, self.second)} - {None}
         if len(hashes) <= 1:
             return True
-        message = f"data set {name!r} had other content in job {self.second.job}; no paired tests"
+        message = f"data set {name!r} had other content in job {self.second.label}; no paired tests"
         if not any(warning.message == message for warning in self.warnings):
             self.warnings.append(_warning("different_data", message, sha256=sorted(map(str, hashes))))
         return False
@@ -244,7 +257,7 @@ class _Jobs:
         if not getattr(table, "seeded", False) or seeds[0] == seeds[1]:
             return True
         message = (
-            f"{evaluation.name}: job {self.second.job} has another seed, from which its examples begin; no"
+            f"{evaluation.name}: job {self.second.label} has another seed, from which its examples begin; no"
             " paired tests"
         )
         if not any(warning.message == message for warning in self.warnings):
@@ -270,7 +283,7 @@ class _Jobs:
         ]
         if len(found) == 2 and found[0] != found[1]:
             message = (
-                f"{first.name}: job {self.second.job} was measured on another machine, or with another batch"
+                f"{first.name}: job {self.second.label} was measured on another machine, or with another batch"
                 " size: differences of seconds and memory say nothing of the models"
             )
             self.warnings.append(_warning("measures_the_machine", message, measured=found))
@@ -282,7 +295,7 @@ class _Jobs:
         self.warnings.append(
             _warning(
                 "not_common",
-                f"job {side.job} has {name}, and job {other.job} has none with the same parameters, data and"
+                f"job {side.label} has {name}, and job {other.label} has none with the same parameters, data and"
                 " protocol",
                 job=side.job,
                 params=evaluation.params,

@@ -301,6 +301,34 @@ def test_jobs_of_other_arithmetic_are_compared_with_a_caution_that_names_it() ->
     assert warning.evidence == {"arithmetic": [exact, rough]}
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "severity"),
+    [
+        ({"channels_last": "true"}, {}, "note"),
+        ({"compile": "g++"}, {}, "note"),
+        ({"dtype": "float64"}, {}, "note"),
+        ({"dtype": "bfloat16", "compile": "g++"}, {"dtype": "bfloat16"}, "note"),
+        ({"dtype": "bfloat16"}, {}, "caution"),
+        ({"screening": "bfloat16_gradients"}, {}, "caution"),
+        ({"dtype": "bfloat16"}, {"dtype": "tf32"}, "caution"),
+    ],
+)
+def test_an_arithmetic_that_differs_by_rounding_is_a_note(
+    one: dict[str, str], other: dict[str, str], severity: str
+) -> None:
+    sides = [
+        replace(job(name, [1, 0, 1]), arithmetic={"dtype": "float32", **changes}, name=named)
+        for name, changes, named in (("a", one, "quick"), ("b", other, "slow"))
+    ]
+    (warning,) = compare(sides).warnings
+    assert (warning.code, warning.severity) == ("different_arithmetic", severity)
+    assert "by rounding" in warning.message if severity == "note" else "the arithmetic's" in warning.message
+    assert warning.message.startswith("job 'quick' was computed with ")
+    assert ", job 'slow' with " in warning.message
+    (warning,) = compare([replace(side, name="alike") for side in sides]).warnings
+    assert warning.message.startswith("job a was computed with "), "ids tell jobs of one name apart"
+
+
 def test_images_are_paired_whatever_the_seeds() -> None:
     here, there = job("a", [1, 0, 1]), job("b", [1, 1, 1])
     (row,) = compare([replace(here, seed=0), replace(there, seed=1)]).rows
