@@ -157,8 +157,8 @@ def _different_code(first: JobResults, second: JobResults) -> Iterator[Warning]:
     hashes = [side.code.get("source_sha256") for side in (first, second)]
     if None not in hashes and hashes[0] != hashes[1]:
         message = (
-            f"job {second.label} was measured by other code of Assay than job {first.label}: a difference may be"
-            " the code's; CHANGELOG lists the numbers that change"
+            f"job {second.label} was measured by other code of Assay than job {first.label}: a difference"
+            " may be the code's; CHANGELOG lists the numbers that change"
         )
         made = [{key: side.code.get(key) for key in ("version", "commit")} for side in (first, second)]
         yield _warning("different_code", message, sha256=hashes, releases=made)
@@ -283,8 +283,8 @@ class _Jobs:
         ]
         if len(found) == 2 and found[0] != found[1]:
             message = (
-                f"{first.name}: job {self.second.label} was measured on another machine, or with another batch"
-                " size: differences of seconds and memory say nothing of the models"
+                f"{first.name}: job {self.second.label} was measured on another machine, or with another"
+                " batch size: differences of seconds and memory say nothing of the models"
             )
             self.warnings.append(_warning("measures_the_machine", message, measured=found))
 
@@ -295,8 +295,8 @@ class _Jobs:
         self.warnings.append(
             _warning(
                 "not_common",
-                f"job {side.label} has {name}, and job {other.label} has none with the same parameters, data and"
-                " protocol",
+                f"job {side.label} has {name}, and job {other.label} has none with the same parameters, data"
+                " and protocol",
                 job=side.job,
                 params=evaluation.params,
             )
