@@ -120,7 +120,7 @@ class Attack(Protocol):
         """The allowed perturbations; None if their size is unbounded or minimised by the attack."""
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of a slot per example, with the first iterate in place."""
+        """The state of a slot per example, with the first iterate in place."""
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Does one unit of work for every slot, in place. Called without autograd recording."""

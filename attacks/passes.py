@@ -22,7 +22,7 @@ class StraightThrough(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, slopes: Tensor, values: Tensor) -> Tensor:
-        """Returns the values."""
+        """The values."""
         return values.clone()
 
     @staticmethod
@@ -102,7 +102,6 @@ def _of_passes(
 
 
 def _live(state: State) -> Tensor:
-    """Slots whose passes count, (B,)."""
     live = ~state["broken"]
     for key in ("settled", "stalled"):
         if key in state:

@@ -108,7 +108,6 @@ def _high_product(words: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _upper_half(shifted: Tensor) -> Tensor:
-    """Clears the copies of the sign before a word's upper half, in place."""
     return shifted.bitwise_and_(LOW)
 
 

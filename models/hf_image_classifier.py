@@ -127,7 +127,6 @@ class HfImageClassifier(OwnLabels):
         return self.ordered(self.model(pixel_values=read).logits)
 
     def _read(self) -> int:
-        """Side of the images that the network reads, from its processor."""
         height, width = self.processing.read_size()
         if height != width:
             raise ValueError(

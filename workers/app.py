@@ -62,7 +62,6 @@ signals.setup_logging.connect(_set_up_logging)
 
 
 def _end_with_parent(**_: Any) -> None:
-    """Give the shard back and end when `workers.nodes` has died."""
     if PARENT in os.environ:
         # Celery's `set_pdeathsig` knows SIGKILL only, which leaves the shard to its lease.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -149,7 +149,6 @@ def _rehearse() -> None:
 
 
 def _import_components(request: EvaluatorRequest) -> None:
-    """Import the modules of a spec's components: Assay's own, never a package's."""
     from assay.service.catalog.catalog import load
 
     if request["kind"] == "self_test":

@@ -196,7 +196,6 @@ def read_model(file: Path) -> Any:
 
 
 def _inside(folder: Path, location: str, name: str) -> Path:
-    """A file of external data: plain, below the model's folder."""
     path = Path(location)
     plain = location and not path.is_absolute() and "\\" not in location and ".." not in path.parts
     place = folder / path

@@ -138,7 +138,6 @@ def visible_gpus(dev: Path = Path("/dev")) -> list[str]:
 
 
 def _uuids(listed: str) -> list[str]:
-    """The GPUs of `nvidia-smi -L`; of a cut GPU its MIG slices."""
     groups: list[list[str]] = []
     for name in UUID.findall(listed):
         if not name.startswith(MIG) or not groups:

@@ -158,7 +158,6 @@ class _Patch:
         return self.size if self.aligned else max(1, self.size // 2)
 
     def _look(self, state: State, gradient: Tensor, looking: Tensor) -> None:
-        """Ranks the places by the sum of the absolute gradient within the square."""
         height, width = gradient.shape[-2:]
         if self.location == "centre":
             corner = torch.tensor([(height - self.size) // 2, (width - self.size) // 2])
@@ -188,12 +187,10 @@ class _Patch:
         return (inside[0][:, :, None] & inside[1][:, None, :])[:, None]
 
     def _put(self, state: State, patched: Tensor, which: Tensor) -> None:
-        """Puts the pixels of the present square into the iterates of these slots; the others stay."""
         mask = self._mask(state) & sent(which, patched)[:, None, None, None]
         state["adversarial"] = torch.where(mask, patched, state["adversarial"])
 
     def _begin(self, setting: Setting, state: State, begun: Tensor) -> None:
-        """Puts these slots at the start of their next place."""
         images = state["images"]
         fresh = sent(begun, images)[:, None, None, None]
         state["adversarial"] = torch.where(fresh, images, state["adversarial"])

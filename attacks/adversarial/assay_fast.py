@@ -126,7 +126,7 @@ class _Sample:
         return self.attack.ball
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots; those outside the sample are done."""
+        """The state of new slots; those outside the sample are done."""
         state, ids = self.attack.start(setting, examples), setting.ids_of(examples.rows)
         drawn = setting.randomness.uniform(ids, (), purpose="sample", dtype=torch.float64)
         left_out = drawn >= self.share

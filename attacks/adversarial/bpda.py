@@ -94,7 +94,7 @@ class Bpda:
         return replace(self, source=sources[0])
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the first random start."""
+        """The state of new slots, at the first random start."""
         return self.inner.start(setting, examples)
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:

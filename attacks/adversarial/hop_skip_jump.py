@@ -146,7 +146,6 @@ class _HopSkipJump:
     def _direction(
         self, setting: Setting, model: Forward, state: State, number: int, distance: Tensor
     ) -> Tensor:
-        """The estimated normal of the boundary at the present points, of unit length, like the images."""
         points = state["adversarial"]
         entries = points[0].numel()
         delta = torch.full_like(distance, FIRST_DELTA)
@@ -212,7 +211,6 @@ class _HopSkipJump:
         return math.pow(entries, -2.0 if self.norm == "Linf" else -1.5)
 
     def _wrong(self, model: Forward, state: State, asked: Tensor, count: int = 1) -> Wrong:
-        """Asks the model about `count` images of each slot, and counts the passes of those asked."""
         truth = state["truth"].repeat_interleave(count)
 
         def answer(points: Tensor) -> Tensor:
@@ -224,7 +222,6 @@ class _HopSkipJump:
     def _draw(
         self, setting: Setting, state: State, count: int, step: int, purpose: str, *, uniform: bool
     ) -> Tensor:
-        """Draws like the images, (B, count, C, H, W), keyed by the example and the round."""
         images = state["images"]
         draw = setting.randomness.uniform if uniform else setting.randomness.normal
         return draw(

@@ -131,6 +131,5 @@ class _PatchRS(RandomSearch):
 
 
 def _squares(places: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the pixels under patches at these places, (B, s) each."""
     steps = torch.arange(size, device=places.device)
     return places[:, :1] + steps, places[:, 1:] + steps

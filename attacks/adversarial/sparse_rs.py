@@ -120,7 +120,6 @@ class _SparseRS(RandomSearch):
     def _drawn(
         self, setting: Setting, state: State, count: Tensor, channels: int, places: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draws of a proposal, keyed by the example and the query, on the device of the images."""
         ids, queries = setting.ids_of(state["row"]), state["iteration"].tolist()
         device = state["images"].device
         orders = setting.randomness.permutation(

@@ -90,7 +90,6 @@ def _grid(max_rotation: float, max_shift: float, rotations: int, shifts: int) ->
 
 
 def _spread(largest: float, count: int) -> Tensor:
-    """Evenly spaced values in [-largest, largest]; 0 alone if there is one."""
     if count == 1:
         return torch.zeros(1, dtype=torch.float64)
     return torch.linspace(-largest, largest, count, dtype=torch.float64)

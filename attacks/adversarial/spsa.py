@@ -151,7 +151,7 @@ class Spsa:
     gradient: ClassVar[bool] = False
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at a random start."""
+        """The state of new slots, at a random start."""
         images = examples.images
         draws = setting.randomness.uniform(
             setting.ids_of(examples.rows), tuple(images.shape[1:]), dtype=images.dtype, device=images.device
@@ -176,7 +176,6 @@ class Spsa:
         state["done"] |= final
 
     def _move(self, setting: Setting, model: Forward, state: State, moving: Tensor) -> None:
-        """Takes one Adam step in the slots at these indices."""
         index = sent(moving, state["images"])
         images, points, first, second, goal, broken = (
             state[key][index] for key in ("images", "adversarial", "first", "second", "goal", "broken")
@@ -218,7 +217,6 @@ class Spsa:
         return torch.cat(found)
 
     def _differences(self, model: Forward, anchors: Tensor, signs: Tensor, goal: Tensor) -> Tensor:
-        """The margin on one side of each anchor minus that on the other, (B, S)."""
         slots, count, _ = signs.shape
         origin = anchors.flatten(1)[:, None]
         points = torch.empty(2, *signs.shape, dtype=signs.dtype, device=signs.device)
@@ -234,7 +232,6 @@ class Spsa:
         return difference.where(difference.isfinite(), 0.0)
 
     def _margin(self, goal: Tensor) -> Objective:
-        """By how much the best other class beats the label (untargeted), or the target the best other one."""
         if self.goal.targeted:
             return lambda logits: -margin(logits, goal)
         return lambda logits: margin(logits, goal)

@@ -139,11 +139,10 @@ class _Square:
 
     @property
     def _own_best(self) -> bool:
-        """Whether the search goes on from an iterate other than the iterate that counts."""
         return self.restarts > 1 or self.expectation.expected or self.goal.targeted
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots.
+        """The state of new slots.
 
         With several restarts, a target, or expected accuracy, it adds `current`, the best iterate of the
         present restart, and `highest`, its objective, (B,).
@@ -177,7 +176,6 @@ class _Square:
         return self.goal.objective(goal) if self.goal.targeted else lambda logits: margin(logits, goal)
 
     def _begin(self, setting: Setting, state: State, slots: Tensor) -> None:
-        """Puts these slots, indices on the CPU, at the start of their restart."""
         index = sent(slots, state["images"])
         images = state["images"][index]
         tiles, width = self._proposals.start_shape(*images.shape[1:])
@@ -189,7 +187,6 @@ class _Square:
             state["highest"] = state["highest"].index_fill(0, index, torch.nan)
 
     def _propose(self, setting: Setting, state: State) -> None:
-        """Puts the next proposal into every slot; one that begins a restart ignores it."""
         images, query, proposals = state["images"], state["iteration"] - 1, self._proposals
         width, shared = proposals.query_width(images.shape[1])
 

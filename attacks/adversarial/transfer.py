@@ -135,7 +135,7 @@ class Transfer:
         return replace(self, source=fused(sources, self.fusion))
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
+        """The state of new slots, at the image."""
         del setting
         return begin(examples, examples.labels, examples.images)
 

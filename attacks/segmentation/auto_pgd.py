@@ -132,7 +132,6 @@ class ShrinkingAutoPGD:
         state["run_loss"] = torch.where(better, values, state["run_loss"])
 
     def _check(self, state: State, gradient: Tensor, length: Tensor) -> Tensor:
-        """Halves the step size after a window without progress, and returns to the best point."""
         pairs = zip(length.tolist(), state["iteration"].tolist(), strict=True)
         ending = torch.tensor([int(windows(steps)[taken]) for steps, taken in pairs])
         if not ending.any():
@@ -151,7 +150,6 @@ class ShrinkingAutoPGD:
         return torch.where(column, state["run_gradient"], gradient)
 
     def _move(self, setting: Setting, state: State, gradient: Tensor, radius: Tensor, moving: Tensor) -> None:
-        """Moves the slots of the mask `moving` (on the CPU), each within its ball."""
         images, points = state["images"], state["adversarial"]
         wide = as_column(radius, images)
         low, high = clip_to(images - wide, setting.box), clip_to(images + wide, setting.box)
@@ -165,7 +163,6 @@ class ShrinkingAutoPGD:
         state["iteration"] += moving
 
     def _next_run(self, setting: Setting, state: State, final: Tensor, last: Tensor) -> None:
-        """Starts the next run of finished slots at the projection of the best point."""
         state["done"] |= final & last
         again = final & ~last
         if not again.any():

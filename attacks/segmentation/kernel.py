@@ -72,7 +72,7 @@ class PixelAttack(Protocol):
         """The allowed perturbations."""
 
     def start(self, setting: Setting, examples: PixelExamples) -> State:
-        """Returns the state of a slot per image, with the first iterate in place."""
+        """The state of a slot per image, with the first iterate in place."""
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Does one unit of work for every slot, in place. Called without autograd recording."""

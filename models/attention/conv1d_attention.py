@@ -72,7 +72,6 @@ class Conv1DAttention(DotProductAttention):
         return queries, keys, values
 
     def _convolved(self, features: Tensor, mask: Tensor | None) -> Tensor:
-        """The kernel applied to all features (B, N, 2C), without the prefix."""
         prefix, rest = features[:, : self.prefix_tokens], features[:, self.prefix_tokens :]
         if not rest.shape[1]:
             return features

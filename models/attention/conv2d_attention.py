@@ -79,7 +79,6 @@ class Conv2DAttention(HeadProjections):
         return self.merge(attend(queries, keys, values, mask, self.training_rate()))
 
     def _convolved(self, features: Tensor, grid: tuple[int, int], mask: Tensor | None) -> Tensor:
-        """The kernel applied to all features (B, N, 2C), without the prefix."""
         prefix, rest = features[:, : self.prefix_tokens], features[:, self.prefix_tokens :]
         if not rest.shape[1]:
             return features

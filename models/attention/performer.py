@@ -149,7 +149,6 @@ class PerformerAttention(HeadProjections):
     def _attend(
         self, query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor], values: Tensor, mask: Tensor | None
     ) -> Tensor:
-        """phi(q) (phi(k)^T v) / (phi(q) sum phi(k)), (B, H, N, D)."""
         products, halves = key
         largest = _largest(products, mask, over=(-2, -1)) if self.by_example else products.amax()
         phi = (products - halves - largest).exp() + EPSILON  # (B, H, N, M)

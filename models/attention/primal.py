@@ -209,7 +209,6 @@ class PrimalAttention(nn.Module):
         return queries, keys if rows is None else keys @ (rows.transpose(-2, -1) @ rows)
 
     def _features(self, x: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
-        """phi(q) and phi(k), (B, H, N, D) each."""
         queries, keys = split_heads(self.qk(x), 2, self.heads)
         if self.causal:
             queries, keys = running_mean(queries, seen), running_mean(keys, seen)

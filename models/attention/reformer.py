@@ -121,14 +121,12 @@ class ReformerAttention(HeadProjections):
         return self.merge(attended.to(queries.dtype))
 
     def _attend_all(self, queries: Tensor, values: Tensor, present: Tensor) -> Tensor:
-        """Attention of at most m tokens to all others, (B, H, N, D)."""
         places = torch.arange(queries.shape[2], device=queries.device).expand(*queries.shape[:3])
         seen = present[:, None, None, :].expand(*queries.shape[:3], -1)  # (B, H, N, N)
         mixed, _ = self._mix(queries, unit(queries), values, seen, places, places)
         return mixed
 
     def _attend_hashed(self, queries: Tensor, values: Tensor, present: Tensor) -> Tensor:
-        """Attention within the chunks of all rounds, (B, H, N, D)."""
         batch, heads, count, _ = queries.shape
         length = self.bucket_length
         filled = -count % length

@@ -37,7 +37,6 @@ def _initialise(module: nn.Module) -> None:
 
 
 def _on_grid(logits: Tensor, grid: tuple[int, int]) -> Tensor:
-    """(B, P, K), row by row, to (B, K, h, w)."""
     return logits.transpose(1, 2).reshape(logits.shape[0], -1, *grid)
 
 

@@ -104,7 +104,6 @@ class SequenceEncoder(nn.Module):
         return output
 
     def _padded(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Zeros up to the full length, which take no part."""
         more = self.sequence_length - x.shape[1]
         if mask is None:
             mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)

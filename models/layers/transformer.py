@@ -108,7 +108,6 @@ class VisionTransformer(nn.Module):
         return self.encode(patches.flatten(2).transpose(1, 2), grid)[:, 1:], grid
 
     def _positions(self, grid: tuple[int, int]) -> Tensor:
-        """Position embedding (1, N, C) for a grid."""
         return resize_positions(self.pos_embed, self.patch_embed.grid, grid)
 
     def forward_head(self, tokens: Tensor, pre_logits: bool = False) -> Tensor:
@@ -138,5 +137,4 @@ class VisionTransformer(nn.Module):
 
 
 def _hides_patches(block: nn.Module) -> bool:
-    """Whether the class token, the first, sees itself alone."""
     return getattr(block.attn, "causal", False) or not getattr(block.attn, "mixes_tokens", True)

@@ -142,7 +142,6 @@ class _Call:
 
 
 def _call(entry: Any) -> _Call | None:
-    """A node with its arguments by name; None for one that only compares."""
     target = field(entry, "target", str)
     if SKIPPED.fullmatch(target):
         return None
@@ -267,7 +266,6 @@ def _optional(value: Any) -> Ref | None:
 
 
 def _symbolic(value: Any) -> Any:
-    """A number, or the name of a number."""
     which, inner = union(value, "a symbolic number")
     if which == "as_name":
         return Ref(of_type(inner, str, which))
@@ -340,7 +338,6 @@ def _flat(results: tuple[str | list[str], ...]) -> Iterator[str]:
 
 
 def _with_ends(nodes: list[Node], kept: set[str]) -> list[Node]:
-    """Nodes, each with the names that can be dropped after it."""
     later, found = set(kept), []
     for node in reversed(nodes):
         mine = {*_names([*node.arguments, *node.keywords.values()]), *_flat(node.results)}

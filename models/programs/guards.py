@@ -78,7 +78,6 @@ def _fourier(operator: str, given: Given) -> None:
 
 
 def _per_channel(operator: str, given: Given) -> None:
-    """Batch norm: vectors with a number per channel."""
     images = given["input"]
     if images.dim() < 2:
         _wrong(operator, "input", images, "at least two dimensions")
@@ -225,7 +224,6 @@ def _division(operator: str, given: Given) -> None:
 
 
 def _pieces(operator: str, given: Given) -> None:
-    """The results are a list: torch makes one tensor for each piece."""
     values = given.get("self")
     if not isinstance(values, Tensor) or values.dim() == 0:
         return

@@ -100,7 +100,6 @@ def refusal(missing: Mapping[str, str], mode: str) -> str | None:
 def _missing_beside(
     chosen: Policy, missing: Mapping[str, str], version: int, *, private: bool
 ) -> Iterator[tuple[str, str]]:
-    """What is missing by Landlock's ABI, or without a filter of calls."""
     old = f"Landlock ABI {version}; {{}} has it".format
     for part, since in _BY_ABI.items():
         if version < since:

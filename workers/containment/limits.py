@@ -99,7 +99,6 @@ def resident() -> int:
 
 
 def _tighten(kind: int, soft: int) -> None:
-    """Sets the soft limit, which may rise again to the hard limit."""
     hard = resource.getrlimit(kind)[1]
     resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 

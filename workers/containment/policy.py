@@ -120,12 +120,10 @@ def _home() -> Path:
 
 
 def _real(path: Path) -> Path:
-    """The path without links; unlike `Path.resolve`, also where they form a loop."""
     return Path(os.path.realpath(path))
 
 
 def _inside(root: Path, text: str) -> Path | None:
-    """Where a folder's relative name leads; None outside, hidden, or without a folder."""
     if check_folder(text, None) is not None:
         return None
     try:

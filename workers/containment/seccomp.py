@@ -196,7 +196,6 @@ class Program:
         return b"".join(struct.pack("=HBBI", *step) for step in [*self.instructions, (_RETURN, 0, 0, _ALLOW)])
 
     def _when(self, name: str, block: list[Instruction]) -> None:
-        """Run a block for one call, and load the call's number again behind it."""
         if name in self._numbers:
             self.instructions += [(_EQUAL, 0, len(block) + 1, self._numbers[name]), *block]
             self.instructions += [(_LOAD, 0, 0, _NUMBER)]

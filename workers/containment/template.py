@@ -262,7 +262,6 @@ class Template:
             os._exit(status)
 
     def _forward(self, child: Child) -> bool:
-        """Pass on the child's complete lines with its ticket; False at the end of the file."""
         chunk = os.read(child.reports, CHUNK)
         *lines, rest = chunk.split(b"\n")
         for line in lines:
@@ -297,7 +296,6 @@ class Template:
         die_like(status)
 
     def _end(self, child: Child | None) -> None:
-        """End a child with all that it started; what it wrote is dropped."""
         if child is None:
             return
         _kill_group(child.pid)
@@ -348,7 +346,6 @@ def covers(
 
 
 def _first_line(descriptor: int) -> str:
-    """Up to the end of the line, and nothing behind it."""
     line = bytearray()
     while not line.endswith(b"\n"):
         byte = os.read(descriptor, 1)

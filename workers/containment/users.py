@@ -137,7 +137,6 @@ def _check_rights(state: Path) -> None:
 
 @contextmanager
 def _acting_as(user: int, groups: list[int]) -> Iterator[None]:
-    """Files are opened as that user; the process can go back."""
     before = os.getgroups()
     try:
         os.setgroups(groups)
@@ -219,7 +218,6 @@ def _set_mode(path: int | Path, mode: int) -> None:
 
 
 def _sources(chosen: Permissions) -> list[Path]:
-    """The folders of other jobs with the weights that a job reads."""
     folders = {path.parent for path in chosen.files} - {chosen.folder}
     return sorted(folder for folder in folders if folder.parent == chosen.folder.parent)
 

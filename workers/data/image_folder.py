@@ -108,7 +108,6 @@ def image_folder(
 def _with_stated_classes(
     files: ImageFiles, folder: Path, base: Path, class_names: list[str] | None, class_names_file: str | None
 ) -> ImageFiles:
-    """The files with their classes in the stated order, if any."""
     try:
         stated = stated_names(folder, base, class_names, class_names_file)
         if stated is None:
@@ -191,7 +190,6 @@ class ImageFolder:
         return open_picture(path, mode=MODES[self.channels], exif_orientation=self.exif_orientation)
 
     def _decode(self, path: Path, size: int) -> Tensor:
-        """One image, uint8 (C, size, size)."""
         return pixels_of(fitted(self.opened(path), size, self.crop_fraction, self.resampling))
 
     def content_sha256(self) -> str:

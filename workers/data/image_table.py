@@ -167,11 +167,9 @@ class ImageTable:
 
     @property
     def _square(self) -> int | None:
-        """Side of the images, if all are equal squares."""
         return self.size[0] if self.size is not None and self.size[0] == self.size[1] else None
 
     def _decoded(self, indices: Sequence[int], size: int) -> Levels:
-        """Equal squares unchanged, others fitted."""
         chosen = checked_indices(indices, len(self))
         side = self._square or checked_size(size)
         pixels = torch.empty(len(chosen), self.channels, side, side, dtype=torch.uint8)

@@ -136,7 +136,6 @@ def _longest(max_depth: int, max_args: int) -> int:
 def _grow(
     tokens: list[str], draws: HashedDraws, depth: int, max_depth: int, max_args: int, max_length: int
 ) -> bool:
-    """Append a node's tokens; false where the tree became too long."""
     if len(tokens) >= max_length - 1:
         return False
     if depth >= max_depth or draws.below(OPERATOR_SHARE):

@@ -113,7 +113,6 @@ def _between(ends: tuple[float, float], share: float) -> float:
 
 
 def _turned(points: Numbers, angle: float) -> Numbers:
-    """Points (2, T_i) turned about the origin."""
     cos, sin = np.cos(angle), np.sin(angle)
     turned: Numbers = np.array([[cos, -sin], [sin, cos]]) @ points
     return turned

@@ -129,7 +129,6 @@ class ObjectNet(ImageFolder):
 
 
 def _classes(folder: Path, base: Path) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
-    """Each folder's label, and the logits of each label that ImageNet has."""
     labels = _texts(_mapping(folder, LABEL_OF_FOLDER, base), folder / LABEL_OF_FOLDER)
     shared = _texts(_mapping(folder, IMAGENET_OF_LABEL, base), folder / IMAGENET_OF_LABEL)
     lines = _mapping(folder, LINE_OF_LOGIT, base)

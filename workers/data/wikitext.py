@@ -98,7 +98,6 @@ def documents(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def _has_title(path: Path, start: int, stop: int) -> bool:
-    """Whether a file has text before its first heading."""
     if start > 0:
         return True
     with path.open("rb") as file:

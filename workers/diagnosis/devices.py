@@ -54,7 +54,6 @@ def devices(settings: WorkerSettings) -> Iterator[Finding]:
 
 
 def _refusals(settings: WorkerSettings, failed: Iterable[str]) -> Iterator[Finding]:
-    """For each failed class, what of the containment keeps it from working."""
     if settings.sandbox == "off" or settings.evaluator_command:
         return
     for device_class in sorted({device.partition(":")[0] for device in failed}):

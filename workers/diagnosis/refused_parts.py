@@ -59,7 +59,6 @@ def find(test: Test, policy: Policy) -> Refusal:
 
 
 def _narrowed(names: Sequence[str], fails: Callable[[Sequence[str]], bool]) -> list[str]:
-    """Names that make it fail alone; else all that do together."""
     if not fails(names):
         return []
     if len(names) == 1:

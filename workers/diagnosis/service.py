@@ -84,7 +84,6 @@ def agreement(settings: WorkerSettings) -> Finding | None:
 
 
 def _unreachable(said: str) -> Finding:
-    """What a database without a connection lacks, by its driver's words."""
     if re.search(r'database "[^"]*" does not exist', said):
         return fail("database", f"the server refuses: {said}", "create it, or correct ASSAY_DATABASE_URL")
     if re.search(r'role "[^"]*" does not exist|authentication failed', said):

@@ -106,7 +106,6 @@ def _what(component: Component) -> str:
 
 
 def _owner(component: Component, module: str) -> PackageEntry:
-    """The installed package that has a component's module; ComponentMissing as of `resolve`."""
     what, worker, package = _what(component), socket.gethostname(), component.package
     assert package is not None
     here = [entry for entry in installed() if entry.package.name == package.name]

@@ -128,7 +128,6 @@ def _schema_of_parameter(
 
 
 def _evaluated(parameter: inspect.Parameter, function: Callable[..., Any]) -> object:
-    """The annotation as an object, even if annotations are postponed."""
     holder = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     try:
@@ -179,7 +178,6 @@ def _mark(schema: dict[str, Any], marker: str, fact: str) -> None:
 
 
 def _constrain(schema: dict[str, Any], item: object) -> None:
-    """Add a constraint to every alternative that it fits; other metadata is ignored."""
     if isinstance(item, annotated_types.GroupedMetadata):
         for part in item:
             _constrain(schema, part)
@@ -229,7 +227,6 @@ def checked_default(schema: dict[str, Any], default: object) -> object:
 
 
 def _shared_description(annotation: object) -> str | None:
-    """The last `doc(...)` of a type: derived types say their own."""
     metadata = getattr(annotation, "__metadata__", ())
     texts = [item.documentation for item in metadata if isinstance(item, annotated_types.DocInfo)]
     return texts[-1] if texts else None

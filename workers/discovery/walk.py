@@ -226,7 +226,6 @@ def _own(module: ModuleType, constant: str, name: str, exports: list[str]) -> An
 def _rules(
     kind: str, module: ModuleType, exports: list[str], schema: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> list[Rule]:
-    """A component's rules in the module; ValueError: invalid syntax, or no component fits a rule."""
     own = ("params", "model") if kind == "model" else ("params",)
     rules = []
     for expression, message in getattr(module, "RULES", ()):
@@ -252,7 +251,6 @@ def _rules(
 
 
 def _of_a_part(name: str, parameters: Iterable[str]) -> bool:
-    """Whether a name under `part` begins with a parameter: "backbone_width" with "backbone"."""
     return any(name.startswith(f"{parameter}_") for parameter in parameters)
 
 

@@ -135,7 +135,6 @@ class _AttentionCost:
     def _measured(
         self, own: nn.Module, softmax: nn.Module, x: Tensor, shard: Shard, rows: dict[str, list[float]]
     ) -> dict[str, float]:
-        """Adds seconds to the rows, and returns operations and bytes."""
         found: dict[str, float] = {}
         for kind in KINDS:
             sides = {"": pass_of(own, x, kind, shard), "softmax_": pass_of(softmax, x, kind, shard)}

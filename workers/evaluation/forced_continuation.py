@@ -170,7 +170,6 @@ class ForcedContinuation:
         return AttackedDocuments(shard.ids, table, {"nonfinite": lost, **model.limit.noted()})
 
     def _row(self, model: _Model, own: _Prompt, draws: Draws) -> Generator[Question, Any, dict[str, Any]]:
-        """The columns of a document, without its id and passes."""
         words = own.words
         free = model.allowed[words].nonzero().flatten().tolist()
         (before,) = yield Queries(words[None])
@@ -273,7 +272,6 @@ class _Model:
     def _by_pass(
         self, prompts: Sequence[Tensor], work: Callable[[Tensor], Tensor], rows: int | None = None
     ) -> list[Tensor]:
-        """What the work makes of each prompt, in order; it gets prompts (B, N), at most so many `rows`."""
         size = min(self._shard.batch_size, rows or self._shard.batch_size)
         found: dict[int, Tensor] = {}
         for places in of_one_length(prompts, size, self._shard.device):
@@ -295,7 +293,6 @@ class _Model:
         return losses.double().mean(1)
 
     def _whole(self, prompts: Tensor) -> Tensor:
-        """Prompts with the target, int64 (B, N + m)."""
         return torch.cat([prompts, sent(self.target, prompts).expand(len(prompts), -1)], 1)
 
     def _slope(self, prompts: Tensor) -> Tensor:

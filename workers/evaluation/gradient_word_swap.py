@@ -164,7 +164,6 @@ class SwappedWindows:
     def _document(
         self, model: _Model, own: _Document, example: str
     ) -> Generator[Question, Any, tuple[list[SearchedWindow], dict[str, int]]]:
-        """The searched windows of a document, in order, and what they cost."""
         draws = Draws(model.seed, f"gradient_word_swap/{self.search}", example)
         swaps: list[SearchedWindow] = []
         eligible, queries, gradients = 0, 0, 0

@@ -85,7 +85,6 @@ def distances(matrix: Tensor, *, normalisation: Normalisation) -> dict[str, Tens
 
 
 def _distance(difference: Tensor, normalisation: Normalisation) -> Tensor:
-    """Length of (B, N, N): (B,)."""
     if normalisation == "row":
         return difference.square().sum(dim=-1).sqrt().mean(dim=-1)
     return difference.square().sum(dim=(-2, -1)).sqrt()

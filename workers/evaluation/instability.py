@@ -188,7 +188,6 @@ def with_softmax(model: nn.Module, seed: int) -> tuple[nn.Module, dict[str, Any]
 
 
 def _softmax_like(own: Any) -> nn.Module:
-    """Softmax attention of the same width and heads, with new weights."""
     width = own.proj.out_features
     dropout = getattr(own, "dropout", 0.0)
     softmax = SoftmaxAttention(

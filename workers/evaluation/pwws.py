@@ -67,7 +67,6 @@ def pwws(
 
 
 def _opened(wordnet: str, root: Path | None) -> tuple[Path, WordChange]:
-    """The folder with WordNet's files, and the change to the synonyms there."""
     try:
         folder = resolve_folder(root, wordnet)
     except MissingData as error:

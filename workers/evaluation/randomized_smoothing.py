@@ -138,7 +138,6 @@ class _Smoothing:
         return Measured(shard.ids, values, passes, torch.zeros_like(passes), loader.noted())
 
     def _votes(self, loader: Loader, image: Tensor, chunks: Iterator[Tensor], shard: Shard) -> Tensor:
-        """How often each class is the answer at each noise level, (levels, K)."""
         votes: Tensor | None = None
         for noise in chunks:
             for level, sigma in enumerate(self.sigmas):

@@ -162,7 +162,6 @@ class SlidingWindow:
         forward: Callable[[Tensor], Tensor],
         together: int,
     ) -> Iterator[list[_Answer]]:
-        """After each batch the answers to the images that have all their windows, in order."""
         while batch := list(islice(pieces, together)):
             logits = forward(torch.stack([pixels for *_, pixels in batch]))  # (B, K, S, S)
             wanted = (len(batch), batch[0][0].classes, self.window, self.window)

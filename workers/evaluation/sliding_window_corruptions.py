@@ -105,7 +105,6 @@ class CorruptedWindows:
         return tally.counts(exact.limit.noted())
 
     def _views(self, shard: Shard) -> Iterator[Example]:
-        """Each image, uncorrupted and under each corruption, one at a time, with its label map."""
         for row, (pixels, truth) in enumerate(prefetch(shard.example, range(len(shard.ids)))):
             # The uncorrupted image is processed exactly as by `sliding_window`.
             yield pixels, truth
@@ -115,5 +114,4 @@ class CorruptedWindows:
 
 
 def _bytes(image: Tensor) -> Tensor:
-    """Multiples of 1/255 as the levels that they are, uint8."""
     return (image * TOP).round().to(torch.uint8)

@@ -84,7 +84,6 @@ def textfooler(
 
 
 def _neighbours(vectors: str, neighbours: int, root: Path | None) -> Neighbours:
-    """The neighbours of words by the vectors in the folder."""
     try:
         folder = resolve_folder(root, vectors)
     except MissingData as error:

@@ -189,7 +189,6 @@ def swapped_documents(
 def _noted(
     after: SwappedText, unknown: NDArray[np.bool_], ranges: Sequence[tuple[int, int]]
 ) -> dict[str, int]:
-    """Number of swapped words among the scored ones, and how many of these are unknown now."""
     parts = [slice(start, stop) for start, stop in ranges]
     return {
         "swapped": sum(int(after.swapped[part].sum()) for part in parts),
@@ -214,7 +213,6 @@ def swapped_text(text: LanguageSet, swap: WordSwap) -> SwappedText:
 
 
 def _tokenized_anew(text: TokenizedDocuments, swap: WordSwap) -> SwappedText:
-    """As `swapped_text`, by the model's own tokenizer."""
     texts, chosen, eligible = [], [], []
     for index, (document, own) in enumerate(zip(text.ids, text.texts, strict=True)):
         found = swap(text.words(index), document)
@@ -238,7 +236,6 @@ def _tokenized_anew(text: TokenizedDocuments, swap: WordSwap) -> SwappedText:
 
 
 def _words_of(text: OneText, index: int) -> dict[int, NDArray[np.int64]]:
-    """Places in the stream of the tokens of each word of a document."""
     places = np.arange(text.starts[index], text.starts[index + 1])
     words, first = np.unique(text.word[places], return_index=True)
     return dict(zip(words.tolist(), np.split(places, first[1:]), strict=True))

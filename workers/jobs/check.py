@@ -165,7 +165,6 @@ def _tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def _wrong_training(metadata: Mapping[str, str], classes: int | None) -> Iterator[str]:
-    """Errors that would affect every evaluation of these weights."""
     try:
         source: TrainedOn | None = parse_trained_on(metadata)
     except (json.JSONDecodeError, KeyError, TypeError, RecursionError):

@@ -213,7 +213,6 @@ def _timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:
 def _forward(
     loaded: Loaded, data: ExampleSet, size: int | None, count: int = 1
 ) -> Callable[[], torch.Tensor]:
-    """A pass of some examples through the model; what they are does not matter."""
     given = _input(loaded, data, size, count)
     run: Callable[[], torch.Tensor] = catalog.task(data.task).trial(loaded.classifier, given)
     return run

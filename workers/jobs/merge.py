@@ -151,7 +151,6 @@ def _save_one(store: Store, folder: Path, job: JobRow, index: int, rows: Sequenc
 
 
 def _add_caution(store: Store, job: JobRow, index: int, plan: Plan, result: ResultJson) -> None:
-    """Add to a saved result that workers online have other data than were measured, unless it says so."""
     item, found = evaluations(job)[index], store.workers.disagreements()
     caution = of_disagreement(_data(job, item), item["params"], plan, found)
     if caution is not None and all(one["code"] != caution.code for one in result["warnings"]):
@@ -160,7 +159,6 @@ def _add_caution(store: Store, job: JobRow, index: int, plan: Plan, result: Resu
 
 
 def _whole(table: OutcomeTable, ordered: Sequence[OutcomeRow], n: int, place: str) -> Columns:
-    """The columns of all shards, which must be of the n planned examples."""
     try:
         columns = joined(table.columns, [row.columns for row in ordered])
     except (KeyError, ValueError) as error:

@@ -120,7 +120,6 @@ def _with_compile(
     data: ExampleSet,
     report: Callable[[ProgressReport], None],
 ) -> PlanWithShards:
-    """The plan, with the choice of compiled passes if the job leaves it to the plan."""
     if request["spec"]["execution"].get("compile") == "auto":
         items, costs = request["spec"]["evaluations"], [shard["cost"] for shard in plan["shards"]]
         attacks = [shard["cost"] for shard in plan["shards"] if is_attack(items[shard["evaluation"]])]
@@ -153,7 +152,6 @@ def _examples(
 
 
 def _example_cost(item: EvaluationItem, examples: ExampleSet, loaded: Loaded, flops: float) -> float:
-    """Seconds for one example of an evaluation; `flops` for its forward pass, at the nominal rate."""
     seconds = example_seconds(item, flops, loaded.device_class, loaded.image_size)
     windows: float = catalog.task(examples.task).windows(item, examples, loaded.image_size)
     return seconds * windows
@@ -199,7 +197,6 @@ def _facts_of_input(
 
 
 def _joined(loaded: Loaded, data: ExampleSet) -> ModelJoin | None:
-    """How a model that brings labels or a tokenizer was joined to the data; None for others."""
     backbone: Any = loaded.classifier.backbone
     if (found := join_by_names(loaded, data)) is not None:
         return found

@@ -45,7 +45,6 @@ def of_weights(
 
 
 def _of_gradients(plan: Plan, name: str, params: Params) -> Iterator[Warning]:
-    """About programs with gradients that the attack follows: other models' where it names them."""
     threat = load().threat_of(name)
     if threat is None:
         return
@@ -64,7 +63,6 @@ def _of_gradients(plan: Plan, name: str, params: Params) -> Iterator[Warning]:
 
 
 def _of_join(joined: ModelJoin) -> Iterator[Warning]:
-    """How a model's own labels and tokenizer were joined to the data."""
     evidence = {"labels": joined["labels"][:10]}
     if joined["labels_by"] == "number":
         message = (

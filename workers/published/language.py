@@ -129,7 +129,6 @@ def _accuracy(model: ComponentReference, evaluation: EvaluationItem, part: str) 
 
 
 def _attention(model: ComponentReference) -> str | None:
-    """A classifier's attention in the tables: RPC runs twice, in all layers."""
     backbone = model["params"]["backbone"]
     name, params = backbone["name"], backbone["params"]
     if name in ("symmlm", "symmlm_tiny"):

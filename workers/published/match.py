@@ -192,7 +192,6 @@ def _of_timm(model: ComponentReference) -> dict[str, Any]:
 
 
 def _one_attention(params: Params) -> dict[str, Any]:
-    """Facts of a model with one attention in all layers without, or with known, parameters."""
     attention = params["attention"]
     everywhere = attention["name"] == "softmax" or params.get("layers", "all") == "all"
     own = {k: v for k, v in attention["params"].items() if k not in TRAINING_ONLY}
@@ -230,7 +229,6 @@ def _same_evaluation(attacked: PublishedEvaluation, evaluation: EvaluationItem, 
 
 
 def _equal(given: Any, expected: Any) -> bool:
-    """Whether two parameters are equal, "6/255" and 6/255 included."""
     if given == expected:
         return True
     if any(value is None or isinstance(value, bool | list | dict) for value in (given, expected)):

@@ -74,7 +74,6 @@ class PublishedRow(NamedTuple):
 def _lra(
     source: str, table: str, model: str, attention: str, *values: float, layers: str = "all", **params: Any
 ) -> PublishedRow:
-    """A row with the accuracies of ListOps, Text, Retrieval, Image and Pathfinder."""
     return PublishedRow(
         source, table, model, attention, layers, params, dict(zip(LRA_TASKS, values, strict=True))
     )
@@ -89,7 +88,6 @@ def _uea(
 
 
 def _dual(model: str, attention: str, *values: float, **params: Any) -> PublishedRow:
-    """A row of table 1 of the primal-dual framework, of Flowformer's sets."""
     names = ("PEMS-SF", "SelfRegulationSCP2", "UWaveGestureLibrary")
     return PublishedRow(
         DUAL, "table 1", model, attention, "all", params, dict(zip(names, values, strict=True))

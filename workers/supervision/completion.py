@@ -53,7 +53,6 @@ def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int |
 
 
 def _drop_checkpoints(store: Store, settings: WorkerSettings, job_id: str) -> None:
-    """Deletes checkpoints of a finished training; a failed training may be retried."""
     try:
         succeeded = store.jobs.get(job_id).state == JobState.SUCCEEDED
     except (NotFound, *DATABASE_UNAVAILABLE):

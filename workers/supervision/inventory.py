@@ -250,7 +250,6 @@ class Inventory:
         return last.fingerprint
 
     def _read(self) -> None:
-        """Take over what another worker has written; a damaged file is nothing."""
         with self._lock, contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             written = self._file.stat().st_mtime_ns
             if written == self._read_at:

@@ -114,7 +114,6 @@ class Spool:
 
 
 def _remove(path: Path) -> None:
-    """Deletes a file; if it stays, it is found again, and the fence refuses it."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

@@ -114,7 +114,6 @@ class AllowedReports:
         return cast(EvaluatorReport, found)
 
     def _faults(self, found: dict[str, Any]) -> Iterable[str]:
-        """What no type says."""
         match found["type"]:
             case "progress" | "checkpoint":
                 yield from _not_counts(found, ("done", "total", "step"))
@@ -189,7 +188,6 @@ def _columns(table: OutcomeTable) -> int:
 
 
 def _clean(found: dict[str, Any]) -> None:
-    """Cuts and escapes texts for people, in place: they are no fault."""
     most = MAX_PROGRESS_TEXT if found["type"] == "progress" else MAX_ERROR_TEXT
     for name in ("message", "error"):
         if isinstance(found.get(name), str):
@@ -198,7 +196,6 @@ def _clean(found: dict[str, Any]) -> None:
 
 
 def _without_facts(found: dict[str, Any]) -> tuple[dict[str, Any], object]:
-    """A report without an analysis' facts, and these facts, else empty."""
     extra = found.get("extra")
     if not isinstance(extra, dict) or "analysis" not in extra:
         return found, {}
@@ -246,7 +243,6 @@ def _faults_of_plan(plan: PlanWithShards, request: EvaluatorRequest) -> Iterable
 
 
 def _faults_of_compile(found: PlannedCompile | None, asked: str | None) -> Iterable[str]:
-    """Faults of a choice of compiled passes; its reason is cut and escaped in place."""
     if found is None:
         return
     if asked != "auto":
@@ -269,7 +265,6 @@ def _faults_of_ranges(shards: Sequence[PlannedShard], n: int, evaluation: int) -
 
 
 def _faults_of_common_plan(plan: Any, evaluations: int, compile_asked: str | None) -> Iterable[str]:
-    """What no type says of a plan, with or without shards."""
     yield from _faults_of_compile(plan.get("compile"), compile_asked)
     if len(plan["evaluations"]) != evaluations:
         yield f"it plans {len(plan['evaluations'])} evaluations, the job has {evaluations}"
@@ -284,7 +279,6 @@ def _faults_of_common_plan(plan: Any, evaluations: int, compile_asked: str | Non
 
 
 def _not_counts(found: Mapping[str, Any], names: Iterable[str]) -> Iterable[str]:
-    """Fields that are there, and no numbers of 0 or more."""
     for name in names:
         if found.get(name) is not None and not 0 <= found[name] <= MAX_INTEGER:
             yield f"{name}: {shown(found[name])}; allowed: 0 or more"

@@ -140,7 +140,6 @@ class ShardEnd:
         return REPEAT if settings.mode == "distributed" and self._has_others() else 0.0
 
     def _has_others(self) -> bool:
-        """Whether other workers could take the shard."""
         claim, online = self._claim, self._store.workers.online
         device, devices = device_of(claim), claim.spec["execution"].get("devices", 1)
         return self.insist(lambda: online(device, devices=devices, besides=claim.worker)) > 0

@@ -168,14 +168,12 @@ class ShardRun:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
     def _interrupted(self) -> bool:
-        """Whether the shard has to end now for a reason outside it."""
         return self._verdict != "run" or self._place.stopping.is_set()
 
     def _canceled(self) -> bool | None:
         return None if self._verdict == "lost" else self._verdict == "cancel"
 
     def _say(self, waiting: str | None) -> None:
-        """Tells the user of a job what its shard waits for."""
         if waiting is not None:
             log.warning("shard %s: %s", self._claim.shard_id, waiting)
             with contextlib.suppress(*DATABASE_UNAVAILABLE):

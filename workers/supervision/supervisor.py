@@ -162,7 +162,6 @@ class Supervisor(threading.Thread):
         return True
 
     def _is_fit(self) -> bool:
-        """Whether it may claim: contained evaluators, sound devices, no cordon."""
         if self._sandbox.refuses:
             return False
         self._cordoned = not self._only_checks and self._store.cordons.of(self.known_as) is not None
@@ -182,7 +181,6 @@ class Supervisor(threading.Thread):
         return not self._unknown
 
     def _drained(self) -> bool:
-        """Whether an administrator wants the running shard back; called from the renewing thread."""
         if self._only_checks:
             return False
         cordon = self._store.cordons.of(self.known_as)
@@ -254,7 +252,6 @@ class Supervisor(threading.Thread):
             return True
 
     def _over_a_limit(self, process: EvaluatorProcess) -> bool:
-        """Whether the warm evaluator goes on writing or starting processes."""
         if self._evaluator.job is None:
             return False
         folder, most = self._settings.folder(self._evaluator.job), self._settings.max_job_files_bytes

@@ -123,7 +123,6 @@ class WarmEvaluator:
 
 
 def _remember(jobs: dict[str, str], job: str, reason: str) -> None:
-    """Add a job; the latest ones are kept."""
     jobs[job] = reason
     while len(jobs) > MAX_REFUSED:
         del jobs[next(iter(jobs))]

@@ -128,7 +128,6 @@ class Batches:
         return TrainingBatch(moved, truth)
 
     def _still(self, start: int, stop: int) -> Iterator[tuple[int, TrainingBatch]]:
-        """Step and batch, as the data set has the images."""
         visits = self._order.between(start, stop)
         if self._cache is None:
             yield from self._loaded_ahead(visits)

@@ -224,7 +224,6 @@ class _Run:
         return SCHEDULES[recipe.schedule](step, **shape, peak=low, start=high, minimum=high)
 
     def _judge_if_due(self) -> None:
-        """Judge the model, keep its weights if the recipe selects and they are the best."""
         every = self._recipe.judged_every or self._per_epoch
         if self._judge is None or (self._step % every and self._step != self._steps):
             return

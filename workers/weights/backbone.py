@@ -78,7 +78,6 @@ def source_of(spec: ModelReference, path: Path) -> ForeignModel:
 
 
 def _whole(spec: ModelReference, path: Path) -> Classifier:
-    """The model that the file is of, with its weights."""
     shapes, metadata = read_shapes(path)
     model = _at_the_size_of(_model_of(spec, metadata), shapes)
     build = catalog.build("model", model["name"], model["params"])
@@ -96,7 +95,6 @@ def _whole(spec: ModelReference, path: Path) -> Classifier:
 
 
 def _model_of(spec: ModelReference, metadata: Mapping[str, str]) -> ComponentReference:
-    """The model that a file is of: what its training wrote into it, else the backbone that is wanted."""
     wanted = spec["params"][PARAMETER]
     text = metadata.get("model")
     stated = json.loads(text) if text is not None else wanted

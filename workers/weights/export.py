@@ -247,7 +247,6 @@ def _unlisted(calls: Sequence[tuple[str, str]]) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's warnings about its own calls, and the graph that it prints where it fails."""
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         yield

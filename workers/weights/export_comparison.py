@@ -34,7 +34,6 @@ def answer_of(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
 
 
 def _channels(network: nn.Module, images: Tensor) -> str:
-    """What to do where a network takes images of 1 or 3 channels, and not these (B, C, S, S)."""
     inner = network.network if isinstance(network, LogitsOf) else network
     inner = inner.backbone if isinstance(inner, Classifier) else inner  # mean and std have C numbers
     for count in (1, 3) if images.dim() == 4 else ():

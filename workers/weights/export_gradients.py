@@ -79,7 +79,6 @@ def compare_gradients(program: Program, network: nn.Module, inputs: Given) -> bo
 
 
 def _examples(inputs: Given) -> list[Given]:
-    """One at a time: the texts, or images of several kinds."""
     given = (varied(inputs[0]),) if inputs[0].is_floating_point() else inputs
     return [tuple(tensor[row : row + 1] for tensor in given) for row in range(EXAMPLES)]
 

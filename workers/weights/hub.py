@@ -194,7 +194,6 @@ def _task(architecture: str | None) -> str | None:
 
 
 def _size(stated: object) -> int | None:
-    """Height and width in pixels, where they are equal."""
     if isinstance(stated, Mapping):
         sides = {stated.get("height"), stated.get("width"), stated.get("shortest_edge")} - {None}
         stated = sides.pop() if len(sides) == 1 else None

@@ -102,7 +102,6 @@ def examine(classifier: Classifier) -> tuple[list[str], bool]:
 
 
 def _answer(signature: Signature) -> tuple[tuple[int, ...], int]:
-    """The shape of an input's logits, and how many inputs are tried."""
     answer = signature.answer
     return answer, max(batch for batch in BATCHES if batch <= max(2, MAX_LOGITS // math.prod(answer)))
 

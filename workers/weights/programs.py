@@ -27,7 +27,6 @@ def _plain(name: str, flags: int) -> int:
 
 
 def _read(path: Path) -> tuple[Program, str]:
-    """The program and the sha256 of an open file; another file may take its name meanwhile."""
     try:
         file = open(path, "rb", opener=_plain)  # noqa: SIM115 (closed below)
     except OSError as error:

@@ -280,7 +280,6 @@ def _read(path: Path) -> PulledWeights | None:
 
 
 def _names_of(folder: Path, reference: PulledReference) -> list[str]:
-    """The references that name a commit by a branch or a tag; for `main` also the plain reference."""
     try:
         refs = json.loads((folder.parent / REFS).read_text(encoding="utf-8"))
     except (OSError, ValueError):

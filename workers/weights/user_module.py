@@ -91,7 +91,6 @@ def _hint(given: str, known: Iterable[str]) -> str:
 
 
 def _line(error: Exception) -> str:
-    """The last line of the user's code that an error passed."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

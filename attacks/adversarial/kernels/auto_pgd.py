@@ -101,7 +101,7 @@ class AutoPGD:
     goes_on: ClassVar[bool] = False
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the first random start."""
+        """The state of new slots, at the first random start."""
         images, n = examples.images, len(examples.rows)
         targets = self.loss.targets(examples.labels, examples.logits)
         late = {"unordered": torch.ones(n, dtype=torch.bool)} if self._candidates else {}
@@ -173,7 +173,6 @@ class AutoPGD:
         return windows(self.steps)[state["iteration"]]
 
     def _first_size(self, state: State) -> Tensor:
-        """Step size at the beginning of a run, (B,) or a scalar."""
         return torch.full_like(state["step_size"], 2 * self.ball.epsilon)
 
     def _remember(self, state: State, values: Tensor, gradient: Tensor, begun: Tensor | None) -> None:
@@ -193,7 +192,6 @@ class AutoPGD:
         state["run_loss"] = torch.where(better, values, state["run_loss"])
 
     def _check(self, state: State, gradient: Tensor) -> Tensor:
-        """Halves step sizes where a window fails, and goes back to the best point and its gradient."""
         ending = self._windows(state)
         if not ending.any():
             return gradient
@@ -219,7 +217,6 @@ class AutoPGD:
         begun: Tensor | None,
         moving: Tensor | None,
     ) -> None:
-        """Moves all slots, or those in the mask `moving`, on the CPU; `begun` is from `_remember`."""
         images, points = state["images"], state["adversarial"]
         ahead: Tensor | float = MOMENTUM
         if begun is not None:
@@ -240,7 +237,6 @@ class AutoPGD:
         return gradient.sign() if self.ball.norm == "Linf" else gradient / (_l2(gradient) + TINY)
 
     def _into(self, setting: Setting, images: Tensor) -> Callable[[Tensor], Tensor]:
-        """Returns the projection of points onto the ball around the images, then onto the range of pixels."""
         if self.ball.norm == "Linf":
             low = clip_to(images - self.ball.epsilon, setting.box)
             high = clip_to(images + self.ball.epsilon, setting.box)

@@ -73,7 +73,7 @@ class AutoPGDL1(AutoPGD):
         return torch.tensor(RADII, dtype=torch.float64) * self.ball.epsilon
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the first random start."""
+        """The state of new slots, at the first random start."""
         level = torch.zeros(len(examples.rows), dtype=torch.float64, device=examples.images.device)
         return super().start(setting, examples) | {
             "part": torch.zeros_like(examples.rows),
@@ -103,7 +103,6 @@ class AutoPGDL1(AutoPGD):
             self._end_runs(state, over & last)
 
     def _note(self, state: State, values: Tensor, gradient: Tensor, begun: Tensor) -> None:
-        """Keeps the best point of the part; begins the counts of a new part, in the slots `begun` (CPU)."""
         better, first = values > state["run_loss"], bool(begun.any())
         if first:
             begun = sent(begun, values)
@@ -165,7 +164,6 @@ class AutoPGDL1(AutoPGD):
         state["iteration"] += moving
 
     def _next_parts(self, setting: Setting, state: State, ended: Tensor) -> None:
-        """Puts these slots at the start of their next part, from the best point of this one."""
         if not ended.any():
             return
         again = ended.nonzero().flatten()

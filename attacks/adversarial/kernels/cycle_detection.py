@@ -35,7 +35,7 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def watch(first: Tensor) -> State:
-    """Returns the keys that a state needs in addition; `first` is the first iterate, (B, C, H, W)."""
+    """The keys that a state needs in addition; `first` is the first iterate, (B, C, H, W)."""
     return {
         "landmark": first,
         "period": torch.zeros(len(first), dtype=torch.int64, device=first.device),
@@ -69,7 +69,7 @@ def whole_turns(state: State, left: Tensor) -> Tensor:
 
 
 def landmark_at(number: Tensor) -> Tensor:
-    """Returns the number of the landmark once iterate `number` was made, int64 (B,); -1 counts as 0."""
+    """The number of the landmark once iterate `number` was made, int64 (B,); -1 counts as 0."""
     length = torch.frexp(number.clamp(min=0).double()).exponent
     spacing = 1 << (length.long() - DIGITS).clamp(min=0)
     return number.clamp(min=0) // spacing * spacing

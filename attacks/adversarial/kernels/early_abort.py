@@ -42,7 +42,7 @@ def distance(iterations: int) -> int:
 
 
 def watch(images: Tensor) -> State:
-    """Returns the keys that a state needs in addition; `images` are the images of new slots, (B, C, H, W)."""
+    """The keys that a state needs in addition; `images` are the images of new slots, (B, C, H, W)."""
     nothing = torch.zeros(len(images), dtype=torch.bool, device=images.device)
     return {
         "unread": torch.zeros(len(images), dtype=torch.int64),
@@ -70,7 +70,7 @@ def look(state: State, loss: Tensor, iterations: int, last_search: Tensor) -> No
 
 
 def ask(state: State, iterations: int) -> Tensor | None:
-    """Returns which searches are over, on the CPU, (B,); None if the flags are unchanged, or can wait.
+    """Which searches are over, on the CPU, (B,); None if the flags are unchanged, or can wait.
 
     `iteration` of the state is the number of the iterate to come; `iterations` count within a search.
     """
@@ -84,7 +84,7 @@ def ask(state: State, iterations: int) -> Tensor | None:
 
 
 def patience(device: torch.device) -> int:
-    """Returns the minimum number of steps between two questions; the CPU has no queue that would run dry."""
+    """The minimum number of steps between two questions; the CPU has no queue that would run dry."""
     return 1 if device.type == "cpu" else STEPS_BETWEEN_QUESTIONS
 
 

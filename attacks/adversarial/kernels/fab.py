@@ -65,7 +65,7 @@ class Boundary:
             raise ValueError("iterations, restarts and targets must be at least 1")
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image.
+        """The state of new slots, at the image.
 
         It adds `targets`, the classes in their order, (B, T), and `target`, the number of the present one, on
         the CPU, (B,). The image is the first iterate that may count.
@@ -105,7 +105,6 @@ class Boundary:
         return others.sort(dim=1, descending=True).indices[:, 1 : self.targets + 1]
 
     def _begin(self, setting: Setting, state: State, slots: Tensor) -> None:
-        """Puts these slots, indices on the CPU, at the start of a restart: the image, or a random point."""
         index = sent(slots, state["images"])
         first = state["images"][index]
         state["adversarial"] = state["adversarial"].index_copy(0, index, first)
@@ -117,7 +116,6 @@ class Boundary:
         state["adversarial"] = state["adversarial"].index_copy(0, index, first)
 
     def _random_point(self, setting: Setting, state: State, slots: Tensor, images: Tensor) -> Tensor:
-        """Draws points at half the radius."""
         linf = self.ball.norm == "Linf"
         draw = setting.randomness.uniform if linf else setting.randomness.normal
         draws = draw(

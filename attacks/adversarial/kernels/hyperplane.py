@@ -60,7 +60,6 @@ def way_to_hyperplane(
 
 
 def _level(slopes: Tensor, limits: Tensor, wanted: Tensor) -> Tensor:
-    """Solves sum of slopes * min(level, limits) = wanted, (B,); huge where the sum stays below."""
     level = torch.zeros_like(wanted)
     before = torch.full_like(wanted, -1.0)
     # Not infinity: coordinates that don't move have pace 0.
@@ -81,7 +80,6 @@ def _level(slopes: Tensor, limits: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _steepest_first(size: Tensor, room: Tensor, wanted: Tensor) -> Tensor:
-    """How far each coordinate moves in L1, (B, D): by all of its room where others are less steep."""
     size, order = size.sort(dim=1, descending=True, stable=True)
     gains = torch.where(size > 0, size * room.gather(1, order), 0.0)
     steeper = prefix_sums(gains.clamp(max=wanted[:, None])).roll(1, 1)

@@ -26,7 +26,7 @@ STEPS_BETWEEN_LOOKS = 4
 
 
 def l1_projection(images: Tensor, perturbation: Tensor, epsilon: float | Tensor, box: Box | None) -> Tensor:
-    """Returns the nearest perturbations of at most this L1 norm that keep the images in the box.
+    """The nearest perturbations of at most this L1 norm that keep the images in the box.
 
     Images and perturbation are (B, ...), the images in the box; the radius is a number or (B,).
     """
@@ -43,7 +43,7 @@ def l1_projection(images: Tensor, perturbation: Tensor, epsilon: float | Tensor,
 
 
 def l1_projected(images: Tensor, points: Tensor, epsilon: float | Tensor, box: Box | None) -> Tensor:
-    """Returns the nearest points of the ball around the images that are in the box, to the last bit."""
+    """The nearest points of the ball around the images that are in the box, to the last bit."""
     return clip_to(images + l1_projection(images, points - images, epsilon, box), box)
 
 

@@ -48,13 +48,13 @@ class Loss(Protocol):
     """A loss to raise, and its sequence of targets."""
 
     def targets(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Returns the targets of each example in their order, (B, T); the label where no target is.
+        """The targets of each example in their order, (B, T); the label where no target is.
 
         `labels` (B,) are the classes to lead away from, `logits` (B, C) are of the unattacked images.
         """
 
     def objective(self, labels: Tensor, target: Tensor) -> Objective:
-        """Returns the loss for these labels and targets, (B,) each."""
+        """The loss for these labels and targets, (B,) each."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Untargeted:
     name: LossName  # Which one
 
     def targets(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Returns the labels, (B, 1)."""
+        """The labels, (B, 1)."""
         if self.name == "dlr" and logits.shape[1] < 3:
             raise ValueError(f"the DLR loss needs at least 3 classes, there are {logits.shape[1]}")
         return labels[:, None]
@@ -86,7 +86,7 @@ class Targeted:
     candidates: int = 0
 
     def targets(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Returns the targets or candidates, (B, T) with T < C, those with the highest logits first."""
+        """The targets or candidates, (B, T) with T < C, those with the highest logits first."""
         classes = logits.shape[1]
         if self.name == "dlr" and classes < 4:
             raise ValueError(f"the targeted DLR loss needs at least 4 classes, there are {classes}")
@@ -103,36 +103,36 @@ class Targeted:
 
 
 def untargeted(name: LossName, labels: Tensor) -> Objective:
-    """Returns the loss of this name for these labels, (B,)."""
+    """The loss of this name for these labels, (B,)."""
     loss = _UNTARGETED[name]
     return lambda logits: loss(logits, labels)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the cross-entropy, (B,)."""
+    """The cross-entropy, (B,)."""
     return functional.cross_entropy(logits, labels, reduction="none")
 
 
 def margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the highest other logit minus the label's, (B,)."""
+    """The highest other logit minus the label's, (B,)."""
     place = labels[:, None]
     others = logits.scatter(1, place, -torch.inf).amax(1)
     return others - logits.gather(1, place).squeeze(1)
 
 
 def mifpe(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the cross-entropy of the logits divided by a tenth of the gap between the two highest, (B,)."""
+    """The cross-entropy of the logits divided by a tenth of the gap between the two highest, (B,)."""
     first, second = logits.detach().topk(2, dim=1).values.unbind(1)
     return cross_entropy(logits * (MIFPE_SCALE / (first - second + TINY))[:, None], labels)
 
 
 def probability_margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the highest other probability minus the label's, (B,)."""
+    """The highest other probability minus the label's, (B,)."""
     return margin(logits.softmax(1), labels)
 
 
 def dlr(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the difference of logits ratio, (B,)."""
+    """The difference of logits ratio, (B,)."""
     top = logits.topk(3, dim=1)
     own = logits.gather(1, labels[:, None]).squeeze(1)
     other = torch.where(top.indices[:, 0] == labels, top.values[:, 1], top.values[:, 0])
@@ -140,14 +140,14 @@ def dlr(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def targeted_dlr(logits: Tensor, labels: Tensor, target: Tensor) -> Tensor:
-    """Returns the targeted difference of logits ratio, (B,)."""
+    """The targeted difference of logits ratio, (B,)."""
     first, _, third, fourth = logits.topk(4, dim=1).values.unbind(1)
     own, wanted = logits.gather(1, torch.stack([labels, target], dim=1)).unbind(1)
     return -(own - wanted) / (first - 0.5 * (third + fourth) + TINY)
 
 
 def targeted_margin(logits: Tensor, labels: Tensor, target: Tensor) -> Tensor:
-    """Returns the target's logit minus the label's, (B,)."""
+    """The target's logit minus the label's, (B,)."""
     own, wanted = logits.gather(1, torch.stack([labels, target], dim=1)).unbind(1)
     return wanted - own
 

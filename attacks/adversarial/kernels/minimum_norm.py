@@ -63,7 +63,7 @@ class MinimumNorm(ABC):
             raise ValueError(f"steps is {self.steps}, it must be at least 2: the first iterate is the image")
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
+        """The state of new slots, at the image."""
         images, goal = examples.images, self.goal.choose(setting, examples)
         state = begin(examples, goal, images, targeted=self.goal.targeted)
         return state | {
@@ -108,7 +108,6 @@ class MinimumNorm(ABC):
         return sent((last + (first - last) * (1 + turn) / 2).to(state["images"].dtype), state["images"])
 
     def _succeeds(self, logits: Tensor, goal: Tensor) -> Tensor:
-        """Whether the goal is left, or reached, by a lead above rounding, bool (B,)."""
         if self.goal.targeted:
             return right(logits, goal) & (wrong_by(logits, goal) <= -_slack(logits))
         return misled(logits, goal)

@@ -71,7 +71,7 @@ class MomentumAscent:
         return self.nesterov or self.diversity > 0 or self.scales > 1
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
+        """The state of new slots, at the image."""
         goal = self.goal.choose(setting, examples)
         state = begin(examples, goal, examples.images, targeted=self.goal.targeted)
         return state | {"momentum": torch.zeros_like(examples.images)}
@@ -93,7 +93,6 @@ class MomentumAscent:
         state["done"] = final
 
     def _gradient(self, setting: Setting, model: Forward, state: State, moving: Tensor) -> Tensor:
-        """The gradient of the objective, averaged over the scaled copies, like the images."""
         points, objective = state["adversarial"], self.goal.objective(state["goal"])
         if self.nesterov:
             points = points + self.step_size * self.momentum * state["momentum"]

@@ -30,7 +30,7 @@ class Noise:
             raise ValueError(f"draws is {self.draws}, it must be at least 1")
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
+        """The state of new slots, at the image."""
         del setting  # nothing is drawn yet
         return begin(examples, examples.labels, examples.images)
 

@@ -105,7 +105,7 @@ class PairedAscent:
         return _Rounds(self.name, self.ball, Targeted(1, "margin"), self.steps)
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots; all lanes begin at the same random point."""
+        """The state of new slots; all lanes begin at the same random point."""
         n, classes = len(examples.rows), examples.logits.shape[1]
         lanes = min(self.targets, classes - 1)
         choice = self.candidates if classes > self.many else 0
@@ -150,7 +150,6 @@ class PairedAscent:
 
     @staticmethod
     def _tell_lanes(state: State) -> None:
-        """Tells the lanes of slots whose success was refused that they go on, and by which margin."""
         refused, like = state["refused"][:, None], state[PREFIX + "refused"]
         state[PREFIX + "refused"] = refused.expand_as(like).contiguous()
         for key in ("demand", "broken"):
@@ -159,7 +158,6 @@ class PairedAscent:
             state[PREFIX + key] = torch.where(again, whole.expand_as(lanes), lanes)
 
     def _aimed(self, state: State, targets: Tensor) -> State:
-        """The lanes' targets, (B, K), and their loss at the image."""
         clean, labels = state["clean_logits"], state["goal"]
         gaps = [targeted_margin(clean, labels, target) for target in targets.unbind(1)]
         return {
@@ -169,7 +167,6 @@ class PairedAscent:
         }
 
     def _order(self, model: Forward, state: State, waiting: Tensor) -> None:
-        """Gives the lanes of these slots, without the first lane, the nearest classes of the linear model."""
         index = sent(waiting.nonzero().flatten(), state["images"])
         others = state["active"].shape[1] - 1
         images, labels, candidates = (state[key][index] for key in ("images", "goal", "candidates"))
@@ -226,7 +223,6 @@ class PairedAscent:
             state[key] = state[key] | state[PREFIX + key][:, 0]
 
     def _end_round(self, state: State, over: Tensor) -> None:
-        """Begins the next round with the lanes that take part in it; slots without any are done."""
         slots, lanes = over.nonzero().flatten(), state["active"].shape[1]
         # A single lane has no round 1.
         number = state["round"][slots].clamp(min=int(lanes == 1))

@@ -52,7 +52,7 @@ class Ascent:
     gradient: ClassVar[bool] = True
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots: at the image, or at the first random start."""
+        """The state of new slots: at the image, or at the first random start."""
         goal = self.goal.choose(setting, examples)
         restart = torch.zeros_like(examples.rows)
         first = self._first_iterate(setting, examples.rows, restart, examples.images)
@@ -80,7 +80,6 @@ class Ascent:
             self._begin_again(setting, state, final)
 
     def _note_plateau(self, state: State) -> None:
-        """Records the objective before the last tenth of the steps."""
         there = state["iteration"] == self.steps - self.steps // LAST_PART
         if self.steps >= LAST_PART and there.any():
             now = sent(there, state["objective"])
@@ -95,7 +94,6 @@ class Ascent:
         state["iteration"] += moving
 
     def _direction(self, setting: Setting, state: State, gradient: Tensor) -> Tensor:
-        """A step of unit length."""
         return steepest(gradient, self.ball.norm)
 
     def _begin_again(self, setting: Setting, state: State, final: Tensor) -> None:
@@ -120,7 +118,6 @@ class Ascent:
             state["settled"] = (state["period"] > 0) & sent(last, state["period"])
 
     def _cut_short(self, setting: Setting, state: State, every: bool) -> None:
-        """Ends the restarts that are in a cycle, or skips its whole turns."""
         if every:
             others = state["restart"] + 1 < self.restarts
             if others.any():

@@ -51,7 +51,7 @@ class RandomSearch(ABC):
         """Sets `adversarial` and the `proposed_` keys."""
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
+        """The state of new slots, at the image."""
         del setting  # nothing is drawn yet
         state = begin(examples, examples.labels, examples.images)
         kept = self._nothing(examples)

@@ -34,7 +34,7 @@ class OneStep:
     gradient: ClassVar[bool] = True
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots: at the image, or after the step if the gradient is known."""
+        """The state of new slots: at the image, or after the step if the gradient is known."""
         state = begin(
             examples, self.goal.choose(setting, examples), examples.images, targeted=self.goal.targeted
         )

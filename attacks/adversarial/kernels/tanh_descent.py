@@ -102,7 +102,7 @@ class TanhDescent:
             raise ValueError(f"epsilon is {self.epsilon}, it must be at least 0")
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image in the box."""
+        """The state of new slots, at the image in the box."""
         if self.shared_constant and not setting.final_iterate:
             raise ValueError("a shared constant needs the fixed batches of protocol 'paper'")
         low, high = _box(setting)
@@ -157,7 +157,6 @@ class TanhDescent:
             self._next_search(setting, state, ended)
 
     def _objective(self, goal: Tensor) -> Objective:
-        """Quantity to differentiate: the hinge with several passes, its argument with one."""
         violation = self._violation(goal)
         if self.expectation.passes == 1:
             return violation
@@ -169,7 +168,7 @@ class TanhDescent:
         return hinged
 
     def _violation(self, goal: Tensor) -> Objective:
-        """Returns the argument of the hinge: the distance of logits (B, K) from success, (B,)."""
+        """The argument of the hinge: the distance of logits (B, K) from success, (B,)."""
         sign = -1.0 if self.goal.targeted else 1.0
 
         def value(logits: Tensor) -> Tensor:
@@ -181,7 +180,6 @@ class TanhDescent:
         return value
 
     def _note(self, setting: Setting, state: State, logits: Tensor, square: Tensor) -> None:
-        """Keeps the smallest perturbations so far; `square` is their squared size, (B,)."""
         success = self._succeeds(logits, state["goal"])
         if "accuracy" in state:
             success = success & (state["accuracy"] == 0)
@@ -197,7 +195,6 @@ class TanhDescent:
             state["broken"] = state["broken"] | counts
 
     def _succeeds(self, logits: Tensor, goal: Tensor) -> Tensor:
-        """Whether the goal is left, or reached, by the margin of `confidence`, bool (B,)."""
         index = torch.arange(logits.shape[1], device=logits.device)
         own = logits.gather(1, goal[:, None])
         own = own - self.confidence if self.goal.targeted else own + self.confidence
@@ -236,7 +233,6 @@ class TanhDescent:
         state["adversarial"] = _stretched(state["squashed"], *_box(setting))
 
     def _next_search(self, setting: Setting, state: State, last: Tensor) -> None:
-        """Chooses the next c where a search is over, (B,), and counts the searches."""
         ended = sent(last, state["images"])
         won, lost = ended & state["success"], ended & ~state["success"]
         constant = state["constant"]
@@ -260,10 +256,8 @@ class TanhDescent:
 
 
 def _box(setting: Setting) -> Box:
-    """The range of the iterates; without one, the library's default."""
     return PIXELS if setting.box is None else setting.box
 
 
 def _stretched(squashed: Tensor, low: float, high: float) -> Tensor:
-    """From (-1, 1) into the box."""
     return (squashed + 1) / 2 * (high - low) + low

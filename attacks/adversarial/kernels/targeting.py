@@ -41,7 +41,7 @@ class Goal:
             raise ValueError(f"a targeted attack lowers the cross-entropy: its loss is ce, not {self.loss}")
 
     def choose(self, setting: Setting, examples: Examples) -> Tensor:
-        """Returns the class whose cross-entropy is raised (untargeted) or lowered, (B,)."""
+        """The class whose cross-entropy is raised (untargeted) or lowered, (B,)."""
         if not self.targeted:
             return examples.labels
         classes = examples.logits.shape[1]
@@ -63,7 +63,7 @@ class Goal:
         return (examples.labels + 1 + (draws * (classes - 1)).long()) % classes
 
     def objective(self, goal: Tensor) -> Objective:
-        """Returns the objective: the loss of the goal, or the negative cross-entropy where it is a target."""
+        """The objective: the loss of the goal, or the negative cross-entropy where it is a target."""
         if self.targeted:
             return lambda logits: -cross_entropy(logits, goal)
         return untargeted(self.loss, goal)

@@ -58,7 +58,7 @@ class Cleverhans:
     backend: ClassVar[str] = "cleverhans"
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
+        """The state of new slots, at the image."""
         state = begin(
             examples, self.goal.choose(setting, examples), examples.images, targeted=self.goal.targeted
         )
@@ -104,7 +104,6 @@ class Cleverhans:
         return torch.where(as_column(usable, images), found, images)
 
     def _keyed(self, setting: Setting, state: State) -> TorchFunctionMode:
-        """Context that answers the library's calls for random numbers."""
         images, draws = state["images"], torch.empty(0)
         if self.draws:
             draws = setting.randomness.uniform(
@@ -211,5 +210,5 @@ def cleverhans_carlini_wagner(ours: TanhDescent) -> Cleverhans:
 
 
 def order(norm: BallNorm) -> float:
-    """Returns the norm in the library's notation."""
+    """The norm in the library's notation."""
     return {"Linf": float("inf"), "L2": 2.0, "L1": 1.0}[norm]

@@ -49,7 +49,6 @@ class CleverhansSpsa(Cleverhans):
         return _KeyedRandLike(self._numbers(setting, state["row"], state["images"]))
 
     def _numbers(self, setting: Setting, rows: Tensor, images: Tensor) -> Iterator[Tensor]:
-        """The uniform numbers that the library takes, in its order; drawn one at a time."""
         shape, entries = images.shape[1:], images[0].numel()
         for row in rows.split(1):
             yield setting.randomness.uniform(

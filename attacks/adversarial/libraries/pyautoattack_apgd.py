@@ -66,7 +66,7 @@ class _Watch:
             self.wrong = self.wrong | wrong
 
     def first_wrong(self, others: Tensor) -> Tensor:
-        """Returns the first misclassified point of each slot, or the slot of `others`."""
+        """The first misclassified point of each slot, or the slot of `others`."""
         return torch.where(as_column(self.wrong, others), self.points, others)
 
     def _note_gradient(self, gradient: Tensor) -> None:
@@ -92,7 +92,7 @@ class LibraryAutoPGD:
     gradient: ClassVar[bool] = True
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
+        """The state of new slots, at the image."""
         return begin(examples, examples.labels, examples.images) | {
             "target": torch.zeros_like(examples.rows),
             "targets": self.loss.targets(examples.labels, examples.logits),
@@ -139,7 +139,6 @@ class LibraryAutoPGD:
         return torch.where(as_column(usable, images), found, images)
 
     def _run(self, attack: Any, pixels: Tensor, labels: Tensor) -> Tensor:
-        """The point with the highest loss of a run."""
         if self.ball.norm != "L1":
             highest: Tensor = attack.attack_single_run(pixels, labels)[0]
             return highest

@@ -38,7 +38,7 @@ class PyAutoAttack:
     backend: ClassVar[str] = "pyautoattack"
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
+        """The state of new slots, at the image."""
         del setting  # the library draws
         return begin(examples, examples.labels, examples.images)
 
@@ -62,7 +62,6 @@ class PyAutoAttack:
         state["done"] = every
 
     def _usable(self, images: Tensor, found: Tensor) -> Tensor:
-        """Replaces results with NaN or outside the ball by the image itself."""
         allowed = self.ball.epsilon * (1 + SLACK) + SLACK
         usable = found.isfinite().flatten(1).all(1) & (sizes(found - images, self.ball.norm) <= allowed)
         return torch.where(as_column(usable, images), found, images)
@@ -89,7 +88,7 @@ class _Counted:
 
 
 def _factor(images: Tensor, epsilon: float) -> float:
-    """Returns a power of two by which images shrink far enough around 0.5 that no clip binds."""
+    """A power of two by which images shrink far enough around 0.5 that no clip binds."""
     return 2.0 ** math.ceil(math.log2(4 * (float((images - 0.5).abs().amax()) + epsilon)))
 
 

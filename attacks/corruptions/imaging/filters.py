@@ -103,7 +103,6 @@ def smooth_widely(fields: Tensor, sigma: float, truncate: float) -> Tensor:
 
 @functools.lru_cache(maxsize=32)
 def _smoothing(length: int, sigma: float, truncate: float, device: torch.device) -> Tensor:
-    """The smoothing of a line as a matrix, (L, L)."""
     radius = int(truncate * sigma + 0.5)
     taps = _positions(-radius, length + radius, length, "symmetric", torch.device("cpu"))
     sources = taps.unfold(0, 2 * radius + 1, 1)  # (L, 2 radius + 1)

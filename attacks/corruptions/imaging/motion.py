@@ -68,7 +68,6 @@ def taps(radius: int, sigma: float, angles: Tensor, height: int, width: int) -> 
 def _window(
     length: int, between: tuple[float, float], height: int, width: int
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Max extent of the taps above and below, to the left and to the right."""
     angles = [*between, *(turn for turn in (-180, -90, 0, 90, 180) if between[0] < turn < between[1])]
     radians = [math.radians(angle) for angle in angles]
     down = [math.ceil(length * math.sin(angle) - 0.5) for angle in radians]

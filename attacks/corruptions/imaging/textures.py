@@ -106,7 +106,6 @@ def _shrunk(pixels: Tensor, scale: float) -> Tensor:
 
 
 def _neighbours(side: int, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The two pixels next to each place of a shrunk line, and the weight of the second."""
     places = (torch.arange(round(side * scale), dtype=torch.float64) + 0.5) / scale - 0.5
     first = places.floor().clamp(0, side - 1)
     weights = ((places - first).clamp(0, 1) * UNITS).round().long()

@@ -74,7 +74,6 @@ def canny(levels: Tensor) -> Tensor:
 
 
 def _spread(marked: Tensor, axis: int) -> Tensor:
-    """What is marked, and its two neighbours along an axis."""
     spread, inner = marked.clone(), marked.shape[axis] - 1
     spread.narrow(axis, 1, inner).logical_or_(marked.narrow(axis, 0, inner))
     spread.narrow(axis, 0, inner).logical_or_(marked.narrow(axis, 1, inner))

@@ -189,7 +189,6 @@ def gcg(victim: Victim, draws: Draws, steps: int, candidates: int, tried: int) -
 
 
 def _drawn(rows: Sequence[Sequence[Swap]], draws: Draws, tried: int) -> list[Swap]:
-    """A position and one of its swaps, both uniformly, so many times; each swap once."""
     if sum(map(len, rows)) <= tried:
         return [swap for row in rows for swap in row]
     chosen = (rows[draws.below(len(rows))] for _ in range(tried))

@@ -76,7 +76,6 @@ class Neighbours:
         self._known[block] = True
 
     def _first(self, number: int, others: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Nearest of the candidate words, by exact cosines."""
         order = np.lexsort((others, -self._cosines(number, others)))
         return others[order[: self._count]]
 

@@ -64,7 +64,6 @@ def norms(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _text(path: Path) -> tuple[list[str], NDArray[np.float32]]:
-    """Text file: a word and its numbers on each line, separated by spaces."""
     words: list[str] = []
     rows: list[NDArray[np.float32]] = []
     with path.open("rb") as lines:
@@ -94,7 +93,6 @@ def _array(path: Path) -> NDArray[np.float32]:
 
 
 def _words(path: Path) -> list[str]:
-    """Word list: one word per line, in the order of the array."""
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")
     except ValueError as error:

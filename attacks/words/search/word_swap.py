@@ -67,7 +67,6 @@ class WordSwap:
         return Randomness(self.seed, NAME).uniform([document], (n,), purpose="swap", dtype=torch.float64)[0]
 
     def _one(self, word: str, position: int, stream: Stream, same: _Same) -> str | None:
-        """The replacement of a word; None without candidates."""
         if not self.change.chance:
             candidates = same.of(word)
             if len(candidates) < 2:

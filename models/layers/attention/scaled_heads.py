@@ -185,8 +185,6 @@ class ScaledHeads(HeadProjections, ABC):
         return self._attend(queries[:, _places(heads)], keys, values, present, factor)
 
     def _project(self, x: Tensor, parts: slice, heads: Sequence[int]) -> Tensor:
-        """Some row blocks of `qkv`, of some heads, applied to x: (B, M, parts * h * D)."""
-
         def chosen(rows: Tensor) -> Tensor:
             by_head: Tensor = rows.unflatten(0, (3, self.heads, -1))[parts]
             return by_head[:, _places(heads)].flatten(0, 2)

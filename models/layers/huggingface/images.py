@@ -136,7 +136,6 @@ class ImageProcessing(nn.Module):
 
     @torch.no_grad()
     def _compare(self, side: int) -> None:
-        """Compare on two images, one smooth and one of noise."""
         library = transformers()
         try:
             processor = library.AutoImageProcessor.from_pretrained(

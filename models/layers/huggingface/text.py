@@ -29,7 +29,6 @@ def sequence_length(model: nn.Module, tokenizer: OwnTokenizer, config: Any, aske
 
 
 def _first_position(model: nn.Module, config: Any) -> int | None:
-    """`padding_idx` of position embeddings that count from the next one on, as RoBERTa's do."""
     for name, part in model.named_modules():
         if (
             name.endswith("position_embeddings")

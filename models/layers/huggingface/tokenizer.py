@@ -95,7 +95,6 @@ class OwnTokenizer:
         return Tokens(ids, torch.cat([torch.zeros(len(before), 2, dtype=torch.int64), spans]))
 
     def _before(self) -> Tensor:
-        """The special token that begins a text, int64 (0 or 1,)."""
         around = self._call("")["input_ids"]
         first = self._tokenizer.bos_token_id
         return self._moved([first] if first is not None and around[:1] == [first] else [])

@@ -121,7 +121,6 @@ def _folders(root: Path) -> list[str]:
 
 
 def _is_state(root: Path, name: str) -> bool:
-    """Whether a folder is a service's state or a part of it."""
     return (root / name / STATE[0]).is_file() or (name in STATE and (root / STATE[0]).is_file())
 
 
@@ -133,7 +132,6 @@ def _reason(root: Path, name: str) -> str:
 
 
 def _file_reports(root: Path, name: str, depth: Depth) -> list[SetReport]:
-    """Sets of text or time series in a folder: one per number of classes or file of series."""
     folder, found = root / name, []
     for dataset in series_files(folder):
         place = f"{name}/{dataset}" if (folder / dataset).is_dir() else name

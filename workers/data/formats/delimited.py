@@ -161,7 +161,6 @@ def _swallowed(path: Path, line: int, count: int) -> str:
 def _rows_inside(
     path: Path, last: int, cells: Sequence[str], raw: Sequence[str], delimiter: str
 ) -> list[list[str]] | None:
-    """A row's cells, if each of its lines has as many; None without a delimiter in a cell."""
     if not any(delimiter in cell and len(cell.splitlines()) > 1 for cell in cells):
         return None
     if delimiter == "\t":

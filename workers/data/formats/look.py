@@ -71,7 +71,6 @@ def _results(
 
 
 def _reader(data: Any) -> Callable[[int], int] | None:
-    """What decodes an example and gives its EXIF orientation; None for sets read as a whole."""
     if (picture := getattr(data, "picture", None)) is not None:
         return lambda index: int(picture(index).getexif().get(ORIENTATION, UPRIGHT))
     if (images := getattr(data, "images", None)) is None or getattr(data, "folder", None) is None:

@@ -197,7 +197,6 @@ class StoredCorruptions:
             )
 
     def _decode(self, path: Path, size: int) -> Tensor:
-        """One image, uint8 (3, size, size)."""
         image = open_picture(path, mode="RGB")
         self._check_size(path, image.size)
         width, height = image.size

@@ -97,7 +97,6 @@ def read_columns(
 
 @contextmanager
 def _file_named(path: Path, arrow: Any) -> Iterator[None]:
-    """Raise `CorruptData`, with the file's name, for an error of pyarrow or of the file."""
     try:
         yield
     except CorruptData:

@@ -87,7 +87,6 @@ def labels_of(
 
 
 def _sorted(parts: Parts, column: str, values: list[Any]) -> tuple[Sequence[Any], Callable[[int], list[str]]]:
-    """Labels of all parts in order, and what tells where the rarest are."""
     others = [one for one in parts.tables.values() if one is not parts.chosen]
     tables = [(parts.chosen, values), *((one, _values(one, column)) for one in others)]
     rows = Counter(value for _, found in tables for value in found)
@@ -141,7 +140,6 @@ def _unknown(
 def _rarest(
     rows: Mapping[Any, int], known: Sequence[Any], tables: Sequence[tuple[Table, list[Any]]], count: int
 ) -> list[str]:
-    """The rows of the first of these classes, in words; `known` begins with the rarest."""
     found = []
     for value in known[:count]:
         first = next(table.where(labels.index(value)) for table, labels in tables if value in labels)

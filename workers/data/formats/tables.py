@@ -196,7 +196,6 @@ def _tables(where: Path, base: Path) -> dict[str, tuple[Path, ...]]:
 
 
 def _files(where: Path, base: Path) -> dict[str, list[Path]]:
-    """Part to its files in the folder, else in `data`; sorted by name."""
     found: dict[str, list[Path]] = {}
     for folder in (where, where / "data"):
         for path in sorted(folder.glob("*")):
@@ -216,7 +215,6 @@ def _part_of(path: Path) -> str:
 
 
 def _arrow_files(where: Path, base: Path) -> tuple[Path, ...]:
-    """The files of a saved `Dataset`, which its state.json lists."""
     state = where / "state.json"
     if not state.is_file():
         raise MissingData(f"{state} not found: {where} is no folder that datasets.save_to_disk has written")

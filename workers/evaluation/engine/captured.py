@@ -99,13 +99,11 @@ class PreparedPasses(ABC):
         """Whether logits or gradients of a prepared pass are near enough to the model's own."""
 
     def _fitting(self, kind: PassKind, count: int) -> int | None:
-        """Rows of the smallest prepared pass for so many images."""
         return min(
             (rows for held, rows in self._held if held == kind and count <= rows < 2 * count), default=None
         )
 
     def _prepared(self, kind: PassKind, model: Run, images: Tensor) -> int | None:
-        """Prepares the pass of these images if it is due; its rows, or None."""
         key = kind, len(images)
         self._seen[key] += 1
         if self._refused is not None or self._seen[key] <= self._first or len(self._held) == HELD:
@@ -121,7 +119,6 @@ class PreparedPasses(ABC):
             self._preparing(None)
 
     def _checked(self, kind: PassKind, model: Run, images: Tensor, sample: Tensor) -> int | None:
-        """The rows of a prepared pass that agrees with the model's own; None for a refused one."""
         try:
             with accelerator.generators_restored(images.device):
                 accelerator.empty_cache()
@@ -238,7 +235,7 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, run: _Replayed) -> Tensor:
-        """Returns the logits."""
+        """The logits."""
         ctx.run, ctx.replayed = run, run.forward(images)
         ctx.save_for_backward(images)
         logits: Tensor = ctx.replayed[1]
@@ -246,7 +243,7 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
-        """Returns the gradient."""
+        """The gradient."""
         _ = ctx.saved_tensors  # an error if the images were changed since
         return ctx.run.gradient(ctx.replayed, slopes[0]), None
 

@@ -93,7 +93,6 @@ class Compiled(PreparedPasses):
 
 
 def _compiler_of(device: torch.device) -> str:
-    """The compiler of a device's kernels, with its version."""
     if accelerator.is_accelerator(device):
         return f"triton {version('triton')}"
     from torch._inductor.cpp_builder import get_compiler_version_info, get_cpp_compiler

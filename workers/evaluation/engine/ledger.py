@@ -80,7 +80,7 @@ class ExampleOutcomes:
     analysis: ClassVar[bool] = False
 
     def columns(self) -> dict[str, list[object]]:
-        """Returns the rows as JSON columns; a loss, norm or margin that is not finite is None."""
+        """The rows as JSON columns; a loss, norm or margin that is not finite is None."""
         optional = {
             "queries": self.queries,
             "linf": self.linf,
@@ -110,7 +110,7 @@ class ExampleOutcomes:
         }
 
     def evidence(self) -> dict[str, Any]:
-        """Returns the evidence for warnings, and the stages; counts of shards add up."""
+        """The evidence for warnings, and the stages; counts of shards add up."""
         return {
             "nonfinite": self.nonfinite,
             "gradients": self.gradients,
@@ -312,7 +312,7 @@ class Ledger:
     def close(
         self, classes: int, noted: Mapping[str, Any] | None = None, correct8: Tensor | None = None
     ) -> ExampleOutcomes:
-        """Returns the outcomes once every example has one; `classes` is the length of the logits."""
+        """The outcomes once every example has one; `classes` is the length of the logits."""
         assert bool(self._settled.all()), "an example has no outcome"
         rank, gradients = self._numbers["rank"], self._gradients
         broken_by = tuple(self._broken_by.get(row) for row in range(len(self._ids)))

@@ -180,7 +180,6 @@ class Loader:
                 passes.captures = captures
 
     def _read(self, rows: Tensor) -> Tensor | Levels:
-        """A batch on the CPU, for a GPU in pinned memory."""
         found = self._images_of(rows.tolist())
         _check_values(found)
         if not accelerator.is_accelerator(self._device):
@@ -262,7 +261,7 @@ class Feed:
         self._next: _Seen | None = None
 
     def take(self, count: int) -> Examples | None:
-        """Returns the next examples, at most `count`; None at the end."""
+        """The next examples, at most `count`; None at the end."""
         while self._waiting is None or len(self._waiting.rows) < count:
             if (fresh := self._admitted()) is None:
                 break
@@ -278,7 +277,6 @@ class Feed:
         return taken
 
     def _begun(self) -> _Seen | None:
-        """Gives the next batch to the model; None at the end."""
         rows = next(self._unread, None)
         if rows is None:
             return None
@@ -291,7 +289,6 @@ class Feed:
         return _Seen(examples, Arriving(values))
 
     def _admitted(self) -> Examples | None:
-        """The examples of the next batch that wait for slots; the others are settled. None at the end."""
         seen, self._next = self._next or self._begun(), None
         if seen is None:
             return None
@@ -329,7 +326,6 @@ def _joined(some: Examples, more: Examples) -> Examples:
 
 
 def _part(examples: Examples, which: Tensor | slice) -> Examples:
-    """Some of the examples; an index is on the CPU."""
     there = sent(which, examples.images) if isinstance(which, Tensor) else which
     images, labels, truth, logits = (values[there] for values in examples[1:5])
     gradient = None if examples.gradient is None else examples.gradient[there]

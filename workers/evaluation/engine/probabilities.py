@@ -60,7 +60,6 @@ def returns_probabilities(model: nn.Module, given: Tensor) -> bool:
 
 
 def _bounded(outputs: Tensor) -> bool:
-    """Whether outputs are in [0, 1], or not negative with the same sum for each example; NaN is left out."""
     rows = outputs.movedim(-1 if outputs.dim() == 3 else 1, -1).flatten(0, -2).double()
     rows = rows[rows.isfinite().all(1)]
     if not len(rows):

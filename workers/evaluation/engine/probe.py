@@ -180,14 +180,12 @@ def _probe_wide(model: Forward, images: Tensor, *, random: bool) -> ProbeEvidenc
 
 
 def _in_halves(model: Forward, images: Tensor) -> Tensor:
-    """Answers to two groups of the images in another order, put back in order."""
     order = torch.arange(len(images) - 1, -1, -1, device=images.device)
     half = (len(images) + 1) // 2
     return torch.cat([model(images[part]) for part in order.split(half)])[order.argsort()]
 
 
 def _evidence(code: Literal["random_outputs", "batch_dependent"], found: Tensor) -> ProbeEvidence:
-    """The evidence for changes (n,) that are anomalies."""
     if not len(found):
         return {}
     largest = float(found.max())

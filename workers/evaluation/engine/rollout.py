@@ -146,7 +146,6 @@ def _changed(clean: Tensor, answers: Tensor, *, discrete: bool) -> Tensor:
 
 
 def _act(one: Played, answer: Tensor, data: ControlSet, size: int) -> None:
-    """Does the action of an answer (A,), and writes it into the newest context."""
     if not bool(torch.isfinite(answer).all()):
         one.finite = False
         return

@@ -285,7 +285,6 @@ class _Answers:
 def _regressed(
     shard: Shard, errors: SquaredErrors, standardised: Images, perturbed: Images
 ) -> list[GallerySeries]:
-    """The items of a perturbation in a regression: the lowest ranks."""
     assert errors.clean is not None
     rows = sorted(shard.ranks, key=shard.ranks.__getitem__)[:MAX_ITEMS]
     given, moved = standardised(rows), perturbed(rows)

@@ -65,7 +65,6 @@ class TimmExamples:
         return Example(image, self._data.labels[index], self._erased())
 
     def _erased(self) -> tuple[int, int, int, int]:
-        """The rectangle of random erasing; empty where it erases nothing."""
         gone = self._erasing(torch.ones(1, self._size, self._size))[0] == 0  # (S, S)
         down, across = (gone.any(axis).nonzero().flatten().tolist() for axis in (1, 0))
         return (down[0], across[0], down[-1] + 1, across[-1] + 1) if down else (0, 0, 0, 0)

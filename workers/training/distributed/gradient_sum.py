@@ -89,7 +89,6 @@ class GradientSum:
 
 
 def _flattened(bucket: Sequence[Tensor]) -> Tensor:
-    """The gradients, zeros for missing gradients, and for each whether it is there."""
     there = bucket[0].new_ones(len(bucket))
     parts = []
     for number, weight in enumerate(bucket):
@@ -114,7 +113,6 @@ def _put_back(bucket: Sequence[Tensor], flat: Tensor) -> None:
 
 
 def _buckets(weights: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Weights in order, grouped by dtype and device, cut into buckets."""
     bucket: list[Tensor] = []
     size = 0
     for weight in weights:

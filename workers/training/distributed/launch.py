@@ -91,7 +91,6 @@ def _command(count: int, folder: Path, timeout: float) -> list[str]:
 
 
 def _follow(command: list[str], reports: int, report: Report) -> Trained | None:
-    """Relay reports until all processes exit; None if they did not finish."""
     environment = LOOPBACK | dict(os.environ) | SAFE_PATH
     launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment)  # noqa: S603
     trained: Trained | None = None
@@ -138,7 +137,6 @@ def _end(launcher: subprocess.Popen[bytes]) -> None:
 
 
 def _reason(folder: Path) -> Failure:
-    """Why the training failed: what its processes said, or how they ended."""
     told: list[RankFailure] = [json.loads(path.read_text()) for path in folder.glob("failure-*.json")]
     first = min(told, key=lambda entry: entry["time"])["failure"] if told else None
     if first is not None and (not first["retry"] or first["error_type"] == HUNG):
@@ -191,7 +189,6 @@ def _from_json(values: TrainedRecord) -> Trained:
 
 @contextmanager
 def _shared_folder() -> Iterator[Path]:
-    """Folder for this training's processes; leftovers of killed evaluators are removed."""
     for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         owner = left.name.removeprefix(PREFIX).partition("-")[0]
         if owner.isdigit() and not _alive(int(owner)):

@@ -37,7 +37,7 @@ class SquareDraws(Protocol):
     def query(
         self, setting: Setting, state: State, query: Tensor, width: int, shared: int, plan: Plan
     ) -> Tensor:
-        """Returns the plan of the next query of each slot, (B, plan width) on the device.
+        """The plan of the next query of each slot, (B, plan width) on the device.
 
         `query`, on the CPU, (B,), counts the queries of a restart from 0 on; below 0 nothing is drawn, and
         the plan is arbitrary. `shared` of the `width` numbers are the same for all examples of a batch in the
@@ -49,7 +49,7 @@ class Keyed:
     """Numbers keyed by example."""
 
     def state(self, count: int, width: int, device: torch.device) -> State:
-        """Returns an empty block for each slot."""
+        """An empty block for each slot."""
         return {"plans": torch.zeros(count, BLOCK, width, device=device)}
 
     def start(self, setting: Setting, rows: Tensor, restart: Tensor, tiles: int, width: int) -> Tensor:
@@ -59,7 +59,7 @@ class Keyed:
     def query(
         self, setting: Setting, state: State, query: Tensor, width: int, shared: int, plan: Plan
     ) -> Tensor:
-        """Returns the next row of each slot's block, after drawing the blocks that begin."""
+        """The next row of each slot's block, after drawing the blocks that begin."""
         del shared
         place, plans = query % BLOCK, state["plans"]
         begun = place == 0
@@ -70,7 +70,6 @@ class Keyed:
 
     @staticmethod
     def _begin(setting: Setting, state: State, first: int, slots: Tensor, width: int, plan: Plan) -> None:
-        """Draws the block that begins at query `first`, in these slots, indices on the CPU."""
         plans = state["plans"]
         draws = setting.randomness.uniform(
             setting.ids_of(state["row"][slots]),

@@ -36,16 +36,16 @@ class Proposals(Protocol):
     """Interface: starts and proposals in one norm."""
 
     def start_shape(self, channels: int, height: int, width: int) -> tuple[int, int]:
-        """Returns how many draws a start takes: (tiles, numbers per tile)."""
+        """How many draws a start takes: (tiles, numbers per tile)."""
 
     def query_width(self, channels: int) -> tuple[int, int]:
-        """Returns how many draws a query takes, and how many of them the released code shares."""
+        """How many draws a query takes, and how many of them the released code shares."""
 
     def plan_width(self, channels: int, height: int, width: int) -> int:
-        """Returns the length of the plan of a query."""
+        """The length of the plan of a query."""
 
     def start(self, images: Tensor, draws: Tensor, box: Box | None) -> Tensor:
-        """Returns the first iterates."""
+        """The first iterates."""
 
     def plan(self, draws: Tensor, query: Tensor, shape: torch.Size) -> Tensor:
         """Computes from draws the plans of K queries of each slot, float32 (B, K, plan_width).
@@ -57,7 +57,7 @@ class Proposals(Protocol):
     def propose(
         self, images: Tensor, current: Tensor, plan: Tensor, query: Tensor, box: Box | None
     ) -> Tensor:
-        """Returns the next iterates to try, from the best so far (`current`), like the images (B, C, H, W).
+        """The next iterates to try, from the best so far (`current`), like the images (B, C, H, W).
 
         `plan` is (B, plan_width); `query` is its number on the schedule, int64 (B,), on the CPU.
         """
@@ -84,13 +84,13 @@ class LinfProposals:
         return channels * height + width
 
     def start(self, images: Tensor, draws: Tensor, box: Box | None) -> Tensor:
-        """Returns the images with vertical stripes."""
+        """The images with vertical stripes."""
         channels, _, width = images.shape[1:]
         stripes = _signs(draws.reshape(-1, channels, 1, width)).to(images)
         return clip_to(images + self.epsilon * stripes, box)
 
     def plan(self, draws: Tensor, query: Tensor, shape: torch.Size) -> Tensor:
-        """Returns the sign of the square in each row, 0 outside, and 1 in its columns, 0 outside."""
+        """The sign of the square in each row, 0 outside, and 1 in its columns, 0 outside."""
         _, height, width = shape
         sizes = sent(square_sizes(query, height, width, self.share, smallest=1, odd=False), draws)
         top, left = positions(draws[..., 0], height, sizes), positions(draws[..., 1], width, sizes)
@@ -130,7 +130,7 @@ class L2Proposals:
         return channels + 5
 
     def start(self, images: Tensor, draws: Tensor, box: Box | None) -> Tensor:
-        """Returns the images with a pattern in each tile."""
+        """The images with a pattern in each tile."""
         height, width = images.shape[2:]
         side, corners = tiles(height, width)
         delta = torch.zeros_like(images)
@@ -144,7 +144,7 @@ class L2Proposals:
         return self._at_radius(images, delta, box)
 
     def plan(self, draws: Tensor, query: Tensor, shape: torch.Size) -> Tensor:
-        """Returns the draws: their effect depends on the iterate."""
+        """The draws: their effect depends on the iterate."""
         del query, shape
         return draws
 
@@ -165,7 +165,6 @@ class L2Proposals:
         return proposed
 
     def _moved(self, images: Tensor, current: Tensor, draws: Tensor, size: int, box: Box | None) -> Tensor:
-        """Empties the second square, and fills the first with its norm and what the ball has left."""
         channels = images.shape[1]
         delta = current - images
         first, second, either = _two_squares(draws, size, images)
@@ -198,7 +197,6 @@ class L1Proposals(L2Proposals):
     """
 
     def _moved(self, images: Tensor, current: Tensor, draws: Tensor, size: int, box: Box | None) -> Tensor:
-        """Empties the second square, and fills the first with its norm and what the ball has left."""
         channels = images.shape[1]
         delta = current - images
         first, second, either = _two_squares(draws, size, images)
@@ -229,13 +227,12 @@ def _l2(delta: Tensor) -> Tensor:
 
 
 def _on_side(upright: Tensor, uniform: Tensor, images: Tensor) -> Tensor:
-    """Returns the pattern (s, s), on its side where the draw is above a half: (B, 1, s, s)."""
+    """The pattern (s, s), on its side where the draw is above a half: (B, 1, s, s)."""
     upright = sent(upright.to(images.dtype), images)
     return torch.where(uniform[:, None, None, None] > 0.5, upright.T, upright)
 
 
 def _two_squares(draws: Tensor, size: int, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Two squares of each image, at the places of the first four draws."""
     channels, height, width = images.shape[1:]
     corners = [
         (positions(draws[:, place], height, size), positions(draws[:, place + 1], width, size))

@@ -23,7 +23,7 @@ SCHEDULE_LENGTH = 10_000
 
 
 def square_sizes(query: Tensor, height: int, width: int, share: float, *, smallest: int, odd: bool) -> Tensor:
-    """Returns the side of the square for each query, int64, at most the shorter side of the image.
+    """The side of the square for each query, int64, at most the shorter side of the image.
 
     `query` is the number on the schedule of 10 000, int64 (...), on the CPU; the first squares cover `share`
     of the image. No side is below `smallest` where that fits; `odd` enlarges even sides by one where that
@@ -35,7 +35,6 @@ def square_sizes(query: Tensor, height: int, width: int, share: float, *, smalle
 
 @lru_cache(maxsize=256)
 def _size_table(height: int, width: int, share: float, smallest: int, odd: bool) -> Tensor:
-    """Returns the side after each number of halvings, int64."""
     table = []
     for halvings in range(len(HALVINGS) + 1):
         side = max(round(math.sqrt(share / 2**halvings * height * width)), smallest)
@@ -62,7 +61,7 @@ def inside(top: Tensor, left: Tensor, size: int, height: int, width: int) -> Ten
 
 
 def flat_index(top: Tensor, left: Tensor, size: int, width: int) -> Tensor:
-    """Returns the indices of a square's pixels in the flattened image, row by row: int64 (B, s * s)."""
+    """The indices of a square's pixels in the flattened image, row by row: int64 (B, s * s)."""
     steps = torch.arange(size, device=top.device)
     rows, columns = top[:, None] + steps, left[:, None] + steps
     return (rows[:, :, None] * width + columns[:, None, :]).flatten(1)
@@ -92,7 +91,7 @@ def _length(values: Tensor, norm: Literal["L2", "L1"]) -> Tensor:
 
 
 def tiles(height: int, width: int) -> tuple[int, list[tuple[int, int]]]:
-    """Returns the start of the L2 attack: the side of its tiles, and their first rows and columns.
+    """The start of the L2 attack: the side of its tiles, and their first rows and columns.
 
     The released code fails where the tiles don't fit. Here those on the border are cut off.
     """

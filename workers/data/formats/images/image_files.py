@@ -88,7 +88,6 @@ def part_of(every: ImageFiles, folder: Path, split: str, splits: str, name: str)
 
 
 def _split_folders(folder: Path, base: Path) -> list[str]:
-    """`split_folders`, of a layout that is not contradictory."""
     good = split_folders(folder, base)
     flat = [part for part in SPLIT_FOLDERS if (folder / part).is_dir() and holds_images(folder / part)]
     if not good and len(flat) > 1:
@@ -110,7 +109,6 @@ def _split_folders(folder: Path, base: Path) -> list[str]:
 def _class_names(
     folder: Path, base: Path, present: list[str], evaluated: str | None, splits: str
 ) -> tuple[str, ...]:
-    """Class names of all splits: class folders of `train`, else of the evaluated split."""
     reference = "train" if "train" in present else evaluated
     assert reference is not None
     names = class_folders(folder / reference, base)

@@ -126,7 +126,6 @@ def validation_images(folder: Path, base: Path) -> list[Labelled]:
 
 
 def _flat(place: Path, folder: Path, base: Path) -> list[Labelled]:
-    """Images in one flat folder, with a list of labels."""
     source, labels = read_labels([place, folder, place.parent] if place != folder else [place], base)
     below, wnids, images = _relative(place, base), class_list(ALL), []
     strange, unlisted = [], []

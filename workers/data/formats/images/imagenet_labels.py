@@ -59,7 +59,6 @@ def _checked(path: Path, labels: Labels) -> Labels:
 
 
 def _named(path: Path) -> Labels:
-    """Lines of a file name and a class: a WordNet id, or its sorted index from 0."""
     return dict(_pair(path, *(line.split(maxsplit=1))) for line in _lines(path))
 
 
@@ -76,7 +75,6 @@ def _synsets(path: Path) -> Labels:
 
 
 def _devkit(path: Path) -> Labels:
-    """A number of the development kit per image; its meta.mat maps numbers to classes."""
     numbers = _class_numbers(path.with_name(META))
     lines = _lines(path)
     unknown = [line for line in lines if line not in numbers]
@@ -88,7 +86,6 @@ def _devkit(path: Path) -> Labels:
 
 
 def _class_numbers(path: Path) -> Mapping[str, int]:
-    """Map from the development kit's class number, as text, to the label."""
     from scipy.io import loadmat  # a second of import, for this layout only
 
     if not path.is_file():

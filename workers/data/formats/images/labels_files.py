@@ -105,7 +105,6 @@ def _name_column(path: Path) -> str:
 
 
 def _guess(names: Sequence[str]) -> str:
-    """What the first line's cells may mean: an image, or other spellings of the columns."""
     cells = _split(names[0]) if len(names) == 1 else names[:LISTED]
     if any(name.lower().endswith(IMAGE_SUFFIXES) for name in cells):
         return ". That is an image, not the names of columns: put a line with them before it"

@@ -122,7 +122,6 @@ class ExpectedRun:
         return replace(outcomes, expected=self._expected, clean_expected=self._clean)
 
     def _attack(self, rows: Tensor, stages: Sequence[Attack], counts: Sequence[_Counts]) -> None:
-        """Attacks one batch, and settles it."""
         images, truth = self._loader.images(rows), self._loader.labels_of(rows)
         choice, final = self._judged(rows, images, truth)
         self._clean[rows] = final.share.cpu()
@@ -154,7 +153,6 @@ class ExpectedRun:
     def _found(
         self, stage: Attack, earlier: Sequence[Attack], examples: Examples, counted: _Counts
     ) -> Tensor:
-        """The images that one stage gives, in the order of the examples."""
         again = sum(other.name == stage.name for other in earlier)
         own = self._randomness.of(f"{stage.name}/{again}" if again else stage.name)
         setting = Setting(self._ids, own, box=self._box, second_judgement=True)
@@ -187,7 +185,6 @@ class ExpectedRun:
         return ~torch.stack(list(outside.values())).any(0)
 
     def _judged(self, rows: Tensor, images: Tensor, truth: Tensor) -> tuple[Drawn, Drawn]:
-        """Answers of the draws that choose, and of those that judge."""
         choice, final = (self._drawn(rows, images, truth, purpose) for purpose in ("choice", "final"))
         return choice, final
 

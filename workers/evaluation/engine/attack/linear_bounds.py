@@ -198,7 +198,6 @@ def _scoped(model: nn.Module) -> Iterator[None]:
 
 
 def _place(name: str) -> str:
-    """The module that a node of a graph is in, by the node's name: its scopes, then its own number."""
     return next((part for part in reversed(name.split("/")[:-1]) if part), "the model itself")
 
 
@@ -207,7 +206,6 @@ def _kind(node: object) -> str:
 
 
 def _listed(refused: Sequence[tuple[str, str]]) -> str:
-    """Each operator with the first module that calls it, and how many more; `refused`: node, operator."""
     places: dict[str, dict[str, None]] = {}
     for name, kind in refused:
         places.setdefault(kind, {})[_place(name)] = None
@@ -221,7 +219,6 @@ def _others(count: int) -> str:
 
 
 def _failure(error: Exception) -> str:
-    """What failed, and the innermost node of the graph that it failed in, if one is at fault."""
     node, trace = None, error.__traceback__
     while trace is not None:
         owner = trace.tb_frame.f_locals.get("self")
@@ -263,8 +260,6 @@ class _Traceable(TorchFunctionMode):
 
 @contextmanager
 def _noted(refused: list[tuple[str, str]]) -> Iterator[None]:
-    """Collects the nodes that the library refuses, as name and operator; it only logs them."""
-
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             # logging takes a single tuple apart only where it is empty

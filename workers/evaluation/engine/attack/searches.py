@@ -63,7 +63,6 @@ def together(
 def _gone_on(
     given: Iterable[tuple[Owner, Asker[Result], Any]], ended: list[tuple[Owner, Result]]
 ) -> list[_Waiting[Owner, Result]]:
-    """The searches that ask again once they have been given their answers; adds the others to `ended`."""
     waiting = []
     for key, search, answer in given:
         try:

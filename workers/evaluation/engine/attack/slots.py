@@ -34,7 +34,7 @@ class Kernel(Protocol[WaitingT_contra]):
     """Interface of an attack for slots."""
 
     def start(self, setting: Setting, examples: WaitingT_contra) -> State:
-        """Returns the state of a slot per example, with the first iterate in place."""
+        """The state of a slot per example, with the first iterate in place."""
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Does one unit of work for every slot, in place."""
@@ -115,7 +115,6 @@ def _refill(
     slots: int,
     flags: _Flags,
 ) -> State | None:
-    """Puts waiting examples into free slots; None when no slot is taken and no example waits."""
     taken = 0 if state is None else len(state["row"])
     if taken >= slots:
         return state
@@ -156,7 +155,6 @@ class _Flags:
         self._added += count
 
     def _earlier(self, slots: int) -> Tensor:
-        """The flags of the previous step, in the present order of the slots."""
         if self._copy is None:
             return torch.zeros(slots, dtype=torch.bool)
         flags = self._copy.read()["flags"]  # the copy was made while this step was being queued

@@ -192,7 +192,6 @@ class PixelRun:
         )
 
     def _returned(self, idle: bool) -> State | None:
-        """Slots whose success was refused; when the stage is idle, after a look at all that wait."""
         if idle:
             self._decide(all_of_them=True)
         states, self._back = self._back, []
@@ -206,7 +205,6 @@ class PixelRun:
             run(attack, setting, self._forward, examples=examples)
 
     def _batches(self) -> Iterator[Examples]:
-        """The remaining examples in the library's batches, which it forms over all examples."""
         if not self._over:
             feed = Feed(self._loader, self._ledger, self._tell)
             while feed.take(self._size) is not None:
@@ -218,7 +216,6 @@ class PixelRun:
                 yield examples
 
     def _read(self, leaving: State) -> State:
-        """As `judged`, with logits of float32 where an example holds out and bfloat16 may have judged it."""
         if (bound := self._forward.bound) is not None and "unjudged" not in leaving:
             held = (~leaving["broken"]).nonzero().flatten()
             if len(held):
@@ -242,7 +239,6 @@ class PixelRun:
             self._decide()
 
     def _hold(self, state: State) -> None:
-        """Records these as right, unless a later stage breaks them."""
         self._ledger.hold(state["row"], state, state["best"], state["images"])
         self._pass_on(state["row"])
 

@@ -228,7 +228,6 @@ def attacked_maps(
 
 
 def _accuracy(prediction: Tensor, truth: Tensor) -> float | None:
-    """Share of the labelled pixels that are right."""
     judged = truth != IGNORE
     total = int(judged.sum())
     return int((judged & (prediction == truth)).sum()) / total if total else None

@@ -103,7 +103,6 @@ def attack_segmentation(
 
 
 def _randomness(seed: int, attack: PixelAttack) -> Randomness:
-    """An attack with one loss draws the same numbers alone and in an ensemble."""
     return Randomness(seed, f"{attack.name}/{attack.loss.name}")
 
 
@@ -213,7 +212,6 @@ class _Run:
         return replace(outcomes, gallery=safely(lambda: self._items(outcomes)))
 
     def _items(self, outcomes: AttackedPixels) -> list[GalleryMaps]:
-        """The candidates for the gallery; their unchanged images are loaded once more."""
         rows = self._shown.chosen()
         if not rows:
             return []
@@ -234,7 +232,6 @@ class _Run:
             yield PixelExamples(some, images, maps, sent(self._right[some, 0], images))
 
     def _leave(self, number: int, attack: PixelAttack, state: State) -> None:
-        """Judges the images kept by slots; of two that hold, the one with fewer right pixels counts."""
         rows = state["row"]
         self._left -= len(rows)
         for key, spent in self._cost.items():

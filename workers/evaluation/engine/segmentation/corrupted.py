@@ -111,7 +111,6 @@ class CellTally:
 
 
 def _classes(found: Tensor, given: Tensor) -> Classes:
-    """The predicted classes, from the counts of all, (K,) each."""
     predicted = given.nonzero().flatten()
     columns = (predicted, found[predicted], given[predicted])
     return list(zip(*(column.tolist() for column in columns), strict=True))

@@ -140,7 +140,6 @@ class TextAttack:
         labels: Tensor,
         read: Callable[[str], Hashable],
     ) -> None:
-        """Runs the model on all open queries."""
         passes = self.expectation.passes
         opened = [(number, text) for number in sorted(running) for text in running[number].questions()]
         keys = {question: read(question[1]) for question in opened}
@@ -250,7 +249,6 @@ def expected_rows(
 
 
 def _go_on(example: _Running) -> Finding | None:
-    """Passes answers to an example's search; returns its result when the search ends."""
     while True:
         try:
             answers = [example.known[text.text].answer for text in example.wanted]

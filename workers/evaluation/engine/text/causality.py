@@ -72,7 +72,6 @@ def leaking_parts(model: nn.Module) -> list[str]:
 
 
 def _measured_leak(shard: Shard) -> dict[str, Any] | None:
-    """What the probe finds on the first windows of the text; None for a causal model, and without windows."""
     stream = torch.from_numpy(shard.text.stream())
     length = min(shard.image_size, len(stream) - 1)
     if length < 2 or shard.classes < 2:

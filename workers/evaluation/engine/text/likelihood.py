@@ -129,7 +129,6 @@ def score(
 
 
 def _groups(windows: Sequence[Window], batch_size: int) -> Iterator[list[Window]]:
-    """Adjacent windows with equal length and number of scored targets, at most a batch."""
     group: list[Window] = []
     for window in windows:
         if group and (len(group) == batch_size or group[0][1:] != window[1:]):
@@ -143,7 +142,6 @@ def _groups(windows: Sequence[Window], batch_size: int) -> Iterator[list[Window]
 def _read_late(
     groups: Iterable[list[Window]], run: Callable[[list[Window]], Tensor]
 ) -> Iterator[tuple[list[Window], Tensor]]:
-    """The losses of each group, on the CPU; read once the device has the next group."""
     last: tuple[list[Window], Arriving] | None = None
     for group in groups:
         found = Arriving({"losses": run(group)})
@@ -157,7 +155,6 @@ def _read_late(
 def _fitting(
     model: TokenModel, group: list[Window], words: Tensor, truth: Tensor, device: torch.device, limit: Limit
 ) -> Tensor:
-    """The losses of a group of windows, float64 (B, scored); in parts where memory is short."""
     while True:
         size = min(limit.rows or len(group), len(group))
         parts = [group[first : first + size] for first in range(0, len(group), size)]

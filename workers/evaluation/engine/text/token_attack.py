@@ -81,7 +81,6 @@ class TokenAttack:
     def _searches(
         self, model: _Model, shard: Shard, sentences: Sequence[str], settled: dict[int, TextRow]
     ) -> Iterator[tuple[_Attacked, GuidedSearch]]:
-        """The searches of all texts but those that are wrong without an attack, which are settled."""
         labels = shard.labels.tolist()
         for first in range(0, len(sentences), shard.batch_size):
             part = slice(first, first + shard.batch_size)
@@ -99,7 +98,6 @@ class TokenAttack:
                 yield _Attacked(number, row, victim), self.search(victim, draws)
 
     def _rows(self, model: _Model, ended: Sequence[tuple[_Attacked, Found]]) -> dict[int, TextRow]:
-        """The rows of texts, by number, at the end of their searches; the texts found are judged together."""
         passes, rows = self.expectation.passes, {}
         for text, found in ended:
             rows[text.number] = replace(
@@ -205,7 +203,6 @@ class _Model:
     def _by_pass(
         self, asked: Asked[_Attacked], work: Callable[[Tensor, Tensor], Iterable[Result]]
     ) -> list[Result]:
-        """What the work makes of each text, in order; it gets tokens (B, N) and labels (B,) of a pass."""
         texts = [text for _, own in asked for text in own]
         labels = torch.tensor([one.row.label for one, own in asked for _ in own])
         found: dict[int, Result] = {}
