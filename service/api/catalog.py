@@ -1,4 +1,4 @@
-"""Routes of the catalog of components."""
+"""Routes of the catalog: its components, and what the codes of warnings mean."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Page
+from assay.service.contract.warning_codes import WarningMeaning, warning_meanings
 
-router = StrictRouter(prefix="/api/v1/catalog", tag="catalog")
+router = StrictRouter(prefix="/api/v1", tag="catalog")
 
 NOT_MODIFIED: dict[str, Any] = {"description": "The catalog has the ETag in `If-None-Match`"}
 ComponentKind = Literal[
@@ -24,7 +25,7 @@ ComponentKind = Literal[
 
 
 @router.get(
-    "",
+    "/catalog",
     summary="List all components",
     response_model=Page[Component],
     responses={304: NOT_MODIFIED, **documented()},
@@ -38,7 +39,7 @@ def list_catalog(
 
 
 @router.get(
-    "/{kind}/{name}",
+    "/catalog/{kind}/{name}",
     summary="Look at a component",
     response_model=Component,
     responses={304: NOT_MODIFIED, **documented(NotFound)},
@@ -54,6 +55,12 @@ def get_component(
     component = catalog.find(kind, name)
     etag = response.headers["ETag"] = etag_of(catalog, request)
     return unchanged(request, etag) or component
+
+
+@router.get("/warnings", summary="What warnings mean", response_model=Page[WarningMeaning])
+def list_warnings() -> Page[WarningMeaning]:
+    """Every code that a warning may have: severity, where it appears, cause, evidence and remedy."""
+    return Page(items=warning_meanings())
 
 
 def etag_of(catalog: Catalog, request: Request) -> str:

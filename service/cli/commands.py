@@ -26,7 +26,9 @@ from assay.service.cli.spec_files import read_spec
 from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
 from assay.service.contract.extras import require
+from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.pulled_weights import PullRequest
+from assay.service.contract.warning_codes import warning_meanings
 
 INVALID = 2
 UNREACHABLE = 3
@@ -255,6 +257,22 @@ def catalog(options: Options) -> int:
         else:
             components = client.catalog(options.kind)
             _show(options, components, output.catalog_table(components))
+    return OK
+
+
+def warnings(options: Options) -> int:
+    """Lists the codes of warnings, or explains a code."""
+    known = {str(one.code): one for one in warning_meanings()}
+    if options.code is None:
+        _show(options, [one.model_dump() for one in known.values()], output.warnings_table(known.values()))
+    elif options.code in known:
+        found = known[options.code]
+        _show(options, found.model_dump(), output.warning_text(found))
+    else:
+        problems = Problems()
+        near = nearest(options.code, known)
+        problems.add(("CODE",), "is no warning", given=options.code, allowed=list(known), nearest=near)
+        problems.raise_if_any()
     return OK
 
 

@@ -93,6 +93,11 @@ def add_results(subcommands: Subcommands) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="a component of that kind")
     json_argument(parser)
 
+    summary = "list the warnings that results may have, or explain one; asks no service"
+    parser = add(subcommands, "warnings", commands.warnings, summary, "", "below_chance")
+    parser.add_argument("code", metavar="CODE", nargs="?", help="code of a warning")
+    json_argument(parser)
+
 
 def _add_compare(subcommands: Subcommands) -> None:
     summary = "compare the results of jobs with the first job's results"

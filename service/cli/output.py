@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.service.catalog.schema_text import describe
@@ -21,6 +21,7 @@ from assay.service.contract.results import (
     Results,
     Warning,
 )
+from assay.service.contract.warning_codes import WarningMeaning
 from assay.service.metrics.compare.bracket import bracket_line
 from assay.service.reports.comparisons import comparison_lines, warning_lines
 from assay.service.reports.numbers import conditions, metric_cells, params_text, speed_text, split_params
@@ -185,6 +186,18 @@ def catalog_table(components: Sequence[Mapping[str, Any]]) -> str:
     """A line per component."""
     rows = [(str(item["kind"]), str(item["name"]), str(item["summary"])) for item in components]
     return table(("KIND", "NAME", "SUMMARY"), rows)
+
+
+def warnings_table(meanings: Iterable[WarningMeaning]) -> str:
+    """A line per code."""
+    rows = [(one.severity, one.code, ", ".join(one.where), one.cause.partition(". ")[0]) for one in meanings]
+    return table(("SEVERITY", "CODE", "WHERE", "CAUSE"), rows)
+
+
+def warning_text(one: WarningMeaning) -> str:
+    """A code with its cause, evidence and remedy."""
+    head = f"{one.code}: {one.severity}, on {', '.join(one.where)}"
+    return "\n\n".join([head, *(f"{part}: {getattr(one, part)}" for part in ("cause", "evidence", "remedy"))])
 
 
 def component_text(component: Mapping[str, Any]) -> str:

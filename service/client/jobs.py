@@ -34,6 +34,7 @@ from assay.service.contract.events import Event
 from assay.service.contract.plots import PlotFormat, PlotSummary
 from assay.service.contract.results import Artifact, Page
 from assay.service.contract.version import ServiceVersion
+from assay.service.contract.warning_codes import WarningMeaning
 from assay.service.signing.client import SignatureCalls
 from assay.service.studies.client import StudyCalls
 from assay.service.tenants.client import TenantCalls
@@ -240,6 +241,10 @@ class AssayClient(
     def component(self, kind: str, name: str) -> dict[str, Any]:
         """One component with the JSON Schema of its parameters."""
         return self._json("GET", f"{API}/catalog/{part(kind)}/{part(name)}")
+
+    def warnings(self) -> list[WarningMeaning]:
+        """Every code that a warning may have: severity, where it appears, cause, evidence and remedy."""
+        return parsed(Page[WarningMeaning], self._json("GET", f"{API}/warnings")).items
 
     def compare(self, job_ids: Sequence[str], adjust: str = "holm") -> dict[str, Any]:
         """Metrics of 2 to 10 jobs, paired tests against the first; `adjust`: "holm", "benjamini_hochberg"."""

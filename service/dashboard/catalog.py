@@ -1,10 +1,11 @@
-"""Pages of the catalog: all components with filters, and each with its parameters, rules and an example."""
+"""Pages of the catalog: components, each with parameters, rules and an example; and what warnings mean."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -14,6 +15,7 @@ from assay.service.api.deps import CatalogDep, SettingsDep, StrictRoute
 from assay.service.catalog.catalog import KINDS, Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.contract.errors import NotFound
+from assay.service.contract.warning_codes import warning_meanings
 from assay.service.dashboard.choices import Filter, check_choice
 from assay.service.dashboard.example_specs import conditions_of, example_of
 from assay.service.dashboard.form_fields import FormField, kind_of, plain_fields
@@ -99,6 +101,15 @@ def show_component(
         "related": list(_related(catalog, component)),
     }
     return render(request, "component.html", values)
+
+
+@router.get("/warnings")
+def explain_warnings(request: Request) -> Response:
+    """What the codes of warnings mean, by group."""
+    groups = groupby(warning_meanings(), key=lambda one: one.group)
+    listed = [(name, list(found)) for name, found in groups]
+    values = {"title": "Warnings", "section": "/catalog", "groups": listed}
+    return render(request, "warnings.html", values)
 
 
 def _searched(entry: Component) -> str:

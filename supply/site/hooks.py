@@ -25,6 +25,7 @@ from supply.site import (
     notebook_pages,
     rest_pages,
     settings_page,
+    warnings_page,
 )
 from supply.site.markdown import for_python_markdown
 
@@ -45,6 +46,8 @@ PARTS = {
     "settings": settings_page.page,
     "errors": errors_page.page,
     "metrics": metrics_page.page,
+    "warnings": warnings_page.page,
+    "warning-anchors": warnings_page.old_anchors,
 }
 PLACEHOLDER = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
 LINK = re.compile(r"(!?\[[^\]\n]*\])\(([^)\s]+)\)")

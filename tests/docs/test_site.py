@@ -6,15 +6,25 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from assay.service.catalog.catalog import KINDS, load
 from assay.service.cli.main import build_parser
 from assay.service.client import ERRORS
+from assay.service.contract.warning_codes import WarningCode
 from assay.service.settings import Settings
 from assay.workers.settings import WorkerSettings
-from supply.site import catalog_pages, command_page, errors_page, hooks, rest_pages, settings_page
+from supply.site import (
+    catalog_pages,
+    command_page,
+    errors_page,
+    hooks,
+    rest_pages,
+    settings_page,
+    warnings_page,
+)
 from supply.site.markdown import cell, for_python_markdown, table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,3 +129,12 @@ def test_the_pages_need_no_torch() -> None:
         [sys.executable, "-c", f"{blocked} {pages}"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_every_warning_has_its_section_and_its_old_anchor() -> None:
+    page, anchors = warnings_page.page(), warnings_page.old_anchors()
+    for code in get_args(WarningCode):
+        assert f"### `{code}` {{ #{code} }}" in page
+        assert f'<a id="{code}"></a>[`{code}`](reference/warnings.md#{code})' in anchors
+    assert "](attacks.md" not in page
+    assert "](../attacks.md#random-models)" in page

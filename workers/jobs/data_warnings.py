@@ -1,4 +1,4 @@
-"""Warnings about the data behind a row of the results; `docs/warnings.md` has their causes and remedies."""
+"""Warnings about the data behind a row of the results; `warning_codes.json` has their causes and remedies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings about one row of the results; `docs/warnings.md` has the cause and the remedy of each.
+"""Warnings about one row of the results; `warning_codes.json` has the cause and the remedy of each.
 
 Sources: the checks of AutoAttack's `flags_doc` (Croce and Hein 2020); Carlini et al. 2019, "On Evaluating
 Adversarial Robustness"; Pintor et al. 2022, "Indicators of Attack Failure"; Tramer et al. 2020, "On Adaptive
@@ -243,7 +243,6 @@ def _of_stages(row: Row) -> Iterator[Warning]:
 
 
 def _without_gradients(stage: StageBreakdown) -> bool:
-    """Whether a stage is an attack that needs no gradients; a stage may be a loss, which is no attack."""
     threat = load().threat_of(stage.stage)
     return threat is not None and threat.without_gradients
 
@@ -308,7 +307,6 @@ def _screened(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
 
 
 def _unprepared(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
-    """Why passes that were to be captured or compiled ran as they are."""
     refused = [shard["captured"]["refused"] for shard in evidence if shard.get("captured")]
     if reasons := sorted({reason for reason in refused if reason is not None}):
         message = (
@@ -344,7 +342,6 @@ def _of_reading(row: Row) -> Iterator[Warning]:
 
 
 def _of_texts(evidence: Sequence[Evidence], n: int) -> Iterator[Warning]:
-    """Parts of the attacked texts that the model does not read."""
     found = {key: sum(shard.get(key, 0) for shard in evidence) for key in OF_TEXTS}
     if found["unknown_words"] > MANY_UNKNOWN * found["words"]:
         message = (

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import httpx
+
+from assay.service.contract.warning_codes import WarningCode
 
 
 def test_all_components_are_listed(api: httpx.Client) -> None:
@@ -33,3 +37,12 @@ def test_unknown_kinds_are_422_in_the_filter(api: httpx.Client) -> None:
     answer = api.get("/api/v1/catalog?kind=modell")
     assert answer.status_code == 422
     assert answer.json()["error"]["details"][0]["nearest"] == "model"
+
+
+def test_every_warning_is_explained(api: httpx.Client) -> None:
+    page = api.get("/api/v1/warnings").json()
+    found = {item["code"]: item for item in page["items"]}
+    assert list(found) == list(get_args(WarningCode))
+    assert found["subset"]["severity"] == "note"
+    assert found["subset"]["where"] == ["submission", "row"]
+    assert "`n` used of `available`" in found["subset"]["evidence"]

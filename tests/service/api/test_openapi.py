@@ -27,7 +27,7 @@ ROUTES = {
     "get_quota",
     "submit_study", "list_studies", "get_study", "get_study_results", "extend_study", "cancel_study",
     "retry_study", "delete_study",
-    "list_plots", "get_plot", "plot_jobs", "get_report", "get_table",
+    "list_plots", "get_plot", "plot_jobs", "get_report", "get_table", "list_warnings",
 }  # fmt: skip
 FEATURE_ROUTES = {
     "webhooks": {

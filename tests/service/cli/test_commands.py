@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -16,6 +16,7 @@ from assay.service.cli import commands, main
 from assay.service.client import AssayClient
 from assay.service.client import transport as transport_module
 from assay.service.contract.errors import NotFound
+from assay.service.contract.warning_codes import WarningCode
 
 Make = Callable[..., dict[str, Any]]
 SUBCOMMANDS = [
@@ -24,7 +25,7 @@ SUBCOMMANDS = [
     "artifacts",
     "logs", "open", "completion", "config", "config list", "config get", "config set",
     "config unset", "config use",
-    "download", "catalog", "compare", "data", "data check", "demo",
+    "download", "catalog", "warnings", "compare", "data", "data check", "demo",
     "keys", "keys create", "keys list", "keys revoke", "audit",
     "checkpoints", "checkpoints upload", "checkpoints list", "checkpoints show", "checkpoints delete",
     "import-pickle", "import-onnx", "run", "sign", "verify", "study", "gate", "export", "mirror",
@@ -302,6 +303,16 @@ def test_artifacts_and_download(
     assert (tmp_path / "log.csv").read_bytes() == b""
     assert run("download", job_id, "nope")[0] == 2
     assert run("download", job_id, "log.csv", "--output", "new/folder/")[:2] == (0, "new/folder/log.csv\n")
+
+
+def test_warnings_are_explained_without_a_service(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_URL", "http://127.0.0.1:1")
+    code, out, _ = run("warnings")
+    assert (code, len(out.splitlines())) == (0, 1 + len(get_args(WarningCode)))
+    assert "remedy: Run without `limit`" in run("warnings", "subset")[1]
+    assert json.loads(run("warnings", "subset", "--json")[1])["severity"] == "note"
+    code, _, err = run("warnings", "subsett")
+    assert (code, "subset" in err) == (2, True)
 
 
 def test_catalog(run: Run) -> None:

@@ -11,6 +11,7 @@ import pytest
 from assay.service.client import AssayClient
 from assay.service.client import transport as transport_module
 from assay.service.contract import errors
+from assay.service.contract.warning_codes import warning_meanings
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +55,7 @@ def test_catalog(client: AssayClient) -> None:
     with pytest.raises(errors.NotFound) as caught:
         client.component("attack", "pdg")
     assert caught.value.details[0].nearest == "pgd"
+
+
+def test_the_client_explains_warnings(client: AssayClient) -> None:
+    assert client.warnings() == warning_meanings()

@@ -9,6 +9,7 @@ import pytest
 
 from assay.service.app import create_app
 from assay.service.catalog.catalog import KINDS, load
+from assay.service.contract.warning_codes import warning_meanings
 from assay.service.settings import Settings
 from assay.service.store.store import Store
 from tests.service.conftest import BASE_URL, running
@@ -82,3 +83,10 @@ def test_an_example_opens_in_the_form(whole: httpx.Client) -> None:
     assert "<option selected>rpc</option>" in text
     assert 'id="f-model.params.attention.params.iterations"' in text
     assert "about" in text.split('id="cost"')[1].split("</section>")[0]
+
+
+def test_warnings_are_explained_under_their_codes(api: httpx.Client) -> None:
+    text = page(api, "/warnings")
+    for one in warning_meanings():
+        assert f'<h3 id="{one.code}">' in text
+    assert 'href="/warnings"' in page(api, "/catalog")

@@ -135,7 +135,7 @@ def test_warnings_of_runs_have_their_message(api: httpx.Client, worker: Any, app
     }
     app_store.results.save(job, 0, {**result, "warnings": [said]})
     text = page(api, f"/studies/{study['id']}").split("Warnings of the runs")[1].split("</ul>")[0]
-    assert "<code>zero_gradient</code> the gradient &lt;was&gt; zero" in text
+    assert "<code>zero_gradient</code></a> the gradient &lt;was&gt; zero" in text
     assert "(runs: 1); the message is of the first run" in text
 
 
