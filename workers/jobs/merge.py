@@ -44,9 +44,8 @@ from assay.workers.jobs.final_evaluation import final_evaluation
 from assay.workers.jobs.galleries import remove_parts, write_gallery
 from assay.workers.jobs.plots import render_plots, save_plots
 from assay.workers.jobs.warnings import Row, of_evaluation
-from assay.workers.published.analyses import analysis_references
 from assay.workers.published.corruptions import baseline_errors, with_constants
-from assay.workers.published.match import references
+from assay.workers.published.match import MeasuredRow, references
 
 
 @dataclass(frozen=True)
@@ -284,20 +283,10 @@ def published_for(
     job: JobRow, item: EvaluationItem, planned: PlannedEvaluation, protocol: str
 ) -> list[Reference]:
     """Published numbers for an evaluation of the job."""
-    if found := analysis_references(item["name"], job.spec["model"], planned.get("known_as")):
-        return found
-    if planned.get("known_as") is None:
-        return []
     component = load_catalog().find_evaluation(item["name"])
     defaults = {name: schema.get("default") for name, schema in component.parameters["properties"].items()}
-    return references(
-        job.spec["model"],
-        _data(job, item),
-        item,
-        protocol=protocol,
-        known_as=planned["known_as"],
-        defaults=defaults,
-    )
+    known_as = planned.get("known_as")
+    return references(MeasuredRow(job.spec["model"], _data(job, item), item, protocol, known_as, defaults))
 
 
 def _screening(execution: Execution) -> str | None:

@@ -7,9 +7,10 @@ Analysis" (NeurIPS): section 2.2.2 and table 13.
 from __future__ import annotations
 
 from assay.service.contract.results import Reference
-from assay.service.contract.stored_specs import ComponentReference
 from assay.workers.published.imagenet import MODELS, PAPER, TINY_MODELS
-from assay.workers.published.match import IMAGENET, architecture, same_model
+from assay.workers.published.match import IMAGENET, MeasuredRow, architecture, same_model
+
+__all__ = ["analyses"]
 
 # Absolute, of ViT-tiny, averaged over heads and layers. True eigenvalues of K~ / N together are at most 1
 # (`workers/evaluation/eigenvector_check.py`): these cannot be eigenvalues.
@@ -37,25 +38,22 @@ TABLE_13 = dict(
 )
 
 
-def analysis_references(name: str, model: ComponentReference, known_as: str | None) -> list[Reference]:
-    """Published numbers for a row of an analysis, by the evaluation's `name`; mostly none.
-
-    The model has every default filled in; `known_as`: the job's well-known data set.
-    """
-    facts = architecture(model)
+def analyses(row: MeasuredRow) -> list[Reference]:
+    """Cost of a model, and eigenvalues of its attention."""
+    name, facts = row.evaluation["name"], architecture(row.model)
     if name == "efficiency":
         return [
             Reference(
                 metric=metric,
                 value=round(value * unit, 6),
-                source=f"{PAPER}, table 13, {row}; 1000 classes",
+                source=f"{PAPER}, table 13, {published}; 1000 classes",
                 protocol="another GPU; batch size and how memory was measured not stated",
             )
-            for row, values in TABLE_13.items()
-            if same_model(MODELS[row].facts, facts)
+            for published, values in TABLE_13.items()
+            if same_model(MODELS[published].facts, facts)
             for metric, value, unit in zip(COLUMNS, values, UNITS, strict=True)
         ]
-    if name == "eigenvector_check" and known_as == IMAGENET and same_model(MODELS["ViT"].facts, facts):
+    if name == "eigenvector_check" and row.known_as == IMAGENET and same_model(MODELS["ViT"].facts, facts):
         source = f"{PAPER}, section 2.2.2, ViT-tiny; beyond what an eigenvalue of this matrix can be"
         return [
             Reference(metric=metric, value=value, source=source, protocol="no code was released")

@@ -32,27 +32,31 @@ def _by_name(names: tuple[str, ...], *values: float) -> dict[str, float]:
     return dict(zip(names, values, strict=True))
 
 
-# By mechanism and data set.
-BETAS: Mapping[str, Mapping[str, float]] = {
-    "attention_bn": {
+# By family of the mechanism and data set.
+BETAS_BN: Mapping[str, Mapping[str, float]] = {
+    "attention": {
         **_by_name(UEA, 0.25, 0.6, 0.65, 0.55, 0.6, 0.25, 0.5, 1.2, 0.65, 0.1),
         **_by_name(UEA_EXTRA, 0.2, 0.1, 0.3, 0.1, 1.0, 0.3, 1.0, 1.0, 0.9, 0.2, 1.0, 0.5, 0.3, 0.6, 0.2),
         **_by_name(UCR, 0.4, 0.2, 0.1, 0.1, 0.1, 0.4),
         **_by_name(LRA, 0.5, 0.5, 1.0, 0.2, 0.2),
         IMAGENET: 1.0,
     },
-    "attention_bn_sh": {
+    "linear": _by_name(UEA, 0.15, 0.6, 0.25, 0.6, 0.6, 0.35, 0.35, 0.75, 0.6, 0.65),
+    "sparse": _by_name(UEA, 0.8, 0.6, 0.3, 0.4, 0.6, 0.5, 0.1, 0.5, 0.6, 0.9),
+}
+BETAS_BN_SH: Mapping[str, Mapping[str, float]] = {
+    "attention": {
         **_by_name(UEA, 0.15, 0.6, 0.25, 0.85, 0.6, 0.35, 0.85, 0.9, 0.6, 0.2),
         **_by_name(UEA_EXTRA, 0.6, 0.1, 0.2, 0.9, 0.3, 0.7, 0.4, 0.4, 0.6, 1.0, 0.6, 0.5, 0.2, 0.3, 0.3),
         **_by_name(UCR, 0.2, 0.1, 0.5, 0.2, 0.3, 0.2),
         **_by_name(LRA, 0.2, 0.8, 1.0, 0.2, 0.4),
         IMAGENET: 1.0,
     },
-    "linear_bn": _by_name(UEA, 0.15, 0.6, 0.25, 0.6, 0.6, 0.35, 0.35, 0.75, 0.6, 0.65),
-    "linear_bn_sh": _by_name(UEA, 0.95, 0.6, 0.3, 0.15, 0.6, 0.65, 0.25, 0.15, 0.6, 0.55),
-    "sparse_bn": _by_name(UEA, 0.8, 0.6, 0.3, 0.4, 0.6, 0.5, 0.1, 0.5, 0.6, 0.9),
-    "sparse_bn_sh": _by_name(UEA, 0.2, 0.6, 0.3, 0.5, 0.6, 0.6, 0.9, 0.3, 0.6, 0.3),
+    "linear": _by_name(UEA, 0.95, 0.6, 0.3, 0.15, 0.6, 0.65, 0.25, 0.15, 0.6, 0.55),
+    "sparse": _by_name(UEA, 0.2, 0.6, 0.3, 0.5, 0.6, 0.6, 0.9, 0.3, 0.6, 0.3),
 }
+# By the ending of the mechanism's name.
+BETAS = {"bn": BETAS_BN, "bn_sh": BETAS_BN_SH}
 # For each head: 8 heads on time series, 2 on Long Range Arena, 4 in DeiT-tiny.
 FACTORS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys((*UEA, *UEA_EXTRA, *UCR), (1, 1, 2, 2, 4, 4, 8, 8)),
@@ -64,7 +68,6 @@ KERNELS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "conv1d_attention": (LRA, 5),
     "conv2d_attention": ((IMAGENET,), 2),
 }
-SCALED = ("attention_sh", "attention_bn_sh", "linear_sh", "linear_bn_sh", "sparse_sh", "sparse_bn_sh")
 
 
 def published_parameters(mechanism: str, data: str) -> dict[str, Any] | None:
@@ -74,13 +77,18 @@ def published_parameters(mechanism: str, data: str) -> dict[str, Any] | None:
     if mechanism in KERNELS:
         where, size = KERNELS[mechanism]
         return {"size": size} if data in where else None
-    if mechanism not in (*BETAS, *SCALED, "softmax", "linear", "sparse"):
+    family, _, form = mechanism.partition("_")
+    if family not in (BETAS_BN if form else ("softmax", "linear", "sparse")) or form not in (
+        "",
+        "sh",
+        *BETAS,
+    ):
         return None
     parameters: dict[str, Any] = {}
-    if mechanism in BETAS:
-        if data not in BETAS[mechanism]:
+    if form in BETAS:
+        if data not in BETAS[form][family]:
             return None
-        parameters |= {"form": "beta", "beta": BETAS[mechanism][data]}
-    if mechanism in SCALED:
+        parameters |= {"form": "beta", "beta": BETAS[form][family][data]}
+    if form.endswith("sh"):
         parameters["factors"] = list(FACTORS[data])
     return parameters

@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from assay.service.contract.records import PlannedEvaluation
+from assay.service.contract.results import Reference
 from assay.service.contract.stored_specs import EvaluationItem, Params
-from assay.workers.published.imagenet import BASE_MODELS, BOTH, TINY_MODELS, PublishedEvaluation
+from assay.workers.published.imagenet import BASE_MODELS, BOTH, MODELS, PAPER, TINY_MODELS
+from assay.workers.published.match import MeasuredRow, PublishedEvaluation, PublishedTable, image_references
+
+__all__ = ["corruptions"]
 
 # Means over severities on the stored ImageNet-C, by its authors.
 ALEXNET_ERRORS = {
@@ -26,7 +30,12 @@ OF_ALEXNET = frozenset({"imagenet", "imagenet_c"})
 
 WHOLE = ("corrupted_top1", "mce")
 STORED = PublishedEvaluation(
-    "corruptions", {"source": "stored"}, protocols=BOTH, protocol="stored ImageNet-C", data="imagenet_c"
+    "corruptions",
+    {"source": "stored"},
+    PAPER,
+    protocols=BOTH,
+    protocol="stored ImageNet-C",
+    data="imagenet_c",
 )
 GENERATED = STORED._replace(
     params={"source": "generated", "constants": "imagenet_c"},
@@ -86,9 +95,6 @@ def baseline_errors(
     return ALEXNET_ERRORS if known_as in OF_ALEXNET and alike else None
 
 
-PublishedTable = tuple[str, PublishedEvaluation, dict[str, tuple[float, ...]]]
-
-
 def _tables(attacked: PublishedEvaluation) -> list[PublishedTable]:
     columns = dict(zip(ORDER, zip(*BY_CORRUPTION.values(), strict=True), strict=True))
     each: PublishedTable = ("accuracy by corruption", attacked._replace(metrics=EACH), columns)
@@ -100,3 +106,8 @@ def _tables(attacked: PublishedEvaluation) -> list[PublishedTable]:
 
 
 CORRUPTION_TABLES = [*_tables(STORED), *_tables(GENERATED)]
+
+
+def corruptions(row: MeasuredRow) -> list[Reference]:
+    """Accuracy and errors of classifiers under the corruptions of ImageNet-C."""
+    return image_references(CORRUPTION_TABLES, MODELS, row)

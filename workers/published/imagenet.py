@@ -13,39 +13,25 @@ Parameters are the released attack code's where it exists; a note says where the
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
+from assay.service.contract.results import Reference
+from assay.service.contract.stored_specs import Params
+from assay.workers.published.match import (
+    ADE20K,
+    Architecture,
+    MeasuredRow,
+    Preparation,
+    PublishedEvaluation,
+    PublishedTable,
+    architecture,
+    image_references,
+    same_model,
+)
 from assay.workers.published.sequences import DUAL, PRIMAL
+
+__all__ = ["ade20k", "imagenet"]
 
 PAPER = "Teo and Nguyen 2024 (RPC-Attention, NeurIPS)"
 TIMM = "Wightman, PyTorch image models (timm)"
-
-
-class Preparation(NamedTuple):
-    """Interpolation of validation images, and side of the crop / short side."""
-
-    resize: str
-    crop_fraction: float
-
-
-class Architecture(NamedTuple):
-    """Published model: its architecture in the form of `match.architecture`, and its images."""
-
-    facts: dict[str, Any]
-    preparation: Preparation = Preparation("bicubic", 0.875)
-
-
-class PublishedEvaluation(NamedTuple):
-    """Parameters of a published evaluation unlike the defaults, or fixed."""
-
-    name: str
-    params: dict[str, Any]
-    note: str = ""
-    protocols: tuple[str, ...] = ("paper",)  # of comparable rows
-    protocol: str | None = None  # the publication's, if not the row's
-    data: str = "imagenet"  # well-known set
-    metrics: tuple[str, ...] = ("top1", "top5")  # of a row
-    source: str = PAPER
 
 
 _TINY = {"image_size": 224, "patch_size": 16, "width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0}
@@ -94,32 +80,36 @@ MODELS = {
 }
 
 BOTH = ("paper", "pixel")
-CLEAN = PublishedEvaluation("clean", {}, protocols=BOTH)
+CLEAN = PublishedEvaluation("clean", {}, PAPER, protocols=BOTH)
 TOP1 = CLEAN._replace(name="top1")
-SHIFT_A = PublishedEvaluation("top1", {}, protocols=BOTH, data="imagenet_a", metrics=("top1",))
+SHIFT_A = TOP1._replace(data="imagenet_a", metrics=("top1",))
 SHIFT_R = SHIFT_A._replace(data="imagenet_r")
-SHIFT_O = PublishedEvaluation("aupr", {}, protocols=BOTH, data="imagenet_o", metrics=("aupr",))
+SHIFT_O = CLEAN._replace(name="aupr", data="imagenet_o", metrics=("aupr",))
 PGD = PublishedEvaluation(
     "pgd",
     {"epsilon": 6 / 255, "norm": "Linf", "steps": 20, "step_size": None, "relative_step_size": 0.15},
+    PAPER,
     "step 0.15 epsilon as in the released code",
 )
-FGSM = PublishedEvaluation("fgsm", {"epsilon": 6 / 255, "norm": "Linf"})
+FGSM = PublishedEvaluation("fgsm", {"epsilon": 6 / 255, "norm": "Linf"}, PAPER)
 SPSA = PublishedEvaluation(
     "spsa",
     {"epsilon": 0.1, "steps": 10, "samples": 128, "gradient_point": "shifted"},
+    PAPER,
     "10 steps as in the released code; the text says 40",
 )
-SLD = PublishedEvaluation("sparse_l1_descent", {"epsilon": 10.0})
+SLD = PublishedEvaluation("sparse_l1_descent", {"epsilon": 10.0}, PAPER)
 CW = PublishedEvaluation(
     "carlini_wagner",
     {"confidence": 0.03, "shared_constant": True},
+    PAPER,
     "the released code clips normalised images to [0, 1], which alone costs much of the accuracy",
 )
-NOISE = PublishedEvaluation("uniform_noise", {"epsilon": 0.3, "norm": "Linf", "draws": 1})
+NOISE = PublishedEvaluation("uniform_noise", {"epsilon": 0.3, "norm": "Linf", "draws": 1}, PAPER)
 AUTOATTACK = PublishedEvaluation(
     "autoattack",
     {"epsilon": 1 / 255, "norm": "Linf", "version": "standard"},
+    PAPER,
     "no code was released, and the space of epsilon is not stated",
     protocols=("pixel",),
     protocol="not stated",
@@ -146,10 +136,12 @@ SEGMENTED_NOTE = "Segmenter; its decoder and windows are not stated, the release
 CORRUPTED_NOTE = (
     "which severities it is a mean over, and at which size images were corrupted, is not stated either"
 )
+# The second also evaluates them clean.
+WHOLE_IMAGES = ("sliding_window", "sliding_window_corruptions")
 # Segmenter's released inference.
 WINDOWS = {"short_side": 512, "window": 512, "stride": 512, "average": "logits"}
 # To (top-1, top-5) by model.
-TABLES: list[tuple[str, PublishedEvaluation, dict[str, tuple[float, ...]]]] = [
+TABLES: list[PublishedTable] = [
     (table, attacked, dict(zip(TINY_MODELS, values, strict=True)))
     for table, attacked, *values in (
         ("table 1", CLEAN, (70.44, 90.17), (70.94, 90.47), (71.31, 90.59), (71.49, 90.68), (70.59, 90.15)),
@@ -238,3 +230,40 @@ TABLES += [
         },
     ),
 ]
+
+
+def imagenet(row: MeasuredRow) -> list[Reference]:
+    """Accuracy of classifiers of ImageNet and its natural shifts."""
+    return image_references(TABLES, MODELS, row)
+
+
+def ade20k(row: MeasuredRow) -> list[Reference]:
+    """Mean accuracy and intersection over union of Segmenter."""
+    model, evaluation, params = row.model, row.evaluation["name"], row.evaluation["params"]
+    if row.known_as != ADE20K or model["name"] != "segmenter" or evaluation not in WHOLE_IMAGES:
+        return []
+    if any(params.get(name) != value for name, value in WINDOWS.items()):
+        return []
+    tables = [("", SEGMENTED, SEGMENTED_NOTE)]
+    if evaluation != "sliding_window" and _same_cells(params, row.defaults):
+        tables.append(("corrupted_", SEGMENTED_CORRUPTED, f"{SEGMENTED_NOTE}; {CORRUPTED_NOTE}"))
+    facts, found = architecture(model["params"]["backbone"]), []
+    for prefix, table, note in tables:
+        for name, values in table.items():
+            size = {"image_size": MODELS[name].facts["image_size"]}
+            if facts and same_model(MODELS[name].facts, facts | size):
+                source = f"{PAPER}, table 6, {name}; {note}"
+                found += [
+                    Reference(
+                        metric=metric, value=round(percent / 100, 6), source=source, protocol=row.protocol
+                    )
+                    for metric, percent in zip(
+                        (f"{prefix}mean_accuracy", f"{prefix}miou"), values, strict=True
+                    )
+                ]
+    return found
+
+
+def _same_cells(params: Params, defaults: Params) -> bool:
+    same = all(set(params[name]) == set(defaults[name]) for name in ("corruptions", "severities"))
+    return same and params.get("constants") == defaults.get("constants")

@@ -15,6 +15,9 @@ from typing import Any
 from assay.service.contract.results import Reference
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Params
 from assay.workers.published.imagenet import PAPER
+from assay.workers.published.match import MeasuredRow
+
+__all__ = ["language"]
 
 WIKITEXT_WORDS = 267_736  # With padding; words of the part, with ends of lines
 WIKITEXT_PARTS = {217_646: "valid", 245_569: "test"}
@@ -76,14 +79,12 @@ def known_text(name: str, classes: int, count: int) -> str | None:
     return part if part is not None and part.startswith(name) else None
 
 
-def language_references(
-    model: ComponentReference, evaluation: EvaluationItem, known_as: str
-) -> list[Reference]:
-    """Published numbers for a row of a language model or text classifier, defaults filled in."""
-    name, _, part = known_as.partition("/")
+def language(row: MeasuredRow) -> list[Reference]:
+    """Perplexity of language models, and accuracy of classifiers of texts."""
+    name, _, part = (row.known_as or "").partition("/")
     if name == "wikitext103":
-        return list(_perplexities(model, evaluation, part))
-    return _accuracy(model, evaluation, known_as)
+        return list(_perplexities(row.model, row.evaluation, part))
+    return _accuracy(row.model, row.evaluation, f"{name}/{part}")
 
 
 def _perplexities(model: ComponentReference, evaluation: EvaluationItem, part: str) -> Sequence[Reference]:

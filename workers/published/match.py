@@ -11,37 +11,25 @@ within [0, 1], `pixel`; its numbers do not state their space, and their referenc
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.pulled_weights import is_pulled
 from assay.service.contract.results import Reference
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, ModelReference, Params
+from assay.workers import published
 from assay.workers.data.formats.images.imagenet_classes import (
     CROP_FRACTION,
     class_list,
     listed_sets,
     published_of,
 )
-from assay.workers.published.corruptions import CORRUPTION_TABLES
-from assay.workers.published.imagenet import (
-    CORRUPTED_NOTE,
-    MODELS,
-    PAPER,
-    SEGMENTED,
-    SEGMENTED_CORRUPTED,
-    SEGMENTED_NOTE,
-    TABLES,
-    WINDOWS,
-    Preparation,
-    PublishedEvaluation,
-)
-from assay.workers.published.language import language_references
-from assay.workers.published.sequences import sequence_references
 
-WHOLE_IMAGES = ("sliding_window", "sliding_window_corruptions")  # The second also evaluates them clean
 IMAGENET = "imagenet"
 IMAGENET_C = "imagenet_c"  # Freshly corrupted images do not match it
 ADE20K = "ade20k"
@@ -87,73 +75,78 @@ def known_corrupted_as(class_names: Sequence[str], examples: int) -> str | None:
     return IMAGENET_C if whole else None
 
 
-def references(
-    model: ComponentReference,
-    data: ComponentReference,
-    evaluation: EvaluationItem,
-    *,
-    protocol: str,
-    known_as: str | None,
-    defaults: Params,
-) -> list[Reference]:
-    """Published numbers for a row of the results; mostly none.
+class MeasuredRow(NamedTuple):
+    """A row of the results, with every default filled in."""
 
-    Model, data and evaluation have every default filled in; `known_as`: the result of `known_as`,
-    `known_text` or `known_sequences`; `defaults`: of the evaluation, where a publication states none.
-    """
-    if known_as == ADE20K:
-        return _segmented(model, evaluation, protocol, defaults)
-    if known_as is None:
-        return []
-    if known_as.startswith(("lra/", "uea/")):
-        return sequence_references(model, evaluation, known_as)
-    if "/" in known_as:
-        return language_references(model, evaluation, known_as)
-    facts, prepared = architecture(model), _preparation(data["params"])
-    found = []
-    for table, attacked, rows in (*TABLES, *CORRUPTION_TABLES):
-        if known_as != attacked.data or protocol not in attacked.protocols:
+    model: ComponentReference
+    data: ComponentReference
+    evaluation: EvaluationItem
+    protocol: str
+    known_as: str | None  # the result of `known_as`, `known_text` or `known_sequences`
+    defaults: Params  # of the evaluation, where a publication states none
+
+
+class Preparation(NamedTuple):
+    """Interpolation of validation images, and side of the crop / short side."""
+
+    resize: str
+    crop_fraction: float
+
+
+class Architecture(NamedTuple):
+    """Published model: its architecture in the form of `architecture`, and its images."""
+
+    facts: dict[str, Any]
+    preparation: Preparation = Preparation("bicubic", 0.875)
+
+
+class PublishedEvaluation(NamedTuple):
+    """Parameters of a published evaluation unlike the defaults, or fixed."""
+
+    name: str
+    params: dict[str, Any]
+    source: str
+    note: str = ""
+    protocols: tuple[str, ...] = ("paper",)  # of comparable rows
+    protocol: str | None = None  # the publication's, if not the row's
+    data: str = IMAGENET  # well-known set
+    metrics: tuple[str, ...] = ("top1", "top5")  # of a row
+
+
+# Name, evaluation, and percent by model, in the order of the evaluation's metrics.
+PublishedTable = tuple[str, PublishedEvaluation, dict[str, tuple[float, ...]]]
+
+
+def references(row: MeasuredRow) -> list[Reference]:
+    """Published numbers for a row of the results; mostly none."""
+    return [reference for published in publications() for reference in published(row)]
+
+
+@functools.cache
+def publications() -> tuple[Callable[[MeasuredRow], list[Reference]], ...]:
+    """The functions in the `__all__` of the modules in this folder."""
+    listed = pkgutil.iter_modules(published.__path__, f"{published.__name__}.")
+    modules = [importlib.import_module(information.name) for information in listed]
+    return tuple(getattr(module, name) for module in modules for name in getattr(module, "__all__", ()))
+
+
+def image_references(
+    tables: Sequence[PublishedTable], models: Mapping[str, Architecture], row: MeasuredRow
+) -> list[Reference]:
+    """The numbers of tables of image classifiers for a row."""
+    facts, prepared, found = architecture(row.model), _preparation(row.data["params"]), []
+    for table, attacked, rows in tables:
+        if row.known_as != attacked.data or row.protocol not in attacked.protocols:
             continue
-        if not _same_evaluation(attacked, evaluation, defaults):
+        if not _same_evaluation(attacked, row.evaluation, row.defaults):
             continue
         for name, values in rows.items():
             # Prepared before they were published.
-            alike = known_as == IMAGENET_C or MODELS[name].preparation == prepared
-            if same_model(MODELS[name].facts, facts) and alike:
+            alike = row.known_as == IMAGENET_C or models[name].preparation == prepared
+            if same_model(models[name].facts, facts) and alike:
                 pairs = zip(attacked.metrics, values, strict=True)
-                found += [_reference(name, table, attacked, protocol, *pair) for pair in pairs]
+                found += [_reference(name, table, attacked, row.protocol, *pair) for pair in pairs]
     return found
-
-
-def _segmented(
-    model: ComponentReference, evaluation: EvaluationItem, protocol: str, defaults: Params
-) -> list[Reference]:
-    params = evaluation["params"]
-    if model["name"] != "segmenter" or evaluation["name"] not in WHOLE_IMAGES:
-        return []
-    if any(params.get(name) != value for name, value in WINDOWS.items()):
-        return []
-    tables = [("", SEGMENTED, SEGMENTED_NOTE)]
-    if evaluation["name"] != "sliding_window" and _same_cells(params, defaults):
-        tables.append(("corrupted_", SEGMENTED_CORRUPTED, f"{SEGMENTED_NOTE}; {CORRUPTED_NOTE}"))
-    facts, found = architecture(model["params"]["backbone"]), []
-    for prefix, table, note in tables:
-        for name, values in table.items():
-            size = {"image_size": MODELS[name].facts["image_size"]}
-            if facts and same_model(MODELS[name].facts, facts | size):
-                source = f"{PAPER}, table 6, {name}; {note}"
-                found += [
-                    Reference(metric=metric, value=round(percent / 100, 6), source=source, protocol=protocol)
-                    for metric, percent in zip(
-                        (f"{prefix}mean_accuracy", f"{prefix}miou"), values, strict=True
-                    )
-                ]
-    return found
-
-
-def _same_cells(params: Params, defaults: Params) -> bool:
-    same = all(set(params[name]) == set(defaults[name]) for name in ("corruptions", "severities"))
-    return same and params.get("constants") == defaults.get("constants")
 
 
 def architecture(model: ComponentReference) -> dict[str, Any]:

@@ -20,7 +20,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from assay.service.contract.results import Reference
-from assay.service.contract.stored_specs import ComponentReference, EvaluationItem
+from assay.service.contract.stored_specs import ComponentReference
+from assay.workers.published.attention_bn import BETAS_BN, BETAS_BN_SH
+from assay.workers.published.attention_bn import LRA as LRA_TASKS
+from assay.workers.published.match import MeasuredRow
+
+__all__ = ["sequences"]
 
 SKYFORMER = "Chen et al. 2021 (Skyformer, NeurIPS)"
 PRIMAL = "Chen et al. 2023 (Primal-Attention, NeurIPS)"
@@ -51,7 +56,6 @@ ARCHIVE = {
 LENGTHS = {"listops": 2000, "text": 4000, "retrieval": 4000, "image": 1024, "pathfinder": 1024}
 LRA_SIZES = {"width": 64, "depth": 2, "heads": 2, "hidden": 128, "embedding": None}
 MODELS = {"lra": ("lra_transformer", "sequence_transformer", LRA_SIZES), "uea": ("uea_transformer", "", {})}
-LRA_TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 SELECTED = {
     SKYFORMER: "mean of three runs, the best weights on the development set (for Text, the test set)",
     PRIMAL: "runs not stated; the best weights on the development set (for Text and UEA, the test set)",
@@ -98,10 +102,7 @@ _SAMPLED: dict[str, Any] = {"rank": (20, 30), "projection": (None, "data_depende
 _UEA: dict[str, Any] = {"rank": (20, 30, 40), "projection": (None, "data_dependent"), "r_scores": True}
 _WITHOUT_R = _SAMPLED | {"r_scores": False}
 _BETA: dict[str, Any] = {"form": "beta", "learn_beta": False}
-_LRA_BN = dict(zip(LRA_TASKS, (0.5, 0.5, 1.0, 0.2, 0.2), strict=True))
-_LRA_BN_SH = dict(zip(LRA_TASKS, (0.2, 0.8, 1.0, 0.2, 0.4), strict=True))
-_UEA_BN = {"PEMS-SF": 0.25, "SelfRegulationSCP2": 1.2, "UWaveGestureLibrary": 0.1}
-_UEA_BN_SH = {"PEMS-SF": 0.35, "SelfRegulationSCP2": 0.9, "UWaveGestureLibrary": 0.2}
+_BN, _BN_SH = BETAS_BN["attention"], BETAS_BN_SH["attention"]
 # Also the default, for both numbers of heads.
 _HEADS: dict[str, Any] = {"factors": (None, [1, 1, 2, 2, 4, 4, 8, 8])}
 _TWO = (None, [1, 2])
@@ -141,12 +142,12 @@ LRA: tuple[PublishedRow, ...] = (
     _lra(DUAL, "table 2", "Baseline Softmax", "softmax", 36.76, 64.90, 79.68, 39.23, 72.72),
     _lra(
         DUAL, "table 2", "Attention-BN", "attention_bn", 37.32, 65.07, 81.05, 39.75, 73.24,
-        beta=_LRA_BN, **_BETA,
+        beta=_BN, **_BETA,
     ),
     _lra(DUAL, "table 2", "Attention-SH", "attention_sh", 37.08, 65.19, 80.74, 38.87, 74.00, factors=_TWO),
     _lra(
         DUAL, "table 2", "Attention-BN+SH", "attention_bn_sh", 37.33, 65.03, 81.20, 39.18, 73.98,
-        beta=_LRA_BN_SH, factors=_TWO, **_BETA,
+        beta=_BN_SH, factors=_TWO, **_BETA,
     ),
     _lra(DUAL, "table 7", "Attention-Conv1D", "conv1d_attention", 37.20, 64.92, 80.75, 39.18, 73.01, size=5),
     PublishedRow(
@@ -166,9 +167,9 @@ UEA: tuple[PublishedRow, ...] = (
         layers="last", **_UEA,
     ),
     _dual("Baseline Softmax", "softmax", 82.66, 54.72, 84.45),
-    _dual("Attention-BN", "attention_bn", 84.77, 56.11, 86.46, beta=_UEA_BN, **_BETA),
+    _dual("Attention-BN", "attention_bn", 84.77, 56.11, 86.46, beta=_BN, **_BETA),
     _dual("Attention-SH", "attention_sh", 83.04, 55.93, 86.77, **_HEADS),
-    _dual("Attention-BN+SH", "attention_bn_sh", 83.81, 57.04, 87.60, beta=_UEA_BN_SH, **_BETA, **_HEADS),
+    _dual("Attention-BN+SH", "attention_bn_sh", 83.81, 57.04, 87.60, beta=_BN_SH, **_BETA, **_HEADS),
 )  # fmt: skip
 ROWS: Mapping[str, Sequence[PublishedRow]] = {"lra": LRA, "uea": UEA}
 
@@ -182,22 +183,22 @@ def known_sequences(name: str, classes: int, count: int) -> str | None:
     return f"lra/{task}" if task and (classes, count) == (wanted, examples) else None
 
 
-def sequence_references(
-    model: ComponentReference, evaluation: EvaluationItem, known_as: str
-) -> list[Reference]:
-    """Published accuracies for a row of a classifier of sequences, defaults filled in."""
-    benchmark, _, task = known_as.partition("/")
-    if evaluation["name"] not in ("clean", "top1") or not _same_sizes(model, benchmark, task):
+def sequences(row: MeasuredRow) -> list[Reference]:
+    """Accuracy of classifiers of sequences."""
+    benchmark, _, task = (row.known_as or "").partition("/")
+    if benchmark not in ROWS or row.evaluation["name"] not in ("clean", "top1"):
+        return []
+    if not _same_sizes(row.model, benchmark, task):
         return []
     return [
         Reference(
             metric="top1",
-            value=round(row.accuracies[task] / 100, 6),
-            source=f"{row.source}, {row.table}, {row.model}",
-            protocol=SELECTED[row.source],
+            value=round(published.accuracies[task] / 100, 6),
+            source=f"{published.source}, {published.table}, {published.model}",
+            protocol=SELECTED[published.source],
         )
-        for row in ROWS[benchmark]
-        if task in row.accuracies and _same_attention(row, model, task)
+        for published in ROWS[benchmark]
+        if task in published.accuracies and _same_attention(published, row.model, task)
     ]
 
 

@@ -11,7 +11,6 @@ from assay.workers.published.attention_bn import (
     FACTORS,
     IMAGENET,
     LRA,
-    SCALED,
     UCR,
     UEA,
     UEA_EXTRA,
@@ -23,8 +22,9 @@ def test_tables_have_a_value_for_every_data_set() -> None:
     assert [len(names) for names in (UEA, UEA_EXTRA, UCR, LRA)] == [10, 15, 6, 5]
     every = {*UEA, *UEA_EXTRA, *UCR, *LRA, IMAGENET}
     assert set(FACTORS) == every
-    for mechanism, betas in BETAS.items():
-        assert set(betas) == (every if mechanism.startswith("attention") else set(UEA))
+    for families in BETAS.values():
+        for family, betas in families.items():
+            assert set(betas) == (every if family == "attention" else set(UEA))
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,7 @@ def test_parameters_of_each_family() -> None:
         ("sparse_bn", "retrieval"),
         ("conv1d_attention", IMAGENET),
         ("primal", "text"),
+        ("softmax_bn", "text"),
         ("softmax", "cifar10"),
     ],
 )
@@ -77,8 +78,10 @@ def test_what_is_not_published(mechanism: str, data: str) -> None:
     assert published_parameters(mechanism, data) is None
 
 
-@pytest.mark.parametrize("mechanism", sorted({*BETAS, *SCALED}))
-def test_the_mechanisms_take_them(mechanism: str) -> None:
+@pytest.mark.parametrize("form", ["bn", "bn_sh", "sh"])
+@pytest.mark.parametrize("family", ["attention", "linear", "sparse"])
+def test_the_mechanisms_take_them(family: str, form: str) -> None:
+    mechanism = f"{family}_{form}"
     known = load().find("attention", mechanism).parameters["properties"]
     for data in FACTORS:
         parameters = published_parameters(mechanism, data)

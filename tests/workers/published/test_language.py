@@ -8,7 +8,8 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.problems import Problems
-from assay.workers.published.language import ACCURACIES, MODELS, PERPLEXITIES, known_text, language_references
+from assay.workers.published.language import ACCURACIES, MODELS, PERPLEXITIES, known_text, language
+from assay.workers.published.match import MeasuredRow
 
 SLIDING = {"window": "sliding", "length": None, "stride": 128}
 SWAPPED = SLIDING | {"rate": 0.05, "words": {"name": "fixed_word", "params": {"word": "AAA"}}}
@@ -26,8 +27,8 @@ def filled(name: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
 def numbers(
     model: dict[str, Any], evaluation: tuple[str, dict[str, Any]], known: str
 ) -> list[tuple[str, float]]:
-    item = {"name": evaluation[0], "params": evaluation[1]}
-    return [(row.metric, row.value) for row in language_references(model, item, known)]
+    item: Any = {"name": evaluation[0], "params": evaluation[1]}
+    return [(row.metric, row.value) for row in language(MeasuredRow(model, item, item, "pixel", known, {}))]
 
 
 def test_the_defaults_of_the_catalog_are_the_published_models() -> None:
@@ -82,7 +83,8 @@ def test_classifiers_are_told_to_be_other_models() -> None:
     }
     for (part, attention), (table, _, percent) in ACCURACIES.items():
         model = filled("text_classifier", {"backbone": backbones[attention]})
-        (row,) = language_references(model, {"name": "top1", "params": {}}, part)
+        item: Any = {"name": "top1", "params": {}}
+        (row,) = language(MeasuredRow(model, item, item, "pixel", part, {}))
         assert row.value == pytest.approx(percent / 100)
         assert table in row.source
         assert row.protocol.startswith("another model")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import Reference
 from assay.service.store.store import Store
+from assay.workers import published
 from assay.workers.data.formats.images.imagenet_classes import class_list
 from assay.workers.jobs import merge
 from assay.workers.jobs.data_facts import facts_of
@@ -22,15 +25,17 @@ from assay.workers.published.imagenet import (
     SEGMENTED_CORRUPTED,
     TABLES,
     WINDOWS,
-    Preparation,
-    PublishedEvaluation,
 )
 from assay.workers.published.match import (
     ADE20K,
     IMAGENET,
+    MeasuredRow,
+    Preparation,
+    PublishedEvaluation,
     architecture,
     known_as,
     known_corrupted_as,
+    publications,
     references,
 )
 from tests.support.jobs import add, evaluate_spec
@@ -108,12 +113,14 @@ def found(
     prepared = {"folder": "imagenet", "splits": "auto", "resize": "bicubic", "crop_fraction": 0.875}
     weights = {"timm": True} if model[0] == "timm" else None
     return references(
-        {"name": model[0], "params": model[1], "weights": weights},
-        {"name": "image_folder", "params": prepared | (data or {})},
-        {"name": evaluation[0], "params": evaluation[1]},
-        protocol=protocol,
-        known_as=known,
-        defaults=defaults or DEFAULTS,
+        MeasuredRow(
+            {"name": model[0], "params": model[1], "weights": weights},
+            {"name": "image_folder", "params": prepared | (data or {})},
+            {"name": evaluation[0], "params": evaluation[1]},
+            protocol=protocol,
+            known_as=known,
+            defaults=defaults or DEFAULTS,
+        )
     )
 
 
@@ -401,12 +408,14 @@ def segmented(
     defaults = {key: part.get("default") for key, part in properties.items()}
     inner = {"name": backbone[0], "params": backbone[1]}
     return references(
-        {"name": "segmenter", "params": {"backbone": inner, "decoder": "mask_transformer"}},
-        {"name": "ade20k", "params": {"folder": "ade20k"}},
-        {"name": evaluation, "params": defaults | changes},
-        protocol="pixel",
-        known_as=ADE20K,
-        defaults=defaults,
+        MeasuredRow(
+            {"name": "segmenter", "params": {"backbone": inner, "decoder": "mask_transformer"}},
+            {"name": "ade20k", "params": {"folder": "ade20k"}},
+            {"name": evaluation, "params": defaults | changes},
+            protocol="pixel",
+            known_as=ADE20K,
+            defaults=defaults,
+        )
     )
 
 
@@ -451,3 +460,28 @@ def test_segmenter_has_no_references_elsewhere() -> None:
     assert known_as(["wall", "sky"], 2000) is None
     parameters = load().find("evaluation", "sliding_window").parameters["properties"]
     assert {key: part["default"] for key, part in parameters.items()} == WINDOWS
+
+
+PAPER_OF_A_TEST = """
+from assay.service.contract.results import Reference
+
+__all__ = ["digits_of_a_paper"]
+
+
+def digits_of_a_paper(row):
+    if row.known_as != "well_known_digits":
+        return []
+    return [Reference(metric="top1", value=0.97, source="A paper, table 1", protocol=row.protocol)]
+"""
+
+
+def test_a_new_file_of_the_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_new_paper.py").write_text(PAPER_OF_A_TEST)
+    monkeypatch.setattr(published, "__path__", [*published.__path__, str(tmp_path)])
+    publications.cache_clear()
+    try:
+        assert [row.source for row in found(known="well_known_digits")] == ["A paper, table 1"]
+        assert all("A paper" not in row.source for row in found())
+    finally:
+        publications.cache_clear()
+        sys.modules.pop("assay.workers.published.a_new_paper")

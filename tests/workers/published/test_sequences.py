@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from assay.workers.published.match import references
+from assay.workers.published.match import MeasuredRow, references
 from assay.workers.published.sequences import (
     ARCHIVE,
     DUAL,
@@ -21,7 +21,7 @@ from assay.workers.published.sequences import (
     TASKS,
     PublishedRow,
     known_sequences,
-    sequence_references,
+    sequences,
 )
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "published_sequences.csv"
@@ -99,7 +99,7 @@ def found(
     model: Any = {"name": "lra_transformer" if task.startswith("lra") else "uea_transformer", "params": given}
     evaluation: Any = {"name": name, "params": {}, "data": None}
     data: Any = {"name": "any", "params": {}}
-    shown = references(model, data, evaluation, protocol="pixel", known_as=task, defaults={})
+    shown = references(MeasuredRow(model, data, evaluation, protocol="pixel", known_as=task, defaults={}))
     assert all(reference.metric == "top1" for reference in shown)
     return {(r.source.split(" (")[1].split(",")[0], r.source.split(", ")[-1]): r.value for r in shown}
 
@@ -154,9 +154,9 @@ def test_other_sizes_evaluations_and_lengths_have_none() -> None:
         "params": {"attention": "softmax", "length": 4096, **sizes},
     }
     clean: Any = {"name": "clean", "params": {}, "data": None}
-    assert len(sequence_references(general, clean, "lra/text")) == 3
+    assert len(sequences(MeasuredRow(general, clean, clean, "pixel", "lra/text", {}))) == 3
     general["params"]["width"] = 128
-    assert sequence_references(general, clean, "lra/text") == []
+    assert sequences(MeasuredRow(general, clean, clean, "pixel", "lra/text", {})) == []
 
 
 def test_series_have_those_of_primal_attention_and_of_flowformers_framework() -> None:
@@ -169,6 +169,7 @@ def test_series_have_those_of_primal_attention_and_of_flowformers_framework() ->
 def test_rows_say_how_they_were_selected(benchmark: str) -> None:
     model: Any = {"name": f"{benchmark}_transformer", "params": {"attention": "softmax", "length": 4096}}
     task = {"lra": "text", "uea": "PEMS-SF"}[benchmark]
-    shown = sequence_references(model, {"name": "clean", "params": {}, "data": None}, f"{benchmark}/{task}")
+    clean: Any = {"name": "clean", "params": {}, "data": None}
+    shown = sequences(MeasuredRow(model, clean, clean, "pixel", f"{benchmark}/{task}", {}))
     assert shown
     assert all("test set" in r.protocol or "no code" in r.protocol for r in shown)

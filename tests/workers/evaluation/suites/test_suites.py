@@ -14,7 +14,7 @@ from assay.service.metrics.compare.sanity_checks import cross_checks
 from assay.service.metrics.tables.spectral_error import TARGETS
 from assay.service.submission.validate import validate
 from assay.workers.published.imagenet import TABLES
-from assay.workers.published.match import ADE20K, IMAGENET, references
+from assay.workers.published.match import ADE20K, IMAGENET, MeasuredRow, references
 
 DATA = {"name": "digits", "params": {}}
 
@@ -39,13 +39,15 @@ def test_every_row_of_the_papers_table_has_its_published_numbers(suite: str, tab
     for item in spec["evaluations"]:
         properties = load().find_evaluation(item["name"]).parameters["properties"]
         found = references(
-            spec["model"],
-            folder,
-            item,
-            # An ensemble is run under `pixel`.
-            protocol="pixel" if item["name"] == "autoattack" else "paper",
-            known_as=IMAGENET,
-            defaults={key: schema.get("default") for key, schema in properties.items()},
+            MeasuredRow(
+                spec["model"],
+                folder,
+                item,
+                # An ensemble is run under `pixel`.
+                protocol="pixel" if item["name"] == "autoattack" else "paper",
+                known_as=IMAGENET,
+                defaults={key: schema.get("default") for key, schema in properties.items()},
+            )
         )
         assert [reference.metric for reference in found] == ["top1", "top5"], item
         named.add(item["name"])
@@ -65,12 +67,14 @@ def test_the_natural_shifts_have_their_published_numbers() -> None:
         (reference.metric, reference.value)
         for item in spec["evaluations"]
         for reference in references(
-            spec["model"],
-            item["data"],
-            item,
-            protocol="pixel",
-            known_as=item["data"]["name"],
-            defaults=item["params"],
+            MeasuredRow(
+                spec["model"],
+                item["data"],
+                item,
+                protocol="pixel",
+                known_as=item["data"]["name"],
+                defaults=item["params"],
+            )
         )
     ]
     assert found == [
@@ -90,12 +94,14 @@ def test_table_1_has_its_published_numbers() -> None:
         item["data"]["name"]: {
             reference.metric: reference.value
             for reference in references(
-                spec["model"],
-                item["data"],
-                item,
-                protocol="pixel",
-                known_as=item["data"]["name"],
-                defaults=item["params"],
+                MeasuredRow(
+                    spec["model"],
+                    item["data"],
+                    item,
+                    protocol="pixel",
+                    known_as=item["data"]["name"],
+                    defaults=item["params"],
+                )
             )
         }
         for item in spec["evaluations"]
@@ -133,7 +139,14 @@ def test_segmenters_suite_has_the_published_numbers_of_its_table() -> None:
         [
             (reference.metric, reference.value)
             for reference in references(
-                spec["model"], spec["data"], item, protocol="pixel", known_as=ADE20K, defaults=item["params"]
+                MeasuredRow(
+                    spec["model"],
+                    spec["data"],
+                    item,
+                    protocol="pixel",
+                    known_as=ADE20K,
+                    defaults=item["params"],
+                )
             )
         ]
         for item in spec["evaluations"]
