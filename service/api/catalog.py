@@ -10,6 +10,7 @@ from fastapi import Path, Request, Response
 
 from assay.service.api.deps import CatalogDep, StrictRouter, unchanged
 from assay.service.api.errors import documented
+from assay.service.api.openapi import COMPONENT_EXAMPLE
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
 from assay.service.contract.errors import NotFound
@@ -45,8 +46,8 @@ def list_catalog(
     responses={304: NOT_MODIFIED, **documented(NotFound)},
 )
 def get_component(
-    kind: Annotated[str, Path(examples=["attack"])],
-    name: Annotated[str, Path(examples=["pgd"])],
+    kind: Annotated[str, Path(examples=[COMPONENT_EXAMPLE[0]])],
+    name: Annotated[str, Path(examples=[COMPONENT_EXAMPLE[1]])],
     catalog: CatalogDep,
     request: Request,
     response: Response,

@@ -78,6 +78,8 @@ STUDY_EXAMPLES: dict[str, dict[str, Any]] = {
 SEED_EXAMPLES: dict[str, dict[str, Any]] = {
     "seeds": {"summary": "Two more seeds", "value": {"seeds": [3, 4]}}
 }
+# Kind and name of a component.
+COMPONENT_EXAMPLE = ("attack", "pgd")
 
 
 def install(app: FastAPI) -> None:

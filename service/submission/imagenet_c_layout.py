@@ -71,7 +71,7 @@ def find_gaps(tree: WantedLayout, max_names: int | None = None) -> str | None:
     gaps = {
         key: CellNames(what)
         for key, what in (
-            ("corruptions", "corruptions are missing"),
+            ("folders", "corruptions are missing"),
             ("severities", "severities are missing"),
             ("everywhere", "classes are missing in every corruption and severity"),
             ("classes", "class folders are missing"),
@@ -144,7 +144,7 @@ def _find_cells(tree: WantedLayout, gaps: Mapping[str, CellNames]) -> list[Cell]
         elif (tree.folder / cell[0]).is_dir():
             gaps["severities"].add("", [_text(cell)])
     missing = [name for name in dict(tree.cells) if not (tree.folder / name).is_dir()]
-    gaps["corruptions"].add("", missing)
+    gaps["folders"].add("", missing)
     return present
 
 

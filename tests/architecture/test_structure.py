@@ -20,7 +20,6 @@ COMPONENT_FOLDERS += ["service/metrics/tables"]
 NO_COMPONENTS = {"models/timm_names.py"}
 # Examples of requests, and the demo.
 MAY_NAME_COMPONENTS = {
-    "service/api/catalog.py",
     "service/api/openapi.py",
     "service/studies/demo.py",
 }
