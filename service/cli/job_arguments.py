@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assay.service.cli import commands, job_lists, logs
-from assay.service.cli.arguments import JOB, Subcommands, add_remote, count, job_argument, json_argument
+from assay.service.cli.arguments import JOB, Subcommands, add, add_remote, count, job_argument, json_argument
 from assay.service.contract.states import JobState
 
 
