@@ -15,6 +15,7 @@ from typing import Any
 # In the order of the documentation and of the help.
 FEATURES = (
     "signing",  # signs results, and checks signatures
+    "checkpoints",  # takes uploaded weights and programs
     "webhooks",  # posts events to addresses of tenants
     "tenants",  # API keys, weights and limits
     "leaderboard",  # ranks finished evaluations

@@ -19,7 +19,6 @@ from assay.service.api import (
     reports,
     results,
 )
-from assay.service.checkpoints import routes as checkpoints
 from assay.service.studies import routes as studies
 
 ABOUT_JOBS = (
@@ -29,7 +28,6 @@ ABOUT_JOBS = (
     results,
     plots,
     artifacts,
-    checkpoints,
     compare,
     reports,
     catalog,

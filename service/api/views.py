@@ -12,7 +12,6 @@ from pydantic import BaseModel
 
 from assay.service.api.outcome_tables import read_result
 from assay.service.catalog.catalog import load
-from assay.service.contract.checkpoints import Checkpoint, Faults, ProgramFacts
 from assay.service.contract.results import (
     Artifact,
     EvaluationResult,
@@ -29,7 +28,6 @@ from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.stored_specs import evaluations_in
 from assay.service.contract.threat import ThreatOf
 from assay.service.contract.warning_codes import WarningCode
-from assay.service.contract.weights_options import Normalization
 from assay.service.metrics.compare.sanity_checks import cross_checks
 from assay.service.store.identities import Refused
 from assay.service.store.lanes import Blocked
@@ -228,31 +226,6 @@ def devices_of(row: JobRow) -> int:
 def job_error(row: JobRow | CheckpointRow) -> JobError | None:
     """Why the job failed, or the checkpoint was rejected, or None."""
     return None if row.error is None else JobError(type=row.error["type"], message=row.error["message"])
-
-
-def checkpoint_view(row: CheckpointRow) -> Checkpoint:
-    """A checkpoint as users see it."""
-    verdict = row.verdict or {}
-    faults = {name: found for name, found in verdict.items() if name in Faults.model_fields}
-    normalization, program = row.reading["normalization"], verdict.get("program")
-    return view(
-        Checkpoint,
-        row,
-        model=dict(row.model),
-        layout=verdict.get("layout"),
-        classes=verdict.get("classes"),
-        channels=verdict.get("channels"),
-        program=None if program is None else ProgramFacts.model_validate(program),
-        normalization=Normalization.model_validate(normalization)
-        if isinstance(normalization, dict)
-        else normalization,
-        positions=row.reading["positions"],
-        class_names=row.reading.get("class_names"),
-        left_out=verdict.get("left_out", []),
-        resized=verdict.get("resized", []),
-        error=job_error(row),
-        faults=Faults.model_validate(faults) if row.state == "rejected" and faults else None,
-    )
 
 
 def links(job_id: str) -> Links:

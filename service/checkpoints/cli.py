@@ -1,4 +1,4 @@
-"""`assay checkpoints`: upload, list, show and delete weights."""
+"""`assay checkpoints`: upload, list, show and delete weights; conversions of files to upload."""
 
 from __future__ import annotations
 
@@ -7,15 +7,88 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from assay.service.checkpoints.wire import Checkpoint
 from assay.service.cli import output
+from assay.service.cli.arguments import Subcommands, actions_of, add, add_remote, json_argument
 from assay.service.cli.commands import JOB_FAILED, OK, UsageError, connected, run_module
-from assay.service.contract.checkpoints import PROGRAM_LAYOUT, Checkpoint
+from assay.service.contract.checkpoints import PROGRAM_LAYOUT
 from assay.service.contract.extras import require
 from assay.service.files.class_names import BadClassNames, class_names_of
 from assay.service.reports.numbers import params_text
 
 Options = argparse.Namespace
 KEYS_SHOWN = 10
+TOPIC = "weights"
+
+
+def add_commands(subcommands: Subcommands) -> None:
+    """Adds `checkpoints` with its actions, `import-pickle` and `import-onnx`."""
+    _add_checkpoints(subcommands)
+    _add_import_pickle(subcommands)
+    _add_import_onnx(subcommands)
+
+
+def _add_checkpoints(subcommands: Subcommands) -> None:
+    summary = "upload, list and delete weights"
+    command = add_remote(subcommands, "checkpoints", list_all, summary, "list")
+    actions = actions_of(command)
+    summary = "upload weights or an exported program and wait until it is checked"
+    examples = (
+        "ours weights.safetensors",
+        "deit deit_tiny.safetensors --model vit --normalization imagenet",
+        "resnet resnet.pt2",
+    )
+    sending = add_remote(actions, "upload", upload, summary, *examples)
+    listing = add_remote(actions, "list", list_all, "list all weights")
+    showing = add_remote(actions, "show", show, "show one, with its faults", "ours")
+    deleting = add_remote(actions, "delete", delete, "delete weights that no job needs", "ours")
+    for parser in (sending, showing, deleting):
+        parser.add_argument("name", metavar="NAME", help="the checkpoint's name")
+    sending.add_argument("file", metavar="FILE", help="the safetensors file, or the .pt2 file")
+    sending.add_argument(
+        "--model", help="the model: its name, or {name, params} as JSON (default: as the file says)"
+    )
+    sending.add_argument(
+        "--normalization",
+        help="of a file from elsewhere: imagenet, inception, data (each job's), or {mean, std} as JSON",
+    )
+    sending.add_argument(
+        "--positions",
+        help="resize position embeddings of another grid: bilinear, bicubic or bicubic_antialias",
+    )
+    sending.add_argument(
+        "--class-names",
+        metavar="NAMES",
+        help="of the logits in their order: A,B,... or a file (labels.txt, id2label in JSON)",
+    )
+    sending.add_argument("--no-wait", action="store_true", help="do not wait for the check")
+    for parser in (command, sending, listing, showing):
+        json_argument(parser)
+
+
+def _add_import_pickle(subcommands: Subcommands) -> None:
+    summary = "convert a legacy PyTorch checkpoint to safetensors"
+    example = "deit_tiny.pth deit_tiny.safetensors"
+    parser = add(subcommands, "import-pickle", import_pickle, summary, example)
+    parser.add_argument("file", metavar="FILE", help="what torch.save wrote (.pth, .pt, .bin)")
+    parser.add_argument("output", metavar="OUTPUT", help="the safetensors file to write")
+    parser.add_argument("--key", help="which part of the file is the state dict (default: found by its name)")
+
+
+def _add_import_onnx(subcommands: Subcommands) -> None:
+    summary = "convert an ONNX model of images to a program (.pt2) that can be uploaded"
+    example = "resnet.onnx resnet.pt2 --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225"
+    parser = add(subcommands, "import-onnx", import_onnx, summary, example)
+    parser.add_argument("file", metavar="FILE", help="the ONNX model, of images (batch, channels, S, S)")
+    parser.add_argument("output", metavar="OUTPUT", help="the program to write (.pt2)")
+    parser.add_argument(
+        "--image-size", type=int, metavar="N", help="in pixels, where the model does not say it"
+    )
+    parser.add_argument("--logits", metavar="NAME", help="the result to take, where the model has several")
+    parser.add_argument("--task", choices=("classification", "segmentation"))
+    parser.add_argument("--mean", type=float, nargs="+", help="per channel, if it takes normalised images")
+    parser.add_argument("--std", type=float, nargs="+", help="per channel")
+    parser.add_argument("--class-names", metavar="NAMES", help="of the logits: A,B,... or a file with them")
 
 
 def upload(options: Options) -> int:

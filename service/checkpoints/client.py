@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.service.checkpoints.wire import Checkpoint
 from assay.service.client.transport import API, Connection, parsed, part
-from assay.service.contract.checkpoints import Checkpoint
 
 
 class CheckpointCalls(Connection):

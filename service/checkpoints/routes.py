@@ -25,20 +25,22 @@ from assay.service.api.deps import (
 from assay.service.api.errors import documented
 from assay.service.api.jobs import ring
 from assay.service.api.quota import quota_of
-from assay.service.api.views import checkpoint_view
+from assay.service.api.views import job_error, view
 from assay.service.catalog.catalog import Catalog
 from assay.service.checkpoints.upload_file import Hold, Upload
 from assay.service.checkpoints.uploads import GIVEN, model_of_file, names_in, reference_in
-from assay.service.contract.checkpoints import NAME_PATTERN, Checkpoint
+from assay.service.checkpoints.wire import Checkpoint
+from assay.service.contract.checkpoints import NAME_PATTERN, Faults, ProgramFacts
 from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.results import Page
-from assay.service.contract.weights_options import Positions, WeightsReading, normalization_in
+from assay.service.contract.weights_options import Normalization, Positions, WeightsReading, normalization_in
 from assay.service.settings import Settings
 from assay.service.store.artifacts import UPLOAD, WEIGHTS
 from assay.service.store.rows import CheckpointRow
 from assay.service.store.tenants import TenantStore
 
 router = StrictRouter(prefix=CHECKPOINTS_PATH, tag="checkpoints")
+ROUTERS, BEFORE = (router,), "compare"
 
 PathName = Annotated[str, Path(description="the checkpoint's name", max_length=200)]
 NewName = Annotated[str, Query(pattern=NAME_PATTERN, description="jobs use it as `weights.checkpoint`")]
@@ -180,6 +182,31 @@ def _register(
         reading=reading,
         quota=quota_of(settings),
         upload=upload.path.name.removeprefix(UPLOAD),
+    )
+
+
+def checkpoint_view(row: CheckpointRow) -> Checkpoint:
+    """A checkpoint as users see it."""
+    verdict = row.verdict or {}
+    faults = {name: found for name, found in verdict.items() if name in Faults.model_fields}
+    normalization, program = row.reading["normalization"], verdict.get("program")
+    return view(
+        Checkpoint,
+        row,
+        model=dict(row.model),
+        layout=verdict.get("layout"),
+        classes=verdict.get("classes"),
+        channels=verdict.get("channels"),
+        program=None if program is None else ProgramFacts.model_validate(program),
+        normalization=Normalization.model_validate(normalization)
+        if isinstance(normalization, dict)
+        else normalization,
+        positions=row.reading["positions"],
+        class_names=row.reading.get("class_names"),
+        left_out=verdict.get("left_out", []),
+        resized=verdict.get("resized", []),
+        error=job_error(row),
+        faults=Faults.model_validate(faults) if row.state == "rejected" and faults else None,
     )
 
 

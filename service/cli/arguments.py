@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from assay.service.checkpoints import cli as checkpoints
 from assay.service.cli import commands
 from assay.service.cli.commands import Options
 from assay.service.client import DEFAULT_URL
@@ -109,33 +108,6 @@ def add_pull(subcommands: Subcommands) -> None:
     )
 
 
-def add_import_pickle(subcommands: Subcommands) -> None:
-    """Adds `import-pickle`."""
-    summary = "convert a legacy PyTorch checkpoint to safetensors"
-    example = "deit_tiny.pth deit_tiny.safetensors"
-    parser = add(subcommands, "import-pickle", checkpoints.import_pickle, summary, example)
-    parser.add_argument("file", metavar="FILE", help="what torch.save wrote (.pth, .pt, .bin)")
-    parser.add_argument("output", metavar="OUTPUT", help="the safetensors file to write")
-    parser.add_argument("--key", help="which part of the file is the state dict (default: found by its name)")
-
-
-def add_import_onnx(subcommands: Subcommands) -> None:
-    """Adds `import-onnx`."""
-    summary = "convert an ONNX model of images to a program (.pt2) that can be uploaded"
-    example = "resnet.onnx resnet.pt2 --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225"
-    parser = add(subcommands, "import-onnx", checkpoints.import_onnx, summary, example)
-    parser.add_argument("file", metavar="FILE", help="the ONNX model, of images (batch, channels, S, S)")
-    parser.add_argument("output", metavar="OUTPUT", help="the program to write (.pt2)")
-    parser.add_argument(
-        "--image-size", type=int, metavar="N", help="in pixels, where the model does not say it"
-    )
-    parser.add_argument("--logits", metavar="NAME", help="the result to take, where the model has several")
-    parser.add_argument("--task", choices=("classification", "segmentation"))
-    parser.add_argument("--mean", type=float, nargs="+", help="per channel, if it takes normalised images")
-    parser.add_argument("--std", type=float, nargs="+", help="per channel")
-    parser.add_argument("--class-names", metavar="NAMES", help="of the logits: A,B,... or a file with them")
-
-
 def add(
     subcommands: Subcommands, name: str, run: Command, summary: str, *examples: str
 ) -> argparse.ArgumentParser:
@@ -196,42 +168,3 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text[:9]) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} given; allowed: an integer of at least 1")
     return int(text[:9])
-
-
-def add_checkpoints(subcommands: Subcommands) -> None:
-    """Adds `checkpoints upload`, `list`, `show` and `delete`."""
-    summary = "upload, list and delete weights"
-    command = add_remote(subcommands, "checkpoints", checkpoints.list_all, summary, "list")
-    actions = actions_of(command)
-    summary = "upload weights or an exported program and wait until it is checked"
-    examples = (
-        "ours weights.safetensors",
-        "deit deit_tiny.safetensors --model vit --normalization imagenet",
-        "resnet resnet.pt2",
-    )
-    upload = add_remote(actions, "upload", checkpoints.upload, summary, *examples)
-    listing = add_remote(actions, "list", checkpoints.list_all, "list all weights")
-    show = add_remote(actions, "show", checkpoints.show, "show one, with its faults", "ours")
-    delete = add_remote(actions, "delete", checkpoints.delete, "delete weights that no job needs", "ours")
-    for parser in (upload, show, delete):
-        parser.add_argument("name", metavar="NAME", help="the checkpoint's name")
-    upload.add_argument("file", metavar="FILE", help="the safetensors file, or the .pt2 file")
-    upload.add_argument(
-        "--model", help="the model: its name, or {name, params} as JSON (default: as the file says)"
-    )
-    upload.add_argument(
-        "--normalization",
-        help="of a file from elsewhere: imagenet, inception, data (each job's), or {mean, std} as JSON",
-    )
-    upload.add_argument(
-        "--positions",
-        help="resize position embeddings of another grid: bilinear, bicubic or bicubic_antialias",
-    )
-    upload.add_argument(
-        "--class-names",
-        metavar="NAMES",
-        help="of the logits in their order: A,B,... or a file (labels.txt, id2label in JSON)",
-    )
-    upload.add_argument("--no-wait", action="store_true", help="do not wait for the check")
-    for parser in (command, upload, listing, show):
-        json_argument(parser)

@@ -48,12 +48,7 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands], None]]] = {
     ),
     "where results go": (gate.add_gate, reports.add_export, mirror.add_mirror),
     "sign and verify": (),
-    "weights": (
-        arguments.add_pull,
-        arguments.add_checkpoints,
-        arguments.add_import_pickle,
-        arguments.add_import_onnx,
-    ),
+    "weights": (arguments.add_pull,),
     "this machine": (arguments.add_local, config.add_config, completion.add_completion),
     "administration": (),
 }

@@ -105,13 +105,13 @@ class PlotCalls(Connection):
 
 class AssayClient(
     StudyCalls,
-    CheckpointCalls,
     ArtifactCalls,
     PlotCalls,
     MirrorCalls,
     FrameCalls,
     # Features:
     SignatureCalls,
+    CheckpointCalls,
     WebhookCalls,
     TenantCalls,
     AuditCalls,

@@ -1,20 +1,16 @@
-"""Uploaded weights and programs as users see them."""
+"""What is known of uploaded weights and programs: their names, layouts, and a worker's verdict."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
 from pydantic import Field
 
-from assay.service.contract.results import Answer, JobError
-from assay.service.contract.weights_options import Normalization, Positions
+from assay.service.contract.results import Answer
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"  # A name and never a path: no separators, no leading dot.
 # Layout of files of training jobs, as in `models/weights/layouts.py`; other layouts have no normalisation.
 OWN_LAYOUT = "assay"
 # The layout of exported programs, which have no names of tensors to compare.
 PROGRAM_LAYOUT = "program"
-State = Literal["checking", "ready", "rejected"]
 MAX_LISTED = 100
 
 
@@ -73,29 +69,3 @@ class Verdict(Faults):
     program: ProgramFacts | None = None
     left_out: list[str] = Field(default_factory=list)
     resized: list[str] = Field(default_factory=list)
-
-
-class Checkpoint(Answer):
-    """Uploaded weights or program. `sha256` is of the file; `error` and `faults` say why it was rejected.
-
-    `normalization`, `positions` and `class_names` are as stated by the upload, null where unstated. The model
-    does not need the file's tensors `left_out`; position embeddings `resized` are resized.
-    """
-
-    name: str
-    state: State
-    model: dict[str, Any]
-    layout: str | None
-    classes: int | None
-    channels: int | None
-    program: ProgramFacts | None
-    normalization: Normalization | Literal["data"] | None
-    positions: Positions | None
-    class_names: list[str] | None = None
-    left_out: list[str]
-    resized: list[str]
-    size: int
-    sha256: str
-    created_at: str
-    error: JobError | None
-    faults: Faults | None

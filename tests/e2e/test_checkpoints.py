@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 
+from assay.service.checkpoints.wire import Checkpoint
 from assay.service.client import AssayClient
-from assay.service.contract.checkpoints import Checkpoint
 from assay.service.contract.errors import InvalidSpec, InvalidState
 from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd
 from tests.e2e.running import RunningService
