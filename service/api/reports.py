@@ -12,13 +12,13 @@ from assay.service.api.compare import MAX_JOBS, arithmetic_of, check_size, measu
 from assay.service.api.compare import MAX_ROWS as MAX_COMPARED_ROWS
 from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, StrictRouter, find_job
 from assay.service.api.errors import documented
-from assay.service.api.plots import job_plots, table_plots
 from assay.service.api.results import finished_results
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.metrics.arithmetic import arithmetic_text
 from assay.service.metrics.compare.comparison import Comparison, JobResults, compare
 from assay.service.plots.kinds import LabelledResults, plots_of
+from assay.service.plots.routes import job_plots, table_plots
 from assay.service.reports import page
 from assay.service.reports.comparisons import significantly_best, warning_lines
 from assay.service.reports.figures import Figure, figures, picture

@@ -14,11 +14,11 @@ from assay.service.api import (
     health,
     jobs,
     metrics,
-    plots,
     quota,
     reports,
     results,
 )
+from assay.service.plots import routes as plots
 from assay.service.studies import routes as studies
 
 ABOUT_JOBS = (

@@ -23,7 +23,6 @@ from assay.service.cli import (
     job_arguments,
     mirror,
     output,
-    plots,
     reports,
 )
 from assay.service.cli.arguments import Command, Subcommands
@@ -32,6 +31,7 @@ from assay.service.cli.usage import Parser, as_typed
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
+from assay.service.plots import cli as plots
 from assay.service.studies import cli as studies
 
 INTERRUPTED = 130

@@ -31,10 +31,10 @@ from assay.service.client.transport import (
 )
 from assay.service.contract import errors
 from assay.service.contract.events import Event
-from assay.service.contract.plots import PlotFormat, PlotSummary
 from assay.service.contract.results import Artifact, Page
 from assay.service.contract.version import ServiceVersion
 from assay.service.contract.warning_codes import WarningMeaning
+from assay.service.plots.wire import PlotFormat, PlotSummary
 from assay.service.signing.client import SignatureCalls
 from assay.service.studies.client import StudyCalls
 from assay.service.tenants.client import TenantCalls

@@ -23,7 +23,7 @@ from assay.service.contract.errors import AssayError
 from assay.service.contract.keys import grants
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard import formats
-from assay.service.dashboard.plot_sizes import usual_size
+from assay.service.plots.sizes import usual_size
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

@@ -27,7 +27,7 @@ from assay.service.dashboard.gallery_files import (
     picture_of,
     read_gallery,
 )
-from assay.service.dashboard.pictures import PICTURE_HEADERS
+from assay.service.plots.pictures import PICTURE_HEADERS
 from assay.service.reports.numbers import set_params, shown_params, split_params
 from assay.service.settings import Settings
 from assay.service.store.rows import JobRow

@@ -12,7 +12,6 @@ from assay.service.api.deps import CatalogDep, JobDep, LiveDep, SettingsDep, Sto
 from assay.service.api.results import finished_results
 from assay.service.api.views import artifact_view, identity_of, job_view, up_to_date, waits_in_vain
 from assay.service.contract.errors import NoResults
-from assay.service.contract.plots import PlotFormat
 from assay.service.contract.states import RETRYABLE, TERMINAL
 from assay.service.dashboard.choices import refused
 from assay.service.dashboard.frame import render
@@ -25,13 +24,14 @@ from assay.service.dashboard.job_facts import (
     remedy_of,
     sources_of,
 )
-from assay.service.dashboard.pictures import own_pictures
-from assay.service.dashboard.plot_sizes import picture_size, plot_sizes
-from assay.service.dashboard.plots import plots_of_job
 from assay.service.dashboard.result_rows import shown_results
 from assay.service.dashboard.snippets import json_body, snippets
 from assay.service.metrics.arithmetic import device_facts
 from assay.service.metrics.compare.bracket import bracket_line
+from assay.service.plots.pages import plots_of_job
+from assay.service.plots.pictures import own_pictures
+from assay.service.plots.sizes import picture_size, plot_sizes
+from assay.service.plots.wire import PlotFormat
 from assay.service.store.transactions.release import DIFFERENT
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)

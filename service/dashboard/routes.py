@@ -23,8 +23,6 @@ from assay.service.dashboard import (
     jobs,
     live,
     overview,
-    pictures,
-    plots,
     submit,
 )
 from assay.service.dashboard.frame import (
@@ -35,6 +33,8 @@ from assay.service.dashboard.frame import (
     error_page,
     static_file,
 )
+from assay.service.plots import pages as plots
+from assay.service.plots import pictures
 from assay.service.studies import pages as studies
 from assay.service.studies.pages import StudyTables
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.service.dashboard.plot_sizes import USUAL, svg_size, usual_size
+from assay.service.plots.sizes import USUAL, svg_size, usual_size
 
 
 @pytest.mark.parametrize(

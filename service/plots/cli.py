@@ -9,9 +9,9 @@ from typing import cast, get_args
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import JOB, Subcommands, add_remote
 from assay.service.cli.commands import Options, UsageError
-from assay.service.contract.plots import PlotFormat
 from assay.service.contract.problems import nearest
 from assay.service.plots.kinds import KINDS
+from assay.service.plots.wire import PlotFormat
 
 FORMATS: tuple[str, ...] = get_args(PlotFormat)
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.api import plots as routes
+from assay.service.plots import routes
 from assay.service.plots.render import RenderError
 
 JOBS = "/api/v1/jobs"

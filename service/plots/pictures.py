@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from assay.service.api.artifacts import read_artifact
 from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRoute, unchanged
-from assay.service.api.plots import MAX_PICTURE_BYTES, SVG, is_picture
 from assay.service.contract.errors import NotFound
 from assay.service.plots.kinds import KINDS
+from assay.service.plots.routes import MAX_PICTURE_BYTES, SVG, is_picture
 from assay.service.store.rows import ArtifactRow
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)

@@ -27,12 +27,12 @@ from assay.service.api.results import finished_results
 from assay.service.api.views import JOBS_PATH
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, NoResults, NotFound, Unavailable
-from assay.service.contract.plots import PlotFormat, PlotSummary
 from assay.service.contract.problems import nearest
 from assay.service.contract.results import Page, Results
 from assay.service.plots.kinds import KINDS, LabelledResults, Vega, plots_of
 from assay.service.plots.render import MEDIA_TYPES, RenderError, digest, render
 from assay.service.plots.theme import themed
+from assay.service.plots.wire import PlotFormat, PlotSummary
 from assay.service.settings import Settings
 from assay.service.store.rows import ArtifactRow, JobRow
 from assay.service.store.tenants import TenantStore

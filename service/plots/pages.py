@@ -11,7 +11,6 @@ import logging
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from assay.service.api import plots as api
 from assay.service.api.deps import (
     CatalogDep,
     SettingsDep,
@@ -21,14 +20,15 @@ from assay.service.api.deps import (
     find_job,
     split_jobs,
 )
-from assay.service.api.plots import plot_summary, plots_with
 from assay.service.contract.errors import NoResults, Unavailable
-from assay.service.contract.plots import PlotSummary
 from assay.service.contract.results import Results
 from assay.service.dashboard.frame import HEADERS, compressed, render
 from assay.service.lru_cache import LruCache
+from assay.service.plots import routes as api
 from assay.service.plots.kinds import KINDS
 from assay.service.plots.render import RenderError, bundle
+from assay.service.plots.routes import plot_summary, plots_with
+from assay.service.plots.wire import PlotSummary
 from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
