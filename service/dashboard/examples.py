@@ -29,7 +29,7 @@ from assay.service.dashboard.example_rows import (
     stages_of,
 )
 from assay.service.dashboard.frame import render
-from assay.service.dashboard.gallery_files import gallery_files
+from assay.service.galleries.files import gallery_files
 from assay.service.reports.numbers import row_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore

@@ -15,8 +15,6 @@ from assay.service.contract.errors import NoResults
 from assay.service.contract.states import RETRYABLE, TERMINAL
 from assay.service.dashboard.choices import refused
 from assay.service.dashboard.frame import render
-from assay.service.dashboard.gallery import preview_of
-from assay.service.dashboard.gallery_files import gallery_files
 from assay.service.dashboard.job_facts import (
     log_lines,
     missing_evaluations,
@@ -26,6 +24,8 @@ from assay.service.dashboard.job_facts import (
 )
 from assay.service.dashboard.result_rows import shown_results
 from assay.service.dashboard.snippets import json_body, snippets
+from assay.service.galleries.files import gallery_files
+from assay.service.galleries.pages import preview_of
 from assay.service.metrics.arithmetic import device_facts
 from assay.service.metrics.compare.bracket import bracket_line
 from assay.service.plots.pages import plots_of_job

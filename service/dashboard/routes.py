@@ -18,7 +18,6 @@ from assay.service.dashboard import (
     catalog,
     compare,
     examples,
-    gallery,
     job,
     jobs,
     live,
@@ -33,6 +32,7 @@ from assay.service.dashboard.frame import (
     error_page,
     static_file,
 )
+from assay.service.galleries import pages as gallery
 from assay.service.plots import pages as plots
 from assay.service.plots import pictures
 from assay.service.studies import pages as studies

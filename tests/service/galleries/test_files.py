@@ -12,7 +12,7 @@ import pytest
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.gallery import MAX_BYTES, Gallery, GalleryAnswer, GalleryImage, GallerySeries
-from assay.service.dashboard.gallery_files import (
+from assay.service.galleries.files import (
     DRAWN_HEIGHT,
     DRAWN_WIDTH,
     MAX_DRAWN_FEATURES,

@@ -17,7 +17,7 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.gallery import Gallery, GalleryImage, GalleryItem, GalleryMaps, GallerySeries
 from assay.service.contract.stored_specs import evaluations_in, user_spec
 from assay.service.dashboard.frame import render
-from assay.service.dashboard.gallery_files import (
+from assay.service.galleries.files import (
     Drawing,
     GalleryFile,
     answer_text,
