@@ -15,10 +15,10 @@ from assay.service.api import (
     jobs,
     metrics,
     quota,
-    reports,
     results,
 )
 from assay.service.plots import routes as plots
+from assay.service.reports import routes as reports
 from assay.service.studies import routes as studies
 
 ABOUT_JOBS = (

@@ -37,11 +37,11 @@ from assay.service.client.evaluation import (
     write_report,
 )
 from assay.service.client.one_line import Subject, check_subject
-from assay.service.client.reports import ENDINGS
 from assay.service.contract.errors import InvalidSpec, NoResults, Unavailable
 from assay.service.contract.extras import require
 from assay.service.contract.problems import renamed
 from assay.service.contract.results import Job
+from assay.service.reports.client import ENDINGS
 
 # Fields of errors that are options of this name.
 OPTIONS = (*("normalization", "image_size", "crop_fraction", "device", "state"), *("class_names", "labels"))

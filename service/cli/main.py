@@ -19,11 +19,9 @@ from assay.service.cli import (
     completion,
     config,
     evaluate,
-    gate,
     job_arguments,
     mirror,
     output,
-    reports,
 )
 from assay.service.cli.arguments import Command, Subcommands
 from assay.service.cli.spec_files import RefusedSpec
@@ -32,6 +30,8 @@ from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
 from assay.service.plots import cli as plots
+from assay.service.reports import cli as reports
+from assay.service.reports import gate_cli as gate
 from assay.service.studies import cli as studies
 
 INTERRUPTED = 130

@@ -28,11 +28,11 @@ from assay.service.client.one_line import (
     model_spec,
     trained_elsewhere,
 )
-from assay.service.client.reports import report_format
 from assay.service.contract.errors import AssayError, InvalidSpec
 from assay.service.contract.problems import Problems, renamed
 from assay.service.contract.results import Job
 from assay.service.contract.states import JobState
+from assay.service.reports.client import report_format
 
 DEFAULT_SUITE = "quick"
 EXAMPLE = "such as 'pgd epsilon=4/255 steps=20'"

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from assay.service.client.reports import ReportCalls
 from assay.service.client.trackers import Tracker, TrackerName, tracker
 from assay.service.client.transport import API, parsed, part
 from assay.service.contract.errors import AssayError, InvalidState, NoResults, NotFound
 from assay.service.contract.results import Job, Results
 from assay.service.files.job_files import RESULTS_FILE, SIGNATURE_FILE
+from assay.service.reports.client import ReportCalls
 from assay.service.reports.run_record import RunRecord, flattened, run_record
 from assay.service.studies.wire import StudyStatus
 

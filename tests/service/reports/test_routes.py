@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.api import reports
 from assay.service.reports import figures
+from assay.service.reports import routes as reports
 from assay.service.settings import Settings
 from assay.service.store.store import Store
 

@@ -10,7 +10,7 @@ from typing import Any
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import JOB, Subcommands, add_remote
 from assay.service.cli.commands import Options, UsageError
-from assay.service.client.reports import ENDINGS, report_format
+from assay.service.reports.client import ENDINGS, report_format
 from assay.service.reports.robustbench import robustbench_paths
 
 OTHER = "01jd3q0x5v8f7m2n9k4t6w1z0z"

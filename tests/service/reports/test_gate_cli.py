@@ -16,9 +16,10 @@ import pytest
 import yaml
 from sqlalchemy import update
 
-from assay.service.cli import commands, gate, main
+from assay.service.cli import commands, main
 from assay.service.client import AssayClient
 from assay.service.contract.states import JobState
+from assay.service.reports import gate_cli as gate
 from assay.service.store.store import Store
 from assay.service.store.tables import jobs
 
