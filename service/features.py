@@ -1,7 +1,7 @@
 """The features of the service: each is a folder beside the core, and one line here.
 
 The core asks for the modules of a name, and every feature with a file of that name answers. So the core
-imports no feature, and a feature is removed with its folder and its line. What each file defines is in
+imports none of `FEATURES`, and each is removed with its folder and its line. What each file defines is in
 `docs/adding.md`, "Adding a feature".
 """
 
@@ -12,6 +12,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+# Features that pages of the core and other features show as parts of theirs, so that the core imports them.
+SHARED = (
+    "plots",  # draws results: in pages of jobs, comparisons and the leaderboard, in reports, and in workers
+    "galleries",  # shows examples before and after: in the page of a job
+    "reports",  # numbers and tables for papers, and the gate: their texts are used by pages and terminal
+)
 # In the order of the documentation and of the help.
 FEATURES = (
     "signing",  # signs results, and checks signatures
@@ -27,5 +33,5 @@ FEATURES = (
 @functools.cache
 def modules(name: str) -> tuple[Any, ...]:
     """The modules `assay.service.FEATURE.name` of all features that have one."""
-    paths = [f"assay.service.{feature}.{name}" for feature in FEATURES]
+    paths = [f"assay.service.{feature}.{name}" for feature in (*SHARED, *FEATURES)]
     return tuple(import_module(path) for path in paths if find_spec(path) is not None)

@@ -17,8 +17,6 @@ from assay.service.api import (
     quota,
     results,
 )
-from assay.service.plots import routes as plots
-from assay.service.reports import routes as reports
 from assay.service.studies import routes as studies
 
 ABOUT_JOBS = (
@@ -26,10 +24,8 @@ ABOUT_JOBS = (
     studies,
     events,
     results,
-    plots,
     artifacts,
     compare,
-    reports,
     catalog,
 )
 OTHERS = (quota, browser_sessions, health, metrics)

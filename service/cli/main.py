@@ -29,7 +29,6 @@ from assay.service.cli.usage import Parser, as_typed
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
-from assay.service.plots import cli as plots
 from assay.service.reports import cli as reports
 from assay.service.reports import gate_cli as gate
 from assay.service.studies import cli as studies
@@ -40,12 +39,7 @@ INTERRUPTED = 130
 TOPICS: Mapping[str, Sequence[Callable[[Subcommands], None]]] = {
     "in one line": (evaluate.add_evaluation,),
     "run jobs": (job_arguments.add_submission, studies.add_studies, job_arguments.add_changing),
-    "read results": (
-        job_arguments.add_reading,
-        job_arguments.add_results,
-        plots.add_plots,
-        reports.add_reports,
-    ),
+    "read results": (job_arguments.add_reading, job_arguments.add_results),
     "where results go": (gate.add_gate, reports.add_export, mirror.add_mirror),
     "sign and verify": (),
     "weights": (arguments.add_pull,),

@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from assay.service.audit.client import AuditCalls
 from assay.service.checkpoints.client import CheckpointCalls
@@ -34,7 +34,7 @@ from assay.service.contract.events import Event
 from assay.service.contract.results import Artifact, Page
 from assay.service.contract.version import ServiceVersion
 from assay.service.contract.warning_codes import WarningMeaning
-from assay.service.plots.wire import PlotFormat, PlotSummary
+from assay.service.plots.client import PlotCalls
 from assay.service.signing.client import SignatureCalls
 from assay.service.studies.client import StudyCalls
 from assay.service.tenants.client import TenantCalls
@@ -77,39 +77,13 @@ class ArtifactCalls(Connection):
         return target
 
 
-class PlotCalls(Connection):
-    """Lists and fetches plots."""
-
-    def plots(self, job_id: str) -> list[PlotSummary]:
-        """The plots that the job's results allow, each with its main numbers in words."""
-        page = self._json("GET", f"{API}/jobs/{part(job_id)}/plots")
-        return parsed(Page[PlotSummary], page).items
-
-    def plot(
-        self,
-        jobs: str | Sequence[str],
-        kind: str,
-        *,
-        format: PlotFormat = "svg",  # noqa: A002 (the contract's name)
-        scheme: Literal["light", "dark"] = "light",
-    ) -> bytes:
-        """A plot of a job, or of up to ten jobs together, as a file's content; `plots` lists the kinds.
-
-        `format`: "svg", "png", "pdf", or "vl.json" for the Vega-Lite specification with its data. NotFound:
-        no such job or kind; NoResults: the results do not allow it.
-        """
-        ids = jobs if isinstance(jobs, str) else ",".join(jobs)
-        params = {"jobs": ids, "format": format, "scheme": scheme}
-        return self._call("GET", f"{API}/plots/{part(kind)}", params=params).content
-
-
 class AssayClient(
     StudyCalls,
     ArtifactCalls,
-    PlotCalls,
     MirrorCalls,
     FrameCalls,
     # Features:
+    PlotCalls,
     SignatureCalls,
     CheckpointCalls,
     WebhookCalls,

@@ -77,6 +77,8 @@ def navigation() -> tuple[tuple[str, str], ...]:
     """Path and name of all pages in the navigation: a feature's before the page that the feature names."""
     listed = [*NAVIGATION]
     for module in features.modules("pages"):
+        if module.NAVIGATION is None:
+            continue
         following = (place for place, (path, _) in enumerate(listed) if path == module.BEFORE)
         listed.insert(next(following, len(listed)), module.NAVIGATION)
     return tuple(listed)

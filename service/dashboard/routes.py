@@ -32,8 +32,6 @@ from assay.service.dashboard.frame import (
     error_page,
     static_file,
 )
-from assay.service.galleries import pages as gallery
-from assay.service.plots import pages as plots
 from assay.service.plots import pictures
 from assay.service.studies import pages as studies
 from assay.service.studies.pages import StudyTables
@@ -48,8 +46,7 @@ async def _start(app: FastAPI) -> AsyncIterator[None]:
 
 files = APIRouter(route_class=StrictRoute, include_in_schema=False, lifespan=_start)
 PAGES = (
-    overview, jobs, job, gallery, pictures, examples, live, compare, studies, plots, submit,
-    catalog,
+    overview, jobs, job, pictures, examples, live, compare, studies, submit, catalog,
 )  # fmt: skip
 ROUTERS: list[APIRouter] = [files, *(module.router for module in (*PAGES, *features.modules("pages")))]
 

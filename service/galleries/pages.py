@@ -34,6 +34,7 @@ from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+NAVIGATION = None
 
 # On the page of a job: galleries that are tried until a gallery can be read, and its examples that are shown.
 TRIED, PREVIEWED = 3, 4

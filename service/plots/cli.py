@@ -16,7 +16,10 @@ from assay.service.plots.wire import PlotFormat
 FORMATS: tuple[str, ...] = get_args(PlotFormat)
 
 
-def add_plots(subcommands: Subcommands) -> None:
+TOPIC = "read results"
+
+
+def add_commands(subcommands: Subcommands) -> None:
     """Adds `plot`."""
     summary = "draw the results of a job, or of several jobs in one plot"
     examples = (

@@ -35,6 +35,7 @@ from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+NAVIGATION = None
 
 FORMATS = ("svg", "png", "pdf", "vl.json")
 

@@ -39,6 +39,7 @@ from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
 router = StrictRouter(tag="results")
+ROUTERS, BEFORE = (router,), "artifacts"
 PREFIX = "/api/v1/plots"
 MAX_JOBS = 10
 MAX_STORED_BYTES = 16 * 1024**2

@@ -16,7 +16,10 @@ from assay.service.reports.robustbench import robustbench_paths
 OTHER = "01jd3q0x5v8f7m2n9k4t6w1z0z"
 
 
-def add_reports(subcommands: Subcommands) -> None:
+TOPIC = "read results"
+
+
+def add_commands(subcommands: Subcommands) -> None:
     """Adds `report` and `table`."""
     summary = "write a report on one to ten jobs"
     examples = f"{JOB} {OTHER} -o report.html", "--tag paper -o numbers.csv"

@@ -31,6 +31,7 @@ from assay.service.store.tenants import TenantStore
 from assay.service.studies.wire import Adjustment, compared_weights
 
 router = StrictRouter(prefix="/api/v1", tag="reports")
+ROUTERS, BEFORE = (router,), "catalog"
 
 MAX_TABLE_JOBS = 200
 MAX_TABLE_PLOTS_BYTES = 16 * 2**20  # of the plots of outcome tables in a report

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assay.service import features
-from assay.service.features import FEATURES
+from assay.service.features import FEATURES, SHARED
 from tests.architecture.test_structure import Graph, imports, sources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,7 +79,7 @@ def test_an_import_of_a_feature_is_noticed() -> None:
     ]
 
 
-@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("feature", [*SHARED, *FEATURES])
 def test_the_files_of_a_feature_keep_the_layers(feature: str) -> None:
     for name, packages in ABOVE.items():
         for imported in GRAPH.get(f"service.{feature}.{name}", ()):
@@ -102,7 +102,7 @@ def test_the_core_asks_for_these_names_and_no_other() -> None:
     assert asked == ASKED.keys()
 
 
-@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("feature", [*SHARED, *FEATURES])
 def test_the_tests_of_a_feature_lie_in_its_folder(feature: str) -> None:
     tests = {path.name for path in (ROOT / "tests" / "service" / feature).glob("test_*.py")}
     assert tests, feature

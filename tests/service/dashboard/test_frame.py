@@ -15,7 +15,7 @@ from tests.support.pages import NAMES, PAGE, Tags, page
 Make = Callable[..., dict[str, Any]]
 
 
-PAGES = ("/", "/jobs", *(module.NAVIGATION[0] for module in features.modules("pages")))
+PAGES = ("/", "/jobs", *(module.NAVIGATION[0] for module in features.modules("pages") if module.NAVIGATION))
 
 
 @pytest.mark.parametrize("path", PAGES)
