@@ -144,10 +144,7 @@ def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResul
 
 def arithmetic_of(row: JobRow, evaluations: Iterable[EvaluationResult]) -> dict[str, str]:
     """The settings that changed the numbers of a job's rows."""
-    settings = arithmetic_settings(user_spec(row.spec)["execution"], row.provenance or {})
-    if not any(warning.code == "screened" for one in evaluations for warning in one.warnings):
-        settings.pop("screening", None)  # no attack ran so
-    return settings
+    return arithmetic_settings(user_spec(row.spec)["execution"], row.provenance or {}, evaluations)
 
 
 def _joined(store: TenantStore, job_id: str, position: int) -> Rows:

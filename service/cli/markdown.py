@@ -6,11 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.service.contract.markdown_text import escape_markdown
-from assay.service.contract.results import Metric, Provenance, Results
+from assay.service.contract.results import EvaluationResult, Metric, Provenance, Results
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, WarningCode
 from assay.service.metrics.arithmetic import arithmetic_settings, arithmetic_text
 from assay.service.reports.comparisons import comparison_lines
-from assay.service.reports.numbers import IN_PERCENT, WITHOUT, conditions, number, printable, split_params
+from assay.service.reports.numbers import (
+    IN_PERCENT,
+    WITHOUT,
+    arithmetic_lines,
+    conditions,
+    number,
+    printable,
+    split_params,
+)
 
 # An evaluation with its distinguishing parameters, and one of its metrics.
 Column = tuple[str, str]
@@ -91,12 +99,15 @@ def _notes(results: Mapping[str, Results], methods: Sequence[str]) -> list[str]:
         )
     used = [found.provenance for found in results.values() if found.provenance is not None]
     machines = dict.fromkeys(
-        f"{one.device.get('name')}, torch {one.packages.get('torch')}, {_arithmetic(one)}" for one in used
+        f"{one.device.get('name')}, torch {one.packages.get('torch')}, {_arithmetic(one, found.evaluations)}"
+        for found in results.values()
+        if (one := found.provenance) is not None
     )
+    lines += arithmetic_lines([part for found in results.values() for part in found.evaluations])
     days = dict.fromkeys(sorted(str(one.times.get("started_at"))[:10] for one in used))
     return [*lines, *([f"measured on {'; '.join(machines)}; {', '.join(days)}"] if used else [])]
 
 
-def _arithmetic(found: Provenance) -> str:
+def _arithmetic(found: Provenance, rows: Sequence[EvaluationResult]) -> str:
     execution = found.spec.get("execution", {"dtype": found.device.get("dtype")})
-    return arithmetic_text(arithmetic_settings(execution, found.model_dump()))
+    return arithmetic_text(arithmetic_settings(execution, found.model_dump(), rows))

@@ -24,7 +24,14 @@ from assay.service.contract.results import (
 from assay.service.contract.warning_codes import WarningMeaning
 from assay.service.metrics.compare.bracket import bracket_line
 from assay.service.reports.comparisons import comparison_lines, warning_lines
-from assay.service.reports.numbers import conditions, metric_cells, params_text, speed_text, split_params
+from assay.service.reports.numbers import (
+    arithmetic_lines,
+    conditions,
+    metric_cells,
+    params_text,
+    speed_text,
+    split_params,
+)
 from assay.service.reports.numbers import printable as printable
 
 MAX_LISTED = 12
@@ -144,7 +151,8 @@ def results_table(results: Results, *, every: bool = True) -> str:
     parts = [table(header, rows)]
     if left_out:
         parts.append(f"{left_out} more rows: `assay results {results.job}` prints them, and so does --all.")
-    parts += [*shared, *(printable(bracket_line(point)) for point in results.bracket)]
+    parts += [*shared, *map(printable, arithmetic_lines(results.evaluations))]
+    parts += (printable(bracket_line(point)) for point in results.bracket)
     if results.error is not None:
         why = f"{results.error.type}: {results.error.message}"
         parts.append(printable(f"Not complete. The job failed: {why}"))

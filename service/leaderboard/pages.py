@@ -158,7 +158,7 @@ def _entries(
         evaluations=measured,
         parameters=row.plan.get("parameters") if row.plan else None,
         method=method_of(row.id, spec, provenance.get("weights_sha256"), trainings),
-        dtype=arithmetic_settings(spec["execution"], provenance)["dtype"],
+        dtype=arithmetic_settings(spec["execution"], provenance, [])["dtype"],
     )
     return leaderboard_entries(job, catalog.threat_of, catalog.radius_unit)
 

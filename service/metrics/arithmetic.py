@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from assay.service.contract.records import CapturedRun, CompiledRun, Evidence, PlannedCompile, PreparedRuns
+from assay.service.contract.results import EvaluationResult
 from assay.service.contract.stored_specs import Execution
 
 # Coarser than float32: numbers differ by more than its rounding.
 COARSE = ("tf32", "bfloat16", "float16")
 
 
-def arithmetic_settings(execution: Execution, provenance: Mapping[str, Any]) -> dict[str, str]:
+def arithmetic_settings(
+    execution: Execution, provenance: Mapping[str, Any], rows: Iterable[EvaluationResult]
+) -> dict[str, str]:
     """The `dtype`, and what else changed numbers, by setting; what is off is left out.
 
     TF32 on devices without it is float32; without a provenance, which a job has at its end, it is what was
-    asked for.
+    asked for. A screening counts where an attack of the job's `rows` ran so.
     """
     dtype, device = str(execution["dtype"]), provenance.get("device", {})
     if dtype == "tf32" and device and not any(one.get("tf32") for one in (device, *device.get("mixed", ()))):
         dtype = "float32"
     found = {"dtype": dtype}
-    if screening := execution.get("screening"):
+    screened = any(warning.code == "screened" for row in rows for warning in row.warnings)
+    if (screening := execution.get("screening")) and screened:
         found["screening"] = screening
     if execution.get("channels_last"):
         found["channels_last"] = "true"

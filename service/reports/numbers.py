@@ -28,6 +28,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def arithmetic_lines(parts: Sequence[EvaluationResult]) -> list[str]:
+    """The rows of each arithmetic; none where all of a job is plain float32 or float64."""
+    names: dict[str, dict[str, None]] = {}
+    for part in parts:
+        if part.arithmetic is not None:
+            names.setdefault(part.arithmetic, {})[part.name] = None
+    return [f"computed in {text}: {', '.join(found)}" for text, found in names.items()]
+
+
 def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[str]]:
     """The parameters (of name and parameters of each) in two parts, so that twenty attacks fit a terminal.
 

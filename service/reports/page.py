@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from textwrap import indent
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,6 +23,7 @@ from assay.service.reports.formats.csv_text import table_csv
 from assay.service.reports.formats.latex import escape_latex, latex_differences, latex_table
 from assay.service.reports.formats.markdown import markdown_list, markdown_table, markdown_texts
 from assay.service.reports.numbers import (
+    arithmetic_lines,
     metric_cells,
     number,
     params_text,
@@ -71,7 +74,7 @@ def html(report: JobReport) -> str:
             warnings=_warnings(report),
             comparison=_comparison(report),
             header=RESULTS_HEADER,
-            jobs=[(job, *results_rows(job), provenance_lines(job)) for job in report.jobs],
+            jobs=[(job, *results_rows(job), provenance_lines(job), posted(job)) for job in report.jobs],
         )
     )
 
@@ -98,6 +101,9 @@ def markdown(report: JobReport) -> str:
     for job in report.jobs:
         parts += [f"## {_heading(job.label)}", markdown_texts(RESULTS_HEADER, *results_rows(job))]
         parts.append(markdown_list([f"{name}: {text}" for name, text in provenance_lines(job)]))
+    for job in report.jobs:
+        title = f"The job as it was posted: {_heading(job.label)}"
+        parts.append(f"<details><summary>{title}</summary>\n\n{indent(posted(job), ' ' * 4)}\n\n</details>")
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -119,6 +125,13 @@ def latex(report: JobReport) -> str:
     return "\n".join(parts) + "\n"
 
 
+def posted(job: ReportedJob) -> str:
+    """The spec of a job with every default, and the spec of the job that trained its model, as JSON."""
+    trained = {} if job.trained_by is None else {"trained_by": job.trained_by}
+    text = json.dumps({"job": job.id, **job.spec, **trained}, indent=1)
+    return text.replace("<", r"\u003c")
+
+
 def results_rows(job: ReportedJob) -> tuple[list[Cells], list[str]]:
     """Each metric with interval and published numbers; shared parameters, and brackets."""
     parts = job.results.evaluations
@@ -128,7 +141,8 @@ def results_rows(job: ReportedJob) -> tuple[list[Cells], list[str]]:
         for part, params in zip(parts, shown, strict=True)
         for name, metric in part.metrics.items()
     ]
-    return rows, [*shared, *(bracket_line(point) for point in job.results.bracket)]
+    brackets = [bracket_line(point) for point in job.results.bracket]
+    return rows, [*shared, *arithmetic_lines(parts), *brackets]
 
 
 def _references(part: EvaluationResult, name: str) -> str:

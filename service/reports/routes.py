@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query, Response
 
@@ -172,12 +173,24 @@ def _jobs(
                 raise
             continue
         rows.append(row)
-        jobs.append(ReportedJob(row.id, row.spec.get("name") or "", row.spec, results))
+        jobs.append(
+            ReportedJob(row.id, row.spec.get("name") or "", row.spec, results, _trained_by(store, row))
+        )
     if not jobs:
         raise NoResults(f"no job with the tag {choice.tag!r} has results")
     if len(jobs) > limit:
         raise _too_many("tag", choice.tag, limit)
     return rows, jobs
+
+
+def _trained_by(store: TenantStore, row: JobRow) -> dict[str, Any] | None:
+    """The training job of a job's weights, as far as the caller sees it."""
+    if (job_id := (row.spec["model"].get("weights") or {}).get("job")) is None:
+        return None
+    found: dict[str, Any] = {"job": job_id, "page": f"/jobs/{job_id}"}
+    with suppress(NotFound):
+        found |= store.jobs.get(job_id).spec
+    return found
 
 
 def _named(store: TenantStore, choice: Choice, limit: int) -> Iterator[JobRow]:

@@ -23,6 +23,7 @@ class ReportedJob:
     name: str  # its author's; may be empty
     spec: Mapping[str, Any]  # with all defaults
     results: Results  # so far
+    trained_by: Mapping[str, Any] | None = None  # the job that trained the model: id, path and spec
 
     @property
     def label(self) -> str:

@@ -43,7 +43,7 @@ from assay.workers.jobs.data_warnings import of_disagreement
 from assay.workers.jobs.final_evaluation import final_evaluation
 from assay.workers.jobs.galleries import remove_parts, write_gallery
 from assay.workers.jobs.plots import render_plots, save_plots
-from assay.workers.jobs.warnings import Row, of_evaluation
+from assay.workers.jobs.warnings import Row, of_evaluation, row_arithmetic
 from assay.workers.published.corruptions import baseline_errors, with_constants
 from assay.workers.published.match import MeasuredRow, references
 
@@ -203,6 +203,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         worst_case=protocol != "paper",
         per_pixel=task.per_pixel,
         screening=_screening(spec["execution"]),
+        dtype=spec["execution"]["dtype"] if spec["kind"] == "evaluate" else "float32",
         without_tf32=spec["execution"]["dtype"] == "tf32" and not first["provenance"]["device"].get("tf32"),
         expected=any(name.startswith("expected_") for name in summary.metrics),
         planned=planned,
@@ -222,6 +223,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         data=dict(_data(job, item)),
         protocol=protocol,
         backend=row.backend,
+        arithmetic=row_arithmetic(context.evidence, row),
         metrics=summary.metrics,
         breakdown=list(summary.breakdown),
         reference=[] if invalid else published_for(job, item, planned, protocol),

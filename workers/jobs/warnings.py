@@ -109,6 +109,7 @@ class Row:
     planned: PlannedEvaluation
     breakdown: Sequence[StageBreakdown] = ()
     undefined: Mapping[str, str] = field(default_factory=dict)  # metrics without a value, and the reasons
+    dtype: str = "float32"  # that the job asked for
     screening: str | None = None
     without_tf32: bool = False  # asked for, on a device that lacks it
     expected: bool = False  # whether the accuracies are expected ones over draws of the model
@@ -286,11 +287,8 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
 
 def _screened(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
     """For an attack with a stage that ran in autocast; shards of earlier versions do not name the stages."""
-    if row.screening is None or not (row.attack and row.worst_case) or row.expected:
-        return
-    named = [shard["screened"] for shard in evidence if "screened" in shard]
-    stages = [*dict.fromkeys(name for names in named for name in names)]
-    if len(named) == len(evidence) > 0 and not stages:
+    stages = _stages_in_autocast(evidence, row)
+    if stages is None:
         return
     several = bool(stages) and len(row.breakdown) > 1
     if row.screening == "bfloat16_gradients":
@@ -304,6 +302,33 @@ def _screened(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
     more = {"stages": stages} if several else {}
     told = {"screening": row.screening, **more, **_judgement(evidence)}
     yield Warning(code="screened", message=message, evidence=told)
+
+
+def _stages_in_autocast(evidence: Sequence[Evidence], row: Row) -> list[str] | None:
+    """Names of the stages of an attack that ran in autocast, as far as known; None: no stage did."""
+    if row.screening is None or not (row.attack and row.worst_case) or row.expected:
+        return None
+    named = [shard["screened"] for shard in evidence if "screened" in shard]
+    stages = [*dict.fromkeys(name for names in named for name in names)]
+    return None if len(named) == len(evidence) > 0 and not stages else stages
+
+
+def row_arithmetic(evidence: Sequence[Evidence], row: Row) -> str | None:
+    """What a row was computed in, in words; None where the job asked for plain float32 or float64."""
+    if row.screening is None and row.dtype in ("float32", "float64"):
+        return None
+    dtype = arithmetic_of(load(), row.name) or ("float32" if row.without_tf32 else row.dtype)
+    if row.screening is None or not (row.attack and row.worst_case):
+        return dtype
+    stages = _stages_in_autocast(evidence, row)
+    if row.expected or (stages is None and row.dtype != "bfloat16"):
+        return "float32"
+    if stages is None:
+        return "float32; clean answers in bfloat16"
+    some = f" ({', '.join(stages)})" if stages and len(row.breakdown) > len(stages) else ""
+    if row.screening == "bfloat16":
+        return f"bfloat16 first{some}, then float32"
+    return f"gradients in bfloat16{some}, successes judged in float32"
 
 
 def _unprepared(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:

@@ -55,6 +55,23 @@ def test_a_row_for_each_job_and_a_column_for_each_metric() -> None:
     ]
 
 
+def test_arithmetic_is_told_by_row_and_a_screening_where_it_ran() -> None:
+    plain, rough = row("clean", {"top1": metric(0.9)}), row("pgd", {"top1": metric(0.9)})
+    rough = rough.model_copy(update={"arithmetic": "bfloat16 first, then float32"})
+    found = results(plain, rough)
+    assert found.provenance is not None
+    execution = {"dtype": "float32", "screening": "bfloat16"}
+    found = found.model_copy(
+        update={"provenance": found.provenance.model_copy(update={"spec": {"execution": execution}})}
+    )
+    lines = markdown({"a": found}).splitlines()
+    assert "- computed in bfloat16 first, then float32: pgd" in lines
+    assert lines[-1].startswith("- measured on CPU, torch 2.15, float32; "), "no row was screened"
+    screened = rough.model_copy(update={"warnings": [Warning(code="screened", message="so")]})
+    lines = markdown({"a": found.model_copy(update={"evaluations": [plain, screened]})}).splitlines()
+    assert lines[-1].startswith("- measured on CPU, torch 2.15, float32, screening bfloat16; ")
+
+
 def test_names_of_jobs_and_folders_are_no_markup() -> None:
     named = results(row("clean", {"top1": metric(0.9)}, data="some", folder="<b>_x_</b>"))
     text = markdown({"*a*|<i>b</i>": named, "c": both(0.5)})

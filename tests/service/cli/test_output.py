@@ -85,6 +85,18 @@ def test_results_have_intervals_and_warnings() -> None:
     assert lines[2:] == ["pgd: steps=3 protocol=pixel", "note subset (pgd): be careful"]
 
 
+def test_the_arithmetic_of_rows_is_told_below_the_table() -> None:
+    (part,) = results().evaluations
+    rough = part.model_copy(update={"arithmetic": "bfloat16"})
+    parts = [part, rough, rough.model_copy(update={"name": "fgsm"})]
+    parts.append(part.model_copy(update={"name": "square", "arithmetic": "float32"}))
+    lines = output.results_table(results(evaluations=parts)).splitlines()
+    assert [line for line in lines if "computed" in line] == [
+        "computed in bfloat16: pgd, fgsm",
+        "computed in float32: square",
+    ]
+
+
 def test_a_short_table_has_the_main_metric_of_each_evaluation() -> None:
     (part,) = results().evaluations
     metrics = {"top1": part.metrics["top1"], "top5": part.metrics["top1"], "queries": part.metrics["top1"]}

@@ -51,6 +51,22 @@ def test_a_finished_job_is_shown_with_everything(api: httpx.Client, worker: Any,
     assert "Not complete" not in text
 
 
+def test_a_row_names_its_arithmetic_and_the_codes_of_its_warnings(
+    api: httpx.Client, worker: Any, evaluate_body: Make, app_store: Store
+) -> None:
+    job = submitted(api, evaluate_body())
+    worker.run(job, [1, 1, 0, 1], [1, 0, 0, 1])
+    told = {"code": "screened", "message": "it ran so", "evidence": {}}
+    row = app_store.results.of(job)[1]
+    app_store.results.save(job, 1, {**row, "arithmetic": "bfloat16 first, then float32", "warnings": [told]})
+    text = page(api, f"/jobs/{job}")
+    assert text.count("bfloat16 first, then float32</span>") == 1
+    badge = re.search(r'<a class="severity note" href="#warning-1">(.*?)</a>', text)
+    assert badge is not None
+    assert re.sub(r"<[^>]*>", "", badge[1]) == "note: screened"
+    assert '<span class="unseen">note: </span>' in badge[1], "the code is what people see"
+
+
 def test_what_ran_compiled_is_told_in_words(api: httpx.Client, worker: Any, evaluate_body: Make) -> None:
     job = submitted(api, evaluate_body())
     worker.plan(job)

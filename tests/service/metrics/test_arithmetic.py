@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,14 +31,24 @@ WITH, WITHOUT = {"tf32": True}, {"tf32": False}
 def test_settings_that_change_numbers(
     execution: Any, device: dict[str, Any], expected: dict[str, str]
 ) -> None:
-    assert arithmetic_settings(execution, {"device": device} if device else {}) == expected
+    assert arithmetic_settings(execution, {"device": device} if device else {}, rows("screened")) == expected
+
+
+def rows(code: str) -> Any:
+    return [SimpleNamespace(warnings=[]), SimpleNamespace(warnings=[SimpleNamespace(code=code)])]
+
+
+def test_a_screening_that_no_attack_ran_in_is_left_out() -> None:
+    execution: Any = {"dtype": "float32", "screening": "bfloat16"}
+    assert arithmetic_settings(execution, {}, rows("subset")) == {"dtype": "float32"}
+    assert arithmetic_settings(execution, {}, []) == {"dtype": "float32"}
 
 
 def test_compiled_passes_are_an_arithmetic_where_some_ran() -> None:
     ran, none = ({"compiled": {"passes": count, "compilers": ["gcc 12"] * count}} for count in (1, 0))
     execution: Any = {"dtype": "float32", "compile": "on"}
-    assert arithmetic_settings(execution, {"device": ran}) == {"dtype": "float32", "compile": "gcc 12"}
-    assert arithmetic_settings(execution, {"device": none}) == {"dtype": "float32"}
+    assert arithmetic_settings(execution, {"device": ran}, []) == {"dtype": "float32", "compile": "gcc 12"}
+    assert arithmetic_settings(execution, {"device": none}, []) == {"dtype": "float32"}
 
 
 SERVED: Any = {

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import base64
 import csv
+import html
+import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -145,7 +147,7 @@ def test_results_that_a_second_worker_has_otherwise_are_not_to_be_used(
         assert "(doubted): a shard had other numbers when it was computed again: use no number" in text
     warnings = api.get("/api/v1/compare", params={"jobs": f"{good},{job}"}).json()["warnings"]
     assert [one["code"] for one in warnings] == ["incomplete", "repeated_differently"]
-    assert warnings[0]["message"] == f"job {job} has failed (invalid)"
+    assert warnings[0]["message"] == "job 'doubted' has failed (invalid)"
 
 
 def test_bold_only_where_all_differences_are_significant(api: httpx.Client, pair: str) -> None:
@@ -205,6 +207,27 @@ def test_markdown_report(api: httpx.Client, pair: str) -> None:
     assert text.startswith("# Robustness of 2 jobs")
     assert "<script>" not in text
     assert "## Comparison" in text
+
+
+def test_a_report_ends_with_the_job_as_it_was_posted(
+    api: httpx.Client, worker: Any, finished: Callable[..., str], train_body: Callable[..., dict[str, Any]]
+) -> None:
+    training = str(api.post(JOBS, json=train_body(seed=41)).json()["id"])
+    worker.train(training)
+    model = {"name": "tiny_vit", "params": {"width": 16}, "weights": {"job": training}}
+    jobs = f"{finished([1, 1], [1, 0], name='<b>`x`', seed=7, model=model)},{finished([1, 1], [1, 0])}"
+    page, text = (api.get(REPORT, params={"jobs": jobs, "format": style}).text for style in ("html", "md"))
+    found = [html.unescape(part) for part in re.findall(r'<pre tabindex="0">(.*?)</pre>', page, re.S)]
+    specs = [json.loads(part) for part in found]
+    assert [json.loads(part) for part in re.findall(r"</summary>\n(.*?)</details>", text, re.S)] == specs
+    assert page.rindex("The job as it was posted") > page.rindex("Provenance")
+    assert specs[0]["job"] == jobs.partition(",")[0]
+    assert (specs[0]["seed"], specs[0]["model"]["params"]["width"]) == (7, 16)
+    assert [one["name"] for one in specs[0]["evaluations"]] == ["clean", "pgd"]
+    trained = specs[0]["trained_by"]
+    assert (trained["job"], trained["page"]) == (training, f"/jobs/{training}")
+    assert (trained["recipe"]["name"], trained["seed"]) == ("short", 41)
+    assert "trained_by" not in specs[1]
 
 
 def test_columns_tell_numbers_apart(api: httpx.Client, finished: Callable[..., str]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from assay.service.contract.results import Results
-from assay.service.reports.page import provenance_lines
+from assay.service.reports.page import provenance_lines, results_rows
 from assay.service.reports.tables import pivot
 from assay.service.reports.tidy import ReportedJob, tidy_rows
 from tests.support.result_rows import row
@@ -51,6 +52,14 @@ def test_an_upload_is_called_as_its_author_named_it(
     )
     said = dict(provenance_lines(found))["model"]
     assert said == (model if label == model else f"{model} ({label})")
+
+
+def test_a_report_tells_the_arithmetic_of_rows() -> None:
+    found = job("a", None)
+    (part,) = found.results.evaluations
+    rough = found.results.model_copy(update={"evaluations": [part.model_copy(update={"arithmetic": "tf32"})]})
+    assert "computed in tf32: pgd" in results_rows(replace(found, results=rough))[1]
+    assert not any("computed" in line for line in results_rows(found)[1])
 
 
 def test_two_programs_have_their_own_columns() -> None:

@@ -233,6 +233,25 @@ def test_a_stage_that_was_screened_first_is_one_stage(store: Store) -> None:
     assert part.metrics["top1"].value == 3 / 12
 
 
+@pytest.mark.parametrize(
+    ("execution", "screened", "told"),
+    [
+        ({}, [], None),
+        ({"dtype": "bfloat16"}, ["pgd"], "gradients in bfloat16, successes judged in float32"),
+        ({"dtype": "bfloat16"}, [], "float32; clean answers in bfloat16"),
+        ({"dtype": "tf32"}, [], "float32"),
+    ],
+)
+def test_a_row_has_the_arithmetic_of_its_evidence(
+    store: Store, execution: dict[str, Any], screened: list[str], told: str | None
+) -> None:
+    job, outcomes = measured_job(store), rows(3)
+    job = replace(job, spec={**job.spec, "execution": {**job.spec["execution"], **execution}})
+    for outcome in outcomes:
+        outcome.extra["evidence"]["screened"] = screened
+    assert merge.merge_evaluation(job, 0, outcomes).result.arithmetic == told
+
+
 def test_saving_twice_changes_nothing(store: Store, tmp_path: Path) -> None:
     chosen, job = settings(tmp_path), measured_job(store, evaluations=2)
     states = []

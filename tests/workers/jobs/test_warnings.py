@@ -11,7 +11,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.results import StageBreakdown, Warning
 from assay.service.store.store import Store
 from assay.workers.jobs import merge
-from assay.workers.jobs.warnings import COUNTED, OF_PIXELS, PROBED, Row, of_evaluation
+from assay.workers.jobs.warnings import COUNTED, OF_PIXELS, PROBED, Row, of_evaluation, row_arithmetic
 from tests.support.jobs import add, evaluate_spec
 from tests.support.outcomes import rows
 
@@ -205,6 +205,45 @@ def test_screening_is_told_of_the_stages_that_ran_so(screening: str) -> None:
     ((message, evidence),) = told(["apgd_ce"], ["apgd_ce", "apgd_t"], breakdown=both)
     assert "apgd_ce, apgd_t " in message
     assert evidence == {"screening": screening, "stages": ["apgd_ce", "apgd_t"]}
+
+
+ROUGH = "bfloat16_gradients"
+
+
+@pytest.mark.parametrize(
+    ("changes", "screened", "told"),
+    [
+        ({}, [], None),
+        ({"dtype": "float64"}, [], None),
+        ({"dtype": "bfloat16", "screening": ROUGH, "attack": False}, [], "bfloat16"),
+        ({"dtype": "bfloat16", "screening": ROUGH, "worst_case": False}, [], "bfloat16"),
+        (
+            {"dtype": "bfloat16", "screening": ROUGH},
+            ["pgd"],
+            "gradients in bfloat16, successes judged in float32",
+        ),
+        ({"dtype": "bfloat16", "screening": ROUGH}, [], "float32; clean answers in bfloat16"),
+        ({"dtype": "bfloat16", "screening": ROUGH, "expected": True}, ["pgd"], "float32"),
+        ({"screening": "bfloat16"}, ["pgd"], "bfloat16 first, then float32"),
+        ({"screening": "bfloat16"}, [], "float32"),
+        ({"screening": "bfloat16", "attack": False}, [], "float32"),
+        (
+            {"screening": ROUGH, "breakdown": True},
+            ["apgd_ce", "apgd_t"],
+            "gradients in bfloat16 (apgd_ce, apgd_t), successes judged in float32",
+        ),
+        ({"dtype": "tf32"}, [], "tf32"),
+        ({"dtype": "tf32", "without_tf32": True}, [], "float32"),
+        ({"dtype": "tf32", "name": "returns"}, [], "float64"),
+    ],
+)
+def test_a_row_says_what_it_was_computed_in(
+    changes: dict[str, Any], screened: list[str], told: str | None
+) -> None:
+    if changes.get("breakdown"):
+        changes = {**changes, "breakdown": [part(stage, 12, 0) for stage in STAGES]}
+    row = replace(PGD, **{"worst_case": True, **changes})
+    assert row_arithmetic([{"screened": screened}, {"screened": []}], row) == told
 
 
 def test_why_passes_were_not_captured_is_told_once() -> None:
