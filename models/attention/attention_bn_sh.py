@@ -16,13 +16,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torch import Tensor
-
 from assay.models.attention import attention_bn
 from assay.models.layers import parameters
 from assay.models.layers.attention.key_normalization import Beta, Form, KeyNormalization
-from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors, ScaledHeads
-from assay.models.layers.heads import Dropout, PrefixTokens, attend
+from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors, SoftmaxHeads
+from assay.models.layers.heads import Dropout, PrefixTokens
 
 __all__ = ["AttentionBNSH"]
 
@@ -32,7 +30,7 @@ PAPER = attention_bn.PAPER
 RULES = FACTOR_RULES
 
 
-class AttentionBNSH(ScaledHeads):
+class AttentionBNSH(SoftmaxHeads):
     """Softmax attention of normalised queries and keys, with keys and values of average-pooled tokens.
 
     Args:
@@ -63,8 +61,3 @@ class AttentionBNSH(ScaledHeads):
             prefix_tokens=prefix_tokens,
             dropout=dropout,
         )
-
-    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """softmax(q k^T / sqrt(D)) v of the heads with the same factor, (B, h, N, D)."""
-        del factor
-        return attend(queries, keys, values, mask, self.training_rate())

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torch import Tensor
-
 from assay.models.attention import attention_bn
-from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors, ScaledHeads
-from assay.models.layers.heads import Dropout, PrefixTokens, attend
+from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors, SoftmaxHeads
+from assay.models.layers.heads import Dropout, PrefixTokens
 
 __all__ = ["AttentionSH"]
 
@@ -25,7 +23,7 @@ PAPER = attention_bn.PAPER
 RULES = FACTOR_RULES
 
 
-class AttentionSH(ScaledHeads):
+class AttentionSH(SoftmaxHeads):
     """Softmax attention with keys and values of average-pooled tokens, each head with its own factor.
 
     Args:
@@ -45,8 +43,3 @@ class AttentionSH(ScaledHeads):
         dropout: Dropout = 0.0,
     ) -> None:
         super().__init__(dim, heads, factors=factors, prefix_tokens=prefix_tokens, dropout=dropout)
-
-    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """softmax(q k^T / sqrt(D)) v of the heads with the same factor, (B, h, N, D)."""
-        del factor
-        return attend(queries, keys, values, mask, self.training_rate())

@@ -36,7 +36,16 @@ CHUNK = 64
 MIN_SUM = 1e-18
 
 
-class LinearAttention(ScaledHeads):
+class LinearHeads(ScaledHeads):
+    """Linear attention at each head's resolution."""
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
+        """Linear attention of the heads with the same factor, (B, h, N, D)."""
+        del factor
+        return linear_attend(queries, keys, values, mask, causal=self.causal)
+
+
+class LinearAttention(LinearHeads):
     """Attention with the features elu + 1, in time and memory that grow linearly with the tokens."""
 
     name: ClassVar[str] = "linear"
@@ -46,11 +55,6 @@ class LinearAttention(ScaledHeads):
         self, dim: int, heads: int, *, prefix_tokens: PrefixTokens = 1, causal: Causal = False
     ) -> None:
         super().__init__(dim, heads, factors=[1], prefix_tokens=prefix_tokens, causal=causal)
-
-    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """Linear attention of the heads with the same factor, (B, h, N, D)."""
-        del factor
-        return linear_attend(queries, keys, values, mask, causal=self.causal)
 
 
 def linear_attend(

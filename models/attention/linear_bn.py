@@ -18,13 +18,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torch import Tensor
-
 from assay.models.attention import attention_bn
-from assay.models.attention.linear import linear_attend
+from assay.models.attention.linear import LinearHeads
 from assay.models.layers import parameters
 from assay.models.layers.attention.key_normalization import Beta, Form, KeyNormalization
-from assay.models.layers.attention.scaled_heads import ScaledHeads
 from assay.models.layers.heads import Causal, PrefixTokens
 
 __all__ = ["LinearAttentionBN"]
@@ -35,7 +32,7 @@ FACTS = {"causal_form": True, "cost": "linear"}
 PAPER = attention_bn.PAPER
 
 
-class LinearAttentionBN(ScaledHeads):
+class LinearAttentionBN(LinearHeads):
     """Linear attention with queries and keys normalised by the statistics of the keys.
 
     Args:
@@ -66,8 +63,3 @@ class LinearAttentionBN(ScaledHeads):
             prefix_tokens=prefix_tokens,
             causal=causal,
         )
-
-    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """Linear attention of the heads with the same factor, (B, h, N, D)."""
-        del factor
-        return linear_attend(queries, keys, values, mask, causal=self.causal)

@@ -16,13 +16,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torch import Tensor
-
 from assay.models.attention import attention_bn
-from assay.models.attention.linear import linear_attend
+from assay.models.attention.linear import LinearHeads
 from assay.models.layers import parameters
 from assay.models.layers.attention.key_normalization import Beta, Form, KeyNormalization
-from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors, ScaledHeads
+from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors
 from assay.models.layers.heads import PrefixTokens
 
 __all__ = ["LinearAttentionBNSH"]
@@ -33,7 +31,7 @@ PAPER = attention_bn.PAPER
 RULES = FACTOR_RULES
 
 
-class LinearAttentionBNSH(ScaledHeads):
+class LinearAttentionBNSH(LinearHeads):
     """Linear attention of normalised queries and keys, with keys and values of average-pooled tokens.
 
     Args:
@@ -59,8 +57,3 @@ class LinearAttentionBNSH(ScaledHeads):
         super().__init__(
             dim, heads, factors=factors, normalization=normalization, prefix_tokens=prefix_tokens
         )
-
-    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """Linear attention of the heads with the same factor, (B, h, N, D)."""
-        del factor
-        return linear_attend(queries, keys, values, mask)

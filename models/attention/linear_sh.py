@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torch import Tensor
-
 from assay.models.attention import attention_bn
-from assay.models.attention.linear import linear_attend
-from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors, ScaledHeads
+from assay.models.attention.linear import LinearHeads
+from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors
 from assay.models.layers.heads import PrefixTokens
 
 __all__ = ["LinearAttentionSH"]
@@ -27,7 +25,7 @@ PAPER = attention_bn.PAPER
 RULES = FACTOR_RULES
 
 
-class LinearAttentionSH(ScaledHeads):
+class LinearAttentionSH(LinearHeads):
     """Linear attention with keys and values of average-pooled tokens, each head with its own factor.
 
     Args:
@@ -41,8 +39,3 @@ class LinearAttentionSH(ScaledHeads):
         self, dim: int, heads: int, *, factors: Factors = None, prefix_tokens: PrefixTokens = 1
     ) -> None:
         super().__init__(dim, heads, factors=factors, prefix_tokens=prefix_tokens)
-
-    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """Linear attention of the heads with the same factor, (B, h, N, D)."""
-        del factor
-        return linear_attend(queries, keys, values, mask)

@@ -27,7 +27,7 @@ from assay.workers.training.augmentation.augment import erase
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.examples import Example, Examples
-from assay.workers.training.order import Order
+from assay.workers.training.order import Order, OrderedBatches
 from assay.workers.training.randomness import derive_seed, library_generators_restored
 
 Array = npt.NDArray[Any]
@@ -72,7 +72,7 @@ def worker_count(cores: int, threads: int) -> int:
     return min(spare, MAX_WORKERS) if spare >= WORTHWHILE else 0
 
 
-class MadeBatches:
+class MadeBatches(OrderedBatches):
     """Batches of a training, from examples made one by one."""
 
     def __init__(
@@ -102,18 +102,7 @@ class MadeBatches:
         self._workers = workers
         self._noise = noise
         n = len(examples.ids)
-        self._order = Order(n, seed=seed, batch_size=batch_size, repeats=repeats, rows=rows)
-        self._part = processes.part(self._order.batch_size)
-
-    @property
-    def batch_size(self) -> int:
-        """Examples per batch, over all processes of the training."""
-        return self._order.batch_size
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches per epoch."""
-        return self._order.steps_per_epoch
+        super().__init__(Order(n, seed=seed, batch_size=batch_size, repeats=repeats, rows=rows), processes)
 
     def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
         """The batches of the steps start..stop-1.

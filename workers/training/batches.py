@@ -21,8 +21,8 @@ from assay.workers import catalog
 from assay.workers.data.formats.dataset import ImageSet, Levels
 from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.training.augmentation.augment import move_maps, move_pixels
-from assay.workers.training.distributed.processes import ALONE, Part, Processes
-from assay.workers.training.order import Order, Visit
+from assay.workers.training.distributed.processes import ALONE, Processes
+from assay.workers.training.order import Order, OrderedBatches, Visit
 from assay.workers.training.recipe import Augmentation
 
 CACHE_BYTES = 512 * 2**20
@@ -67,7 +67,7 @@ class Source(Protocol):
         """The batches of the steps start..stop-1, independent of the start."""
 
 
-class Batches:
+class Batches(OrderedBatches):
     """Images at the model's size: from the device's memory if the data fit, else prefetched by threads.
 
     Bytes become pixels on the device, where geometric augmentation (shift, rotation, scale, flip) runs.
@@ -98,22 +98,11 @@ class Batches:
         if n == 0:
             raise ValueError(f"data set {data.name!r} has no training examples")
         repeats = self._augmentation.repeats
-        self._order = Order(n, seed=seed, batch_size=batch_size, repeats=repeats, rows=rows)
-        self._part: Part = processes.part(self._order.batch_size)
+        super().__init__(Order(n, seed=seed, batch_size=batch_size, repeats=repeats, rows=rows), processes)
         self._cache: _Loaded | None = None
         values = n * data.channels * image_size**2
         if 4 * values <= CACHE_BYTES or (values <= CACHE_BYTES and self._has_bytes()):
             self._cache = self._load_all(n)
-
-    @property
-    def batch_size(self) -> int:
-        """Examples per batch, over all processes."""
-        return self._order.batch_size
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches per epoch."""
-        return self._order.steps_per_epoch
 
     def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
         """The batches of the steps start..stop-1."""

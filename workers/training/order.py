@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from assay.workers.training.distributed.processes import Processes
 from assay.workers.training.randomness import epoch_order
 
 
@@ -51,3 +52,21 @@ class Order:
                 order = visited.repeat_interleave(self._repeats)[: self._n]
             first = number * self.batch_size
             yield Visit(step, epoch, first, order[first : first + self.batch_size])
+
+
+class OrderedBatches:
+    """Batches in an order, with a part of each for this process."""
+
+    def __init__(self, order: Order, processes: Processes) -> None:
+        self._order = order
+        self._part = processes.part(order.batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Examples per batch, over all processes."""
+        return self._order.batch_size
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches per epoch."""
+        return self._order.steps_per_epoch

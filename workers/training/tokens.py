@@ -15,7 +15,7 @@ from assay.attacks.sending import sent
 from assay.workers.data.formats.text import LanguageSet, SequenceSet, TextSet
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Processes
-from assay.workers.training.order import Order
+from assay.workers.training.order import Order, OrderedBatches
 from assay.workers.training.source import Batching
 
 Load = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
@@ -25,7 +25,7 @@ Read = Callable[[TextSet, int], tuple[Load, int]]
 """From a set and a length to what loads the tokens (B, L) and the truth of examples, and their number."""
 
 
-class TokenBatches:
+class TokenBatches(OrderedBatches):
     """Batches of a training on text, from memory.
 
     The text of a language set is one stream, cut into consecutive windows of L words (an incomplete last
@@ -54,18 +54,7 @@ class TokenBatches:
         if n == 0:
             raise ValueError(f"data set {data.name!r} has no training examples")
         self._device = device
-        self._order = Order(n, seed=seed, batch_size=batch_size, rows=rows)
-        self._part = processes.part(self._order.batch_size)
-
-    @property
-    def batch_size(self) -> int:
-        """Examples per batch, over all processes."""
-        return self._order.batch_size
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches per epoch."""
-        return self._order.steps_per_epoch
+        super().__init__(Order(n, seed=seed, batch_size=batch_size, rows=rows), processes)
 
     def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
         """The batches of the steps start..stop-1: the whole batch of this process each."""

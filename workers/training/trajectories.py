@@ -26,10 +26,10 @@ from assay.models.layers.policy_network import Context
 from assay.workers.data.formats.control.trajectories import ControlSet
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Processes
-from assay.workers.training.order import Order
+from assay.workers.training.order import Order, OrderedBatches
 
 
-class TrajectoryBatches:
+class TrajectoryBatches(OrderedBatches):
     """Windows of a training split, from memory; an example is a window, M of them.
 
     A batch has packed contexts (B, K, S + A + 3) (`models.layers.policy_network`) and actions, int64 (B, K)
@@ -66,18 +66,7 @@ class TrajectoryBatches:
         if self._discrete:
             self._actions = functional.one_hot(self._truth, data.classes).float()  # (M, A)
         self._returns = _joined([np.cumsum(one.rewards[::-1])[::-1] for one in recorded]).float()  # (M,)
-        self._order = Order(len(self._truth), seed=seed, batch_size=batch_size)
-        self._part = processes.part(self._order.batch_size)
-
-    @property
-    def batch_size(self) -> int:
-        """Windows per batch, over all processes."""
-        return self._order.batch_size
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches per epoch."""
-        return self._order.steps_per_epoch
+        super().__init__(Order(len(self._truth), seed=seed, batch_size=batch_size), processes)
 
     def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
         """This process's batches of the steps start..stop-1."""

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.functional import linear, pad
 
 from assay.models.layers.attention.key_normalization import KeyNormalization
-from assay.models.layers.heads import HeadProjections, split_heads
+from assay.models.layers.heads import HeadProjections, attend, split_heads
 
 Factors = Annotated[
     Annotated[list[Annotated[int, Interval(ge=1, le=1024)]], Len(1, 512)] | None,
@@ -191,6 +191,15 @@ class ScaledHeads(HeadProjections, ABC):
 
         bias = self.qkv.bias
         return linear(x, chosen(self.qkv.weight), None if bias is None else chosen(bias))
+
+
+class SoftmaxHeads(ScaledHeads):
+    """Softmax attention at each head's resolution."""
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
+        """softmax(q k^T / sqrt(D)) v of the heads with the same factor, (B, h, N, D)."""
+        del factor
+        return attend(queries, keys, values, mask, self.training_rate())
 
 
 def _places(heads: Sequence[int]) -> slice | list[int]:

@@ -25,12 +25,13 @@ from assay.attacks.variates import Law
 from assay.models.layers.series_model import RegressionModel, split_steps
 from assay.service.contract.gallery import MAX_ITEMS, GalleryAnswer, GalleryItem, GallerySeries
 from assay.workers.data.formats.series import SeriesSet
+from assay.workers.evaluation.engine.attack.both_protocols import attack_shard
 from assay.workers.evaluation.engine.gallery.candidates import Candidates, answers, finite, safely
 from assay.workers.evaluation.engine.gallery.series import attacked_series, perturbed_rows, points
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.loader import Images, Loader
-from assay.workers.evaluation.engine.outcomes import Stage, WithoutFiles
-from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
+from assay.workers.evaluation.engine.outcomes import WithoutFiles
+from assay.workers.evaluation.engine.protocols import classify
 from assay.workers.evaluation.engine.shard import Running, Shard
 
 Change = Callable[[Tensor, Source], Tensor]
@@ -72,41 +73,17 @@ class StepDraws(Randomness):
 def attack_series(attack: Attack | Ensemble, shard: Shard) -> ExampleOutcomes:
     """Attacks every series of a shard, under its protocol; a ValueError where the attack does not fit."""
     draws = StepDraws(shard.seed, attack.name, cast(SeriesSet, shard.data).lengths)
-    subject, keep = (shard.images, shard.labels, shard.ids), shard.save_adversarial
-    candidates = Candidates(shard.ranks)
-
-    def staged(stage: Stage) -> None:
-        shard.staged(stage.name, stage.n - stage.broken)
-
-    if shard.protocol == "paper":
-        outcomes = attack_paper(
-            attack,
-            shard.classifier,
-            *subject,
-            randomness=draws,
-            keep_adversarial=keep,
-            capture=shard.capture,
-            preparing=shard.preparing,
-            candidates=candidates,
-            **shard.running,
-        )
-    else:
-        outcomes = attack_pixel(
-            attack,
-            shard.classifier.backbone,
-            *subject,
-            randomness=draws,
-            keep_adversarial=keep,
-            capture=shard.capture,
-            preparing=shard.preparing,
-            compiled=shard.compiled,
-            screening=shard.screening,
-            staged=staged,
-            prepare=shard.classifier.normalize,
-            box=None,
-            candidates=candidates,
-            **shard.running,
-        )
+    candidates, model = Candidates(shard.ranks), shard.classifier
+    outcomes = attack_shard(
+        attack,
+        shard,
+        shard.images,
+        draws,
+        candidates,
+        pixel_model=model.backbone,
+        prepare=model.normalize,
+        box=None,
+    )
     return replace(outcomes, gallery=safely(lambda: attacked_series(candidates, outcomes)))
 
 

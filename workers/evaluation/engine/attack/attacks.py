@@ -12,12 +12,11 @@ from assay.attacks.randomness import Randomness
 from assay.attacks.segmentation.kernel import PixelEnsemble
 from assay.attacks.segmentation.losses import class_weights
 from assay.service.contract.gallery import GalleryImage
+from assay.workers.evaluation.engine.attack.both_protocols import attack_shard
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.gallery.candidates import Candidates, safely
 from assay.workers.evaluation.engine.gallery.images import PixelSpace, attacked_images
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
-from assay.workers.evaluation.engine.outcomes import Stage
-from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 from assay.workers.evaluation.engine.segmentation.attack import attack_segmentation
 from assay.workers.evaluation.engine.segmentation.attacked import AttackedPixels
 from assay.workers.evaluation.engine.series import attack_series
@@ -47,42 +46,12 @@ class ClassifierAttack:
         attack = self.attack
         if isinstance(attack, WithOtherModel):
             attack = attack.on([Passes(shard.others[job], shard.device) for job in attack.jobs])
-        subject = (shard.classifier, shard.inputs, shard.labels, shard.ids)
-        randomness, keep = Randomness(shard.seed, attack.name), shard.save_adversarial
-        candidates, normalised = Candidates(shard.ranks), shard.protocol == "paper"
-
-        def staged(stage: Stage) -> None:
-            # Accuracy after the gradient attacks is a first answer, hours before the last stage ends.
-            shard.staged(stage.name, stage.n - stage.broken)
-
-        if normalised:
-            outcomes = attack_paper(
-                attack,
-                *subject,
-                randomness=randomness,
-                keep_adversarial=keep,
-                capture=shard.capture,
-                preparing=shard.preparing,
-                candidates=candidates,
-                **shard.running,
-            )
-        else:
-            outcomes = attack_pixel(
-                attack,
-                *subject,
-                randomness=randomness,
-                keep_adversarial=keep,
-                capture=shard.capture,
-                preparing=shard.preparing,
-                compiled=shard.compiled,
-                screening=shard.screening,
-                staged=staged,
-                candidates=candidates,
-                **shard.running,
-            )
+        candidates, model = Candidates(shard.ranks), shard.classifier
+        randomness = Randomness(shard.seed, attack.name)
+        outcomes = attack_shard(attack, shard, shard.inputs, randomness, candidates, pixel_model=model)
 
         def items() -> list[GalleryImage]:
-            space = PixelSpace.of(shard.classifier, normalised=normalised)
+            space = PixelSpace.of(model, normalised=shard.protocol == "paper")
             return attacked_images(candidates, outcomes, space, attack.ball)
 
         return replace(outcomes, gallery=safely(items))
