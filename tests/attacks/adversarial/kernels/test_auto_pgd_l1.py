@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.attacks.adversarial.kernels.auto_pgd_l1 import AutoPGDL1, parts
 from assay.attacks.adversarial.kernels.losses import Untargeted
 from assay.attacks.kernel import Setting
 from assay.attacks.randomness import LibraryStream, Randomness
 from assay.attacks.threat import L1Ball, sizes
+from tests.support.linear_models import LinearModel
 
 ENTRIES = 12
 WEIGHTS = torch.linspace(-1, 2, ENTRIES, dtype=torch.float64)
 LABELS = torch.zeros(1, dtype=torch.int64)
-
-
-class Linear(nn.Module):
-    """Logits 0 and w x - offset."""
-
-    def __init__(self, offset: float = 5.0) -> None:
-        super().__init__()
-        self.offset = offset
-        self.seen: list[Tensor] = []
-
-    def forward(self, points: Tensor) -> Tensor:
-        self.seen.append(points.detach().clone())
-        score = points.flatten(1) @ WEIGHTS - self.offset
-        return torch.stack([torch.zeros_like(score), score], dim=1)
+Linear = partial(LinearModel, WEIGHTS)
 
 
 def attack(epsilon: float = 0.5, steps: int = 50, restarts: int = 1, backend: str = "native") -> AutoPGDL1:

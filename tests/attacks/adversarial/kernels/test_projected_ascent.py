@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,23 +15,11 @@ from assay.attacks.kernel import State
 from assay.attacks.passes import StraightThrough
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import Ball, clip_to
+from tests.support.linear_models import LinearModel
 
 WEIGHTS = torch.tensor([3.0, -4.0], dtype=torch.float64)
 LABELS = torch.zeros(1, dtype=torch.int64)
-
-
-class Linear(nn.Module):
-    """Logits 0 and w x - offset, of images of two pixels."""
-
-    def __init__(self, offset: float = 5.0) -> None:
-        super().__init__()
-        self.offset = offset
-        self.seen: list[Tensor] = []
-
-    def forward(self, points: Tensor) -> Tensor:
-        self.seen.append(points.detach().clone())
-        score = points.flatten(1) @ WEIGHTS - self.offset
-        return torch.stack([torch.zeros_like(score), score], dim=1)
+Linear = partial(LinearModel, WEIGHTS)
 
 
 def pair(first: float, second: float) -> Tensor:
