@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from assay.attacks.adversarial.carlini_wagner import carlini_wagner
 from assay.attacks.threat import PIXELS, Box
 
+# A case is one network, norm or size of one law: an eighth of them in each commit.
+pytestmark = pytest.mark.sampled
+
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "attacks_cleverhans.npz"
 N = 14
 PARAMS: dict[str, Any] = {"searches": 4, "iterations": 12, "learning_rate": 0.01, "initial_constant": 0.1}

@@ -31,6 +31,9 @@ from assay.attacks.randomness import LibraryStream, Randomness
 from assay.attacks.threat import Norm
 from tests.support import networks
 
+# A case is one network, norm or size of one law: an eighth of them in each commit.
+pytestmark = pytest.mark.sampled
+
 N = networks.CONVOLUTIONAL_FROM
 ATTACKS: dict[str, Callable[..., Attack]] = {"apgd_ce": apgd_ce, "apgd_dlr": apgd_dlr, "apgd_t": apgd_t}
 # Radii that break some examples and not all, of the undefended and of the trained network.

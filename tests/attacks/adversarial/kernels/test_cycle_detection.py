@@ -23,6 +23,9 @@ from assay.attacks.randomness import Randomness
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_pixel
 
+# A case is one network, norm or size of one law: an eighth of them in each commit.
+pytestmark = pytest.mark.sampled
+
 
 def is_landmark(number: int) -> bool:
     return not bin(number)[2:][3:].strip("0")

@@ -24,6 +24,9 @@ from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from tests.support import networks
 
+# A case is one network, norm or size of one law: an eighth of them in each commit.
+pytestmark = pytest.mark.sampled
+
 N = 60
 IDS = [f"digit-{number:04d}" for number in range(N)]
 NORMS: dict[BallNorm, float] = {"Linf": float("inf"), "L2": 2, "L1": 1, "L0": 0}
@@ -158,6 +161,7 @@ def test_the_boundary_of_smooth_models_is_crossed(
     assert (int(short.correct.sum()) > 5) == (norm in ("L2", "L1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ddn", "fmn-L2"])
 def test_distances_are_those_of_carlini_and_wagner_at_a_tenth_of_the_passes(
     name: str, network: nn.Module, images: Tensor, labels: Tensor

@@ -18,6 +18,9 @@ from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 from tests.support import networks
 
+# A case is one network, norm or size of one law: an eighth of them in each commit.
+pytestmark = pytest.mark.sampled
+
 N = 30
 IDS = [f"digit-{number:04d}" for number in range(N)]
 EPSILON = 0.1

@@ -16,6 +16,9 @@ from assay.attacks.kernel import Attack, Examples, Setting, State, concatenate, 
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import Box, sizes
 
+# A case is one network, norm or size of one law: an eighth of them in each commit.
+pytestmark = pytest.mark.sampled
+
 Model = Callable[[Tensor], Tensor]
 WEIGHTS = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
 QUICK: dict[str, Any] = {"searches": 3, "iterations": 15, "learning_rate": 0.05}
