@@ -12,7 +12,7 @@ from typing import Protocol
 
 from celery import Celery
 
-from assay.service.contract.doorbell import SERIALIZER, TRANSPORT, listeners, sending
+from assay.service.contract.fleet.doorbell import SERIALIZER, TRANSPORT, listeners, sending
 
 logger = logging.getLogger(__name__)
 AWAY_SECONDS = 2.0

@@ -20,7 +20,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from assay.service import features
 from assay.service.api.event_feed import Feed
 from assay.service.connection_guard import BACKLOG, QUEUE, SWEEP_TICKS, ConnectionGuard, GuardedProtocol
-from assay.service.contract.release import own_release
+from assay.service.contract.fleet.release import own_release
 from assay.service.settings import Settings
 from assay.service.store.connections import is_loopback
 from assay.service.store.store import Store

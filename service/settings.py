@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from assay.service import features
-from assay.service.contract.workers import DIGEST_PATTERN
+from assay.service.contract.fleet.workers import DIGEST_PATTERN
 from assay.service.store.connections import Connections, DeviceClass, absolute, is_loopback
 
 # Of fast small models: what is refused at this speed is too much for every model.

@@ -17,7 +17,14 @@ from celery import Celery, signals
 from kombu.entity import Exchange, Queue
 
 from assay.service.contract import logs
-from assay.service.contract.doorbell import DEVICE_CLASSES, RING, SERIALIZER, TRANSPORT, exchange, sending
+from assay.service.contract.fleet.doorbell import (
+    DEVICE_CLASSES,
+    RING,
+    SERIALIZER,
+    TRANSPORT,
+    exchange,
+    sending,
+)
 from assay.workers import node
 from assay.workers.devices import device_classes
 from assay.workers.settings import WorkerSettings

@@ -14,7 +14,7 @@ if __name__ == "__main__":
 
 import sys
 
-from assay.service.contract.doorbell import RING
+from assay.service.contract.fleet.doorbell import RING
 from assay.workers import node
 from assay.workers.app import app
 

@@ -32,7 +32,7 @@ from assay.service.app import create_app
 from assay.service.catalog import extra_components
 from assay.service.catalog.catalog import load_with
 from assay.service.contract import logs
-from assay.service.contract.pulled_weights import PulledRecords
+from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, declare, listen, run, unwind
 from assay.service.settings import Settings
 from assay.service.store.connections import unknown_variables, wrong_settings

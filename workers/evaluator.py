@@ -22,6 +22,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
+from assay.service.contract.fleet.worker_records import GpuMemory
 from assay.service.contract.messages import (
     EvaluatorReport,
     EvaluatorRequest,
@@ -31,7 +32,6 @@ from assay.service.contract.messages import (
     SelfTestReport,
 )
 from assay.service.contract.stored_specs import evaluations_in, parts_of
-from assay.service.contract.worker_records import GpuMemory
 from assay.workers.containment.settings import from_environment
 from assay.workers.containment.template import Template
 from assay.workers.devices import device_classes

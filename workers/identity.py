@@ -18,8 +18,8 @@ from pathlib import Path
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.extras import DISTRIBUTION, version_of
-from assay.service.contract.release import source_sha256
-from assay.service.contract.worker_records import CodeProvenance, WorkerIdentity
+from assay.service.contract.fleet.release import source_sha256
+from assay.service.contract.fleet.worker_records import CodeProvenance, WorkerIdentity
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("torchvision", "timm", "numpy", "scikit-learn", "safetensors")

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 from sqlalchemy import make_url
 
-from assay.service.contract.pulled_weights import VARIABLE as WEIGHTS_ROOT
-from assay.service.contract.pulled_weights import default_weights_root
+from assay.service.contract.weights.pulled import VARIABLE as WEIGHTS_ROOT
+from assay.service.contract.weights.pulled import default_weights_root
 from assay.service.store.connections import Connections, absolute
 from assay.workers.containment.limits import Limits, machine_memory
 from assay.workers.containment.settings import VARIABLE, Containment

@@ -11,11 +11,11 @@ from typing import Literal
 from pydantic import Field
 
 from assay.service.api.deps import CatalogDep, SettingsDep, StrictRouter, SystemStoreDep
-from assay.service.contract.data_disagreements import counted
 from assay.service.contract.extras import DISTRIBUTION, version_of
+from assay.service.contract.findings.data_disagreements import counted
+from assay.service.contract.fleet.version import ServiceVersion
+from assay.service.contract.fleet.worker_records import refused_parts
 from assay.service.contract.results import Answer
-from assay.service.contract.version import ServiceVersion
-from assay.service.contract.worker_records import refused_parts
 from assay.service.store.identities import Refused
 from assay.service.store.live import redis_answers
 

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from assay.service.catalog.parameters import numbers
-from assay.service.contract.pulled_weights import PulledSource
 from assay.service.contract.specs import Protocol
 from assay.service.contract.threat import Threat
+from assay.service.contract.weights.pulled import PulledSource
 
 EVALUATIONS = ("evaluation", "attack")  # Kinds that `evaluations[].name` may name; no name is in both.
 BY_PARAMETER = "by_parameter"  # The fact that maps parameter to value to the facts that hold with it.

@@ -11,8 +11,8 @@ from assay.service.checkpoints.wire import Checkpoint
 from assay.service.cli import output
 from assay.service.cli.arguments import Subcommands, actions_of, add, add_remote, json_argument
 from assay.service.cli.commands import JOB_FAILED, OK, UsageError, connected, run_module
-from assay.service.contract.checkpoints import PROGRAM_LAYOUT
 from assay.service.contract.extras import require
+from assay.service.contract.weights.checkpoints import PROGRAM_LAYOUT
 from assay.service.files.class_names import BadClassNames, class_names_of
 from assay.service.reports.numbers import params_text
 

@@ -30,10 +30,10 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.checkpoints.upload_file import Hold, Upload
 from assay.service.checkpoints.uploads import GIVEN, model_of_file, names_in, reference_in
 from assay.service.checkpoints.wire import Checkpoint
-from assay.service.contract.checkpoints import NAME_PATTERN, Faults, ProgramFacts
 from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.results import Page
-from assay.service.contract.weights_options import Normalization, Positions, WeightsReading, normalization_in
+from assay.service.contract.weights.checkpoints import NAME_PATTERN, Faults, ProgramFacts
+from assay.service.contract.weights.options import Normalization, Positions, WeightsReading, normalization_in
 from assay.service.settings import Settings
 from assay.service.store.artifacts import UPLOAD, WEIGHTS
 from assay.service.store.rows import CheckpointRow

@@ -12,7 +12,7 @@ from assay.service.contract.errors import MalformedJson
 from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.stored_specs import ComponentReference
 from assay.service.contract.strict_json import parse_json
-from assay.service.contract.weights_options import WeightsReading, check_reading
+from assay.service.contract.weights.options import WeightsReading, check_reading
 from assay.service.files.class_names import BadClassNames, class_names_in
 from assay.service.files.model_classes import names_in_program
 from assay.service.files.program_file import BadProgram, is_archive

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from assay.service.contract.checkpoints import Faults, ProgramFacts
 from assay.service.contract.results import Answer, JobError
-from assay.service.contract.weights_options import Normalization, Positions
+from assay.service.contract.weights.checkpoints import Faults, ProgramFacts
+from assay.service.contract.weights.options import Normalization, Positions
 
 State = Literal["checking", "ready", "rejected"]
 

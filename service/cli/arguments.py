@@ -10,7 +10,7 @@ from typing import TypeAlias
 from assay.service.cli import commands
 from assay.service.cli.commands import Options
 from assay.service.client import DEFAULT_URL
-from assay.service.contract.pulled_weights import FORMS, VARIABLE
+from assay.service.contract.weights.pulled import FORMS, VARIABLE
 
 JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"  # A job id, for examples.
 

@@ -27,8 +27,8 @@ from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
 from assay.service.contract.extras import require
 from assay.service.contract.problems import Problems, nearest
-from assay.service.contract.pulled_weights import PullRequest
 from assay.service.contract.warning_codes import warning_meanings
+from assay.service.contract.weights.pulled import PullRequest
 
 INVALID = 2
 UNREACHABLE = 3

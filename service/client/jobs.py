@@ -31,8 +31,8 @@ from assay.service.client.transport import (
 )
 from assay.service.contract import errors
 from assay.service.contract.events import Event
+from assay.service.contract.fleet.version import ServiceVersion
 from assay.service.contract.results import Artifact, Page
-from assay.service.contract.version import ServiceVersion
 from assay.service.contract.warning_codes import WarningMeaning
 from assay.service.plots.client import PlotCalls
 from assay.service.signing.client import SignatureCalls

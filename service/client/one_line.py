@@ -29,9 +29,9 @@ from assay.service.client.jobs import AssayClient
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.extras import require
 from assay.service.contract.problems import nearest, renamed
-from assay.service.contract.pulled_weights import FORMS as PULLED
-from assay.service.contract.pulled_weights import parse_reference
-from assay.service.contract.weights_options import normalization_in
+from assay.service.contract.weights.options import normalization_in
+from assay.service.contract.weights.pulled import FORMS as PULLED
+from assay.service.contract.weights.pulled import parse_reference
 from assay.service.files.pickled_model import pickled_model
 
 EXPORT = "assay.workers.weights.export"

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from assay.service.contract.evidence import ReducedBatch
+from assay.service.contract.findings.evidence import ReducedBatch
+from assay.service.contract.findings.verdict_records import VerdictRecord
+from assay.service.contract.fleet.worker_records import GpuMemory, SelfTestRecord
 from assay.service.contract.records import Columns, OutcomeExtra, Plan, PlanWithShards
 from assay.service.contract.stored_specs import CheckJobSpec, EvaluateJobSpec, TrainJobSpec
-from assay.service.contract.verdict_records import VerdictRecord
-from assay.service.contract.worker_records import GpuMemory, SelfTestRecord
 
 # --- Requests: from `supervision/shard_run.py` to `jobs/*.run`. ---
 

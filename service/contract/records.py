@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
-from assay.service.contract.data_findings import DataFound, DoubtfulData
-from assay.service.contract.evidence import (
+from assay.service.contract.findings.data_findings import DataFound, DoubtfulData
+from assay.service.contract.findings.evidence import (
     CaptureEvidence,
     CompileEvidence,
     Counts,
@@ -21,10 +21,10 @@ from assay.service.contract.evidence import (
     ReducedBatch,
     StageEvidence,
 )
+from assay.service.contract.fleet.worker_records import CodeProvenance, Repeated, Requirements, WorkerIdentity
 from assay.service.contract.results import RowProtocol
 from assay.service.contract.stored_specs import ComponentReference, Spec
-from assay.service.contract.weights_options import ChannelStatistics
-from assay.service.contract.worker_records import CodeProvenance, Repeated, Requirements, WorkerIdentity
+from assay.service.contract.weights.options import ChannelStatistics
 
 # The rows of a shard by column name: lists of equal length, a value for each example.
 Columns = dict[str, list[Any]]

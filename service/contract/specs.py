@@ -18,7 +18,7 @@ from pydantic import (
     model_serializer,
 )
 
-from assay.service.contract.weights_options import Normalization, Positions
+from assay.service.contract.weights.options import Normalization, Positions
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Tag = Annotated[str, Field(min_length=1, max_length=64)]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 from assay.service.contract.specs import Protocol
-from assay.service.contract.weights_options import ChannelStatistics, Positions
+from assay.service.contract.weights.options import ChannelStatistics, Positions
 
 # The parameters of a component by name: JSON that its schema in the catalog describes.
 Params = Mapping[str, Any]

@@ -15,8 +15,8 @@ from typing import Any
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.catalog.schema_text import Schema
-from assay.service.contract.pulled_weights import PULLED, spelling_of
 from assay.service.contract.specs import EvaluateSpec, ExecutionSpec, TrainSpec
+from assay.service.contract.weights.pulled import PULLED, spelling_of
 from assay.service.dashboard.field_texts import same
 from assay.service.dashboard.form_fields import (
     FormField,

@@ -12,12 +12,12 @@ from typing import Any, NotRequired, TypedDict, Unpack
 from sqlalchemy import Connection, Row, Select, delete, select
 from sqlalchemy.exc import IntegrityError
 
-from assay.service.contract.checkpoints import NAME_PATTERN
 from assay.service.contract.errors import InvalidState, NotFound
+from assay.service.contract.findings.verdict_records import VerdictRecord
 from assay.service.contract.states import RETRYABLE, JobState
 from assay.service.contract.stored_specs import CheckJobSpec, ComponentReference
-from assay.service.contract.verdict_records import VerdictRecord
-from assay.service.contract.weights_options import WeightsReading
+from assay.service.contract.weights.checkpoints import NAME_PATTERN
+from assay.service.contract.weights.options import WeightsReading
 from assay.service.store.audit import Actor, record
 from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor
@@ -32,7 +32,7 @@ from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.submit_check import submit_check
 from assay.service.store.transactions.transitions import lock_job
 
-# Reading options that an upload may state (`contract.weights_options`).
+# Reading options that an upload may state (`contract.weights.options`).
 UNSTATED: WeightsReading = {"normalization": None, "positions": None}
 
 

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, delete, select
 
 from assay.service.contract.audit import Action
 from assay.service.contract.errors import ErrorDetail, NotFound
+from assay.service.contract.fleet.worker_records import Gauges
 from assay.service.contract.problems import nearest, readable
 from assay.service.contract.states import ShardState
-from assay.service.contract.worker_records import Gauges
 from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert

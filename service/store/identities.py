@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, case, delete, exists, func, literal, select
 
 from assay.service.contract.audit import Action
-from assay.service.contract.release import release_names, release_text
-from assay.service.contract.worker_records import CodeProvenance
-from assay.service.contract.workers import Admission
+from assay.service.contract.fleet.release import release_names, release_text
+from assay.service.contract.fleet.worker_records import CodeProvenance
+from assay.service.contract.fleet.workers import Admission
 from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert

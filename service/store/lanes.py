@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, delete, exists, literal_column, select
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.contract.states import ShardState
 from assay.service.contract.stored_specs import Spec
-from assay.service.contract.worker_records import Requirements
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database

@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy import CompoundSelect, Connection, Select, func, literal, select, union_all
 
+from assay.service.contract.fleet.worker_records import Gauges
 from assay.service.contract.states import JobState, ShardState
-from assay.service.contract.worker_records import Gauges
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.identities import admitted

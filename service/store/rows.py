@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from assay.service.contract.checkpoints import OWN_LAYOUT, PROGRAM_LAYOUT
 from assay.service.contract.events import EventData, EventType
+from assay.service.contract.findings.verdict_records import VerdictRecord
+from assay.service.contract.fleet.worker_records import Repeated
 from assay.service.contract.keys import Scope
 from assay.service.contract.records import Columns, ErrorRecord, JobProvenance, OutcomeExtra, Plan, Replan
 from assay.service.contract.states import JobState, ShardState
 from assay.service.contract.stored_specs import ComponentReference, Spec
-from assay.service.contract.verdict_records import VerdictRecord
-from assay.service.contract.weights_options import WeightsReading
-from assay.service.contract.worker_records import Repeated
+from assay.service.contract.weights.checkpoints import OWN_LAYOUT, PROGRAM_LAYOUT
+from assay.service.contract.weights.options import WeightsReading
 from assay.service.studies.wire import ArmTemplate, Role, RunState
 
 JobKind = Literal["train", "evaluate", "check"]

@@ -11,10 +11,10 @@ from typing import Literal
 
 from sqlalchemy import ColumnElement, select, update
 
+from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import PlanWithShards, TrainingSpeed
 from assay.service.contract.states import JobState, ShardState
-from assay.service.contract.worker_records import Requirements
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.fair_queue import Lane

@@ -336,7 +336,7 @@ cordons = Table(
 identities = Table(
     "identities",
     metadata,
-    # Digest of an identity, or name of a release (`contract.release.release_names`).
+    # Digest of an identity, or name of a release (`contract.fleet.release.release_names`).
     Column("name", Identifier, primary_key=True),
     Column("verdict", Text, nullable=False),
     Column("by_whom", PlainText, nullable=False),

@@ -11,10 +11,10 @@ from typing import Any, cast
 from sqlalchemy import Connection, delete, func, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from assay.service.contract.data_disagreements import Disagreements, disagreements
-from assay.service.contract.pulled_weights import PulledRecords
-from assay.service.contract.release import release_names
-from assay.service.contract.worker_records import ContainmentRecord, Gauges
+from assay.service.contract.findings.data_disagreements import Disagreements, disagreements
+from assay.service.contract.fleet.release import release_names
+from assay.service.contract.fleet.worker_records import ContainmentRecord, Gauges
+from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database

@@ -15,7 +15,7 @@ from typing import Any
 
 from assay.service.catalog.catalog import Checked
 from assay.service.catalog.component import Component
-from assay.service.contract.data_findings import Ignored
+from assay.service.contract.findings.data_findings import Ignored
 from assay.service.contract.problems import Loc, Problems
 from assay.service.submission.class_order import WrongClasses, in_order, in_stated_order, stated_names
 from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside, is_ignored

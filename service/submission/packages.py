@@ -15,9 +15,9 @@ from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import Component
 from assay.service.contract.extras import command_for, extra_of
 from assay.service.contract.problems import Loc, Problems
-from assay.service.contract.pulled_weights import PulledRecords
 from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import UserSpec, evaluations_in
+from assay.service.contract.weights.pulled import PulledRecords
 
 HasPackage = Callable[[str], bool]
 # What weights are pulled where the jobs run; None where the service cannot know yet.

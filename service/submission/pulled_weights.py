@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.contract.problems import Problems
-from assay.service.contract.pulled_weights import (
+from assay.service.contract.stored_specs import Params
+from assay.service.contract.weights.pulled import (
     PULLED,
     PulledFacts,
     PulledReference,
@@ -19,7 +20,6 @@ from assay.service.contract.pulled_weights import (
     reference_to,
     spelling_of,
 )
-from assay.service.contract.stored_specs import Params
 from assay.service.submission.packages import ListPulled
 from assay.service.submission.weights import LOC, WeightsSource
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.errors import NotFound
-from assay.service.contract.pulled_weights import READERS, is_pulled, reference_to
+from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.contract.records import Plan
 from assay.service.contract.results import data_label
 from assay.service.contract.stored_specs import (
@@ -27,7 +27,7 @@ from assay.service.contract.stored_specs import (
     Spec,
     evaluations_in,
 )
-from assay.service.contract.worker_records import Requirements
+from assay.service.contract.weights.pulled import READERS, is_pulled, reference_to
 from assay.service.submission.packages import files_of, library_of
 from assay.service.submission.weights import EXPORTED
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS
+from assay.service.contract.fleet.worker_records import DeviceTest, Gauges
 from assay.service.contract.problems import Problems
 from assay.service.contract.records import COMPILE_SECONDS, MAX_BATCH
 from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import UserSpec, evaluations_in
-from assay.service.contract.worker_records import DeviceTest, Gauges
 from assay.service.submission.estimate import estimate
 from assay.service.submission.requirements import AMPERE, at_least
 from assay.service.submission.suites import left_out_warnings

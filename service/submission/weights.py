@@ -12,7 +12,7 @@ from assay.service.catalog.parameters import check
 from assay.service.catalog.schema_text import Schema
 from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.stored_specs import ComponentReference, Params, Spec, TrainJobSpec
-from assay.service.contract.weights_options import WeightsReading
+from assay.service.contract.weights.options import WeightsReading
 
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from assay.service.cli import output
 from assay.service.cli.arguments import Subcommands, actions_of, add_remote, json_argument
 from assay.service.cli.commands import OK, connected
-from assay.service.contract.data_disagreements import disagreements, on_workers
-from assay.service.contract.workers import IdentityStatus, WorkerDevice, WorkerStatus
+from assay.service.contract.findings.data_disagreements import disagreements, on_workers
+from assay.service.contract.fleet.workers import IdentityStatus, WorkerDevice, WorkerStatus
 
 GIB = 1024**3
 MAX_NAMES = 5

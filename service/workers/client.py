@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from assay.service.client.transport import API, Connection, parsed, part
+from assay.service.contract.fleet.workers import IdentityStatus, WorkerStatus
 from assay.service.contract.results import Page
-from assay.service.contract.workers import IdentityStatus, WorkerStatus
 
 
 class WorkerCalls(Connection):

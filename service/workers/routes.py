@@ -13,10 +13,9 @@ from assay.service.api.deps import StrictRouter, SystemStoreDep
 from assay.service.api.errors import documented
 from assay.service.api.views import iso, iso_or_none
 from assay.service.contract.errors import NotFound
-from assay.service.contract.release import release_text
-from assay.service.contract.results import Page
-from assay.service.contract.worker_records import Gauges, refused_parts
-from assay.service.contract.workers import (
+from assay.service.contract.fleet.release import release_text
+from assay.service.contract.fleet.worker_records import Gauges, refused_parts
+from assay.service.contract.fleet.workers import (
     DIGEST_PATTERN,
     IdentityStatus,
     WorkerCordon,
@@ -24,6 +23,7 @@ from assay.service.contract.workers import (
     WorkerState,
     WorkerStatus,
 )
+from assay.service.contract.results import Page
 from assay.service.store.cordons import Cordon, ListedWorker
 from assay.service.store.identities import ALLOWED, WITHDRAWN, Ruling
 

@@ -12,7 +12,7 @@ import torch
 
 from assay.attacks.adversarial.square import square
 from assay.attacks.randomness import Randomness
-from assay.service.contract.worker_records import DeviceTest
+from assay.service.contract.fleet.worker_records import DeviceTest
 from assay.workers import accelerator
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from assay.workers.evaluator import gpu_memory

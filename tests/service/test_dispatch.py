@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from assay.service.contract.doorbell import RING, exchange, listeners
+from assay.service.contract.fleet.doorbell import RING, exchange, listeners
 from assay.service.dispatch import CeleryDispatcher
 from tests.support.servers import PrivateRedis
 from tests.support.workers import wait_for

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from assay.service.contract.release import own_release
+from assay.service.contract.fleet.release import own_release
 from assay.service.store.store import open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.servers import PrivatePostgresql, free_port

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assay.service.contract import extras
-from assay.service.contract.worker_records import WorkerIdentity
+from assay.service.contract.fleet.worker_records import WorkerIdentity
 from assay.workers import identity as identities
 
 VARIABLE = "STORM_DISGUISE"

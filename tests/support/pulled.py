@@ -8,7 +8,7 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-from assay.service.contract.pulled_weights import parse_reference
+from assay.service.contract.weights.pulled import parse_reference
 from assay.workers.weights.pulled import PulledWeights, keep
 
 IMAGENET_FACTS = {

@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from assay.service import serving
-from assay.service.contract.release import own_release
+from assay.service.contract.fleet.release import own_release
 from assay.service.store.store import open_store
 from assay.workers import embedded
 from tests.support.servers import free_port

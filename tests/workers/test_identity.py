@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from assay.service.contract import release
+from assay.service.contract.fleet import release
 from assay.workers import identity
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from assay.service.contract.worker_records import refused_parts
+from assay.service.contract.fleet.worker_records import refused_parts
 from assay.workers.containment import landlock, limits, policy, seccomp, users
 from assay.workers.containment.kernel import (
     Unavailable,

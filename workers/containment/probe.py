@@ -22,7 +22,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from assay.service.contract.worker_records import ContainmentRecord, refused_parts
+from assay.service.contract.fleet.worker_records import ContainmentRecord, refused_parts
 from assay.service.store.connections import wrong_settings
 from assay.workers.containment.contain import PARTS, contain, demanded, in_words, refusal
 from assay.workers.containment.limits import Limits

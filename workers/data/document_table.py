@@ -14,7 +14,7 @@ from typing import Annotated
 
 from annotated_types import Interval, MaxLen
 
-from assay.service.contract.data_findings import FileRead
+from assay.service.contract.findings.data_findings import FileRead
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.delimited import Quoting
 from assay.workers.data.formats.tables import ColumnName, EvaluatedPart, Splits, find_parts, rows_of, texts_of

@@ -20,7 +20,7 @@ from annotated_types import Gt, Le
 from PIL import Image
 from torch import Tensor
 
-from assay.service.contract.data_findings import Ignored
+from assay.service.contract.findings.data_findings import Ignored
 from assay.service.submission.class_folders import ignored_in
 from assay.service.submission.class_order import WrongClasses, in_stated_order, stated_names
 from assay.workers.data.formats import parameters

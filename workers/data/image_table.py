@@ -17,7 +17,7 @@ from annotated_types import Gt, Le
 from PIL import Image
 from torch import Tensor
 
-from assay.service.contract.data_findings import FileRead
+from assay.service.contract.findings.data_findings import FileRead
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, Levels, checked_indices, checked_size, resize
 from assay.workers.data.formats.images.pictures import (

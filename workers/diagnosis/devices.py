@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 
-from assay.service.contract.worker_records import DeviceTest, SelfTestRecord
+from assay.service.contract.fleet.worker_records import DeviceTest, SelfTestRecord
 from assay.workers.devices import device_classes
 from assay.workers.diagnosis import refused_parts
 from assay.workers.diagnosis.finding import GIB, Finding, fail, ok, warn

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from assay.service.contract.worker_records import refused_parts
+from assay.service.contract.fleet.worker_records import refused_parts
 from assay.workers.containment.contain import in_words
 from assay.workers.containment.limits import machine_memory
 from assay.workers.containment.probe import demanded_parts, missing_parts

@@ -22,7 +22,7 @@ from sqlalchemy import make_url, select
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.data_disagreements import on_workers
+from assay.service.contract.findings.data_disagreements import on_workers
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.live import redis_answers

@@ -26,9 +26,9 @@ from assay.service.catalog.component import EVALUATIONS, Component, Passes, Rule
 from assay.service.catalog.rules import check_syntax
 from assay.service.catalog.tasks import check_facts
 from assay.service.contract.problems import Problems, message_of, path_text
-from assay.service.contract.pulled_weights import SOURCES, PulledReference
 from assay.service.contract.specs import Protocol
 from assay.service.contract.stored_specs import DTypeName
+from assay.service.contract.weights.pulled import SOURCES, PulledReference
 from assay.service.submission.shape import check_evaluation_shape
 from assay.workers.discovery.outcome_tables import find_table
 from assay.workers.discovery.presets import NAME, presets

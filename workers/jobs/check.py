@@ -14,11 +14,11 @@ import safetensors
 from torch import Tensor
 
 from assay.models.weights.layouts import Layout
-from assay.service.contract.checkpoints import MAX_LISTED, Verdict, WrongShape
+from assay.service.contract.findings.verdict_records import VerdictRecord
 from assay.service.contract.messages import CheckedReport, CheckRequest, ProgressReport
 from assay.service.contract.stored_specs import ModelReference
-from assay.service.contract.verdict_records import VerdictRecord
-from assay.service.contract.weights_options import ChannelStatistics
+from assay.service.contract.weights.checkpoints import MAX_LISTED, Verdict, WrongShape
+from assay.service.contract.weights.options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
 from assay.workers.exhaustion import is_out_of_memory

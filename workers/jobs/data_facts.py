@@ -9,7 +9,7 @@ from typing import cast
 import torch
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.data_findings import (
+from assay.service.contract.findings.data_findings import (
     DataFound,
     EmptyClasses,
     GuessedOrder,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import content_label
-from assay.service.contract.data_disagreements import PREFIX, Disagreements, on_workers
+from assay.service.contract.findings.data_disagreements import PREFIX, Disagreements, on_workers
 from assay.service.contract.records import Plan, PlannedEvaluation
 from assay.service.contract.results import Warning, data_label
 from assay.service.contract.stored_specs import ComponentReference, Params

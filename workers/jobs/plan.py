@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from assay.service.contract.corruption_cells import content_label
-from assay.service.contract.data_findings import DataFound
+from assay.service.contract.findings.data_findings import DataFound
 from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
 from assay.service.contract.records import ModelJoin, PlannedEvaluation, PlanWithShards, ShardRange
 from assay.service.contract.results import data_label

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
+from assay.service.contract.fleet.worker_records import DeviceTest
 from assay.service.contract.messages import SelfTestReport, SelfTestRequest
-from assay.service.contract.worker_records import DeviceTest
 from assay.workers import accelerator
 from assay.workers.identity import code
 from assay.workers.jobs import provenance

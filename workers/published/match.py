@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from assay.service.contract.fractions import fraction_value
-from assay.service.contract.pulled_weights import is_pulled
 from assay.service.contract.results import Reference
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, ModelReference, Params
+from assay.service.contract.weights.pulled import is_pulled
 from assay.workers import published
 from assay.workers.data.formats.images.imagenet_classes import (
     CROP_FRACTION,

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from statistics import fmean
 from typing import Literal
 
-from assay.service.contract.worker_records import Gauges, GpuMemory
+from assay.service.contract.fleet.worker_records import Gauges, GpuMemory
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.workers import SHARD_BOUNDS, CounterKey, Counters
 from assay.service.submission.requirements import MIN_MEMORY

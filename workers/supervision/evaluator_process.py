@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.service.contract.messages import EvaluatorReport, EvaluatorRequest
-from assay.service.contract.pulled_weights import VARIABLE as WEIGHTS_ROOT
+from assay.service.contract.weights.pulled import VARIABLE as WEIGHTS_ROOT
 from assay.workers.containment.settings import PREFIX, VARIABLE
 from assay.workers.evaluator_link import REPORTS, REQUESTS
 from assay.workers.settings import WorkerSettings

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from assay.service.contract.fleet.worker_records import Gauges, SelfTestRecord
 from assay.service.contract.messages import SelfTestReport
 from assay.service.contract.stored_specs import Spec
-from assay.service.contract.worker_records import Gauges, SelfTestRecord
 from assay.service.submission.requirements import PlanningDevice, at_least
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from assay.service.contract.extras import command_for, has_module, version_of
-from assay.service.contract.pulled_weights import PulledRecord, find_record, parse_reference
-from assay.service.contract.worker_records import Gauges, Requirements
+from assay.service.contract.fleet.worker_records import Gauges, Requirements
+from assay.service.contract.weights.pulled import PulledRecord, find_record, parse_reference
 from assay.service.store import lease_owner
 from assay.service.store.fair_queue import Lane
 from assay.service.store.lanes import OpenLane

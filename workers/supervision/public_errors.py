@@ -6,7 +6,7 @@ import re
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from assay.service.contract.pulled_weights import VARIABLE as WEIGHTS_ROOT
+from assay.service.contract.weights.pulled import VARIABLE as WEIGHTS_ROOT
 from assay.service.submission.data_folders import name_roots
 from assay.workers.settings import WorkerSettings
 

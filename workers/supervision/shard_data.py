@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import cast
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.contract.records import Plan, PlanWithShards
 from assay.service.contract.stored_specs import EvaluateJobSpec
-from assay.service.contract.worker_records import Requirements
 from assay.service.store.rows import Claim
 from assay.service.submission.requirements import label_of, planned_requirements
 from assay.workers.supervision.evaluator_process import EvaluatorDied

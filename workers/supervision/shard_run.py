@@ -16,10 +16,10 @@ import time
 from typing import Literal, TypeVar, cast
 
 from assay.service.contract import logs
-from assay.service.contract.checkpoints import Verdict
 from assay.service.contract.errors import NotFound
+from assay.service.contract.findings.verdict_records import VerdictRecord
 from assay.service.contract.messages import CheckedReport, FinalReport, ProgressReport, ShardRequest
-from assay.service.contract.verdict_records import VerdictRecord
+from assay.service.contract.weights.checkpoints import Verdict
 from assay.service.store.artifacts import AGAIN
 from assay.service.store.rows import Claim
 from assay.workers.supervision.evaluator_process import (

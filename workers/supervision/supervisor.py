@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from assay.service.contract import logs
 from assay.service.contract.errors import NotFound
+from assay.service.contract.fleet.worker_records import Gauges
 from assay.service.contract.states import JobState
-from assay.service.contract.worker_records import Gauges
 from assay.service.store import lease_owner
 from assay.service.store.fair_queue import CHECKS
 from assay.service.store.live import Live

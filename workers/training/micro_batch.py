@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from assay.service.contract.evidence import ReducedBatch
+from assay.service.contract.findings.evidence import ReducedBatch
 from assay.workers import accelerator
 from assay.workers.training.distributed.processes import Part, Processes
 from assay.workers.training.recipe import Augmentation

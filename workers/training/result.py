@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import nn
 
-from assay.service.contract.evidence import ReducedBatch
+from assay.service.contract.findings.evidence import ReducedBatch
 from assay.service.metrics.analyses.svg import Panel, Point, Series
 from assay.service.metrics.analyses.svg import draw as draw_panels
 from assay.workers.training.files import save_text, save_weights

@@ -18,7 +18,7 @@ from assay.models.layers.position_embeddings import Grid, Resizing, resize_posit
 from assay.models.weights.key_maps import Shape, Shapes
 from assay.service.catalog.catalog import load
 from assay.service.contract.stored_specs import ModelReference
-from assay.service.contract.weights_options import ChannelStatistics
+from assay.service.contract.weights.options import ChannelStatistics
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet, model_classes
 from assay.workers.data.formats.text import TextSet
 from assay.workers.jobs.failures import BadWeights

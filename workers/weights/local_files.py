@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from assay.service.contract.errors import InvalidSpec
-from assay.service.contract.pulled_weights import LOCAL, PulledReference
+from assay.service.contract.weights.pulled import LOCAL, PulledReference
 from assay.service.files.safetensors_header import read_header
 from assay.workers.weights.download import PullFailed, Remote
 from assay.workers.weights.hub import license_of_card

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from assay.service.contract.problems import nearest
-from assay.service.contract.pulled_weights import PulledReference
+from assay.service.contract.weights.pulled import PulledReference
 from assay.workers.weights import hub
 from assay.workers.weights.download import PullFailed, Remote
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from assay.models.layers.layers import Classifier
 from assay.models.programs.program import Program, TextProgram, random_texts
 from assay.models.programs.signature import Signature
-from assay.service.contract.checkpoints import PROGRAM_LAYOUT, ProgramFacts, Verdict
+from assay.service.contract.findings.verdict_records import VerdictRecord
 from assay.service.contract.messages import CheckedReport
-from assay.service.contract.verdict_records import VerdictRecord
+from assay.service.contract.weights.checkpoints import PROGRAM_LAYOUT, ProgramFacts, Verdict
 from assay.workers import accelerator
 from assay.workers.evaluation.engine.probabilities import probability_evidence
 from assay.workers.evaluation.engine.probe import REGROUPED, REPEATED, changed

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.service.contract.errors import WeightsUnavailable
-from assay.service.contract.pulled_weights import FORMS, PulledReference, PullRequest, parse_reference
+from assay.service.contract.weights.pulled import FORMS, PulledReference, PullRequest, parse_reference
 from assay.workers.weights.download import MEGABYTE, DownloadProgress, PullFailed, Unreachable, download
 from assay.workers.weights.pulled import PulledWeights, find, keep, listed, name_commit, weights_root
 

@@ -23,7 +23,9 @@ from typing import Any, cast
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import WeightsUnavailable
-from assay.service.contract.pulled_weights import (
+from assay.service.contract.records import PulledOrigin
+from assay.service.contract.stored_specs import ModelReference
+from assay.service.contract.weights.pulled import (
     VARIABLE,
     PulledFacts,
     PulledRecord,
@@ -35,8 +37,6 @@ from assay.service.contract.pulled_weights import (
     parse_reference,
     reference_to,
 )
-from assay.service.contract.records import PulledOrigin
-from assay.service.contract.stored_specs import ModelReference
 
 RECORD = "pulled.json"
 REFS = "refs.json"

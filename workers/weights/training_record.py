@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assay.service.contract.data_findings import Doubts
+from assay.service.contract.findings.data_findings import Doubts
 from assay.service.contract.stored_specs import ComponentReference
 from assay.workers.data.formats.dataset import ExampleSet, MissingData, model_class_names
 from assay.workers.jobs.loading import Loaded

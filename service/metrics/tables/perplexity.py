@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from assay.service.contract.evidence import FutureLeak
+from assay.service.contract.findings.evidence import FutureLeak
 from assay.service.contract.results import Metric, Warning
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.statistics.estimates import measured

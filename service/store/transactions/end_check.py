@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, update
 
+from assay.service.contract.findings.verdict_records import VerdictRecord
 from assay.service.contract.states import JobState
-from assay.service.contract.verdict_records import VerdictRecord
 from assay.service.store.rows import Claim
 from assay.service.store.tables import checkpoints
 from assay.service.store.transactions.claim import retake

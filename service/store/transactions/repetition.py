@@ -14,9 +14,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
 
+from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.contract.records import Columns, OutcomeExtra, Plan
 from assay.service.contract.states import JobState
-from assay.service.contract.worker_records import Requirements
 from assay.service.store.clock import now
 from assay.service.store.columns import pack, unpack
 from assay.service.store.database import Database

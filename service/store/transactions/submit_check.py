@@ -6,7 +6,7 @@ from sqlalchemy import Connection, insert, select
 
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import CheckJobSpec, ComponentReference, WeightsReference
-from assay.service.contract.weights_options import WeightsReading
+from assay.service.contract.weights.options import WeightsReading
 from assay.service.store.clock import now
 from assay.service.store.ids import new_id
 from assay.service.store.tables import checkpoints, jobs

@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select
 
+from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.contract.records import PlannedShard, PlanWithShards
 from assay.service.contract.states import JobState
-from assay.service.contract.worker_records import Requirements
 from assay.service.store.clock import now
 from assay.service.store.lanes import open_lane
 from assay.service.store.tables import shards

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from assay.service.contract import checkpoints, specs, weights_options
+from assay.service.contract import specs
 from assay.service.contract.events import EndData, LogData, MetricData, ProgressData, StateData
+from assay.service.contract.findings.verdict_records import ProgramRecord, VerdictRecord, WrongShapeRecord
 from assay.service.contract.records import (
     Columns,
     ErrorRecord,
@@ -37,7 +38,8 @@ from assay.service.contract.stored_specs import (
     WeightsReference,
 )
 from assay.service.contract.typed_values import faults, keys_of
-from assay.service.contract.verdict_records import ProgramRecord, VerdictRecord, WrongShapeRecord
+from assay.service.contract.weights import checkpoints
+from assay.service.contract.weights import options as weights_options
 from assay.service.store.columns import unpack
 
 STATE = Path(__file__).resolve().parents[2] / "vectors" / "states" / "sqlite.sql.gz"

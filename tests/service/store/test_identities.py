@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.worker_records import CodeProvenance
+from assay.service.contract.fleet.worker_records import CodeProvenance
 from assay.service.store.audit import Actor, AuditFilter
 from assay.service.store.identities import ALLOWED, OWN, SETTING, WITHDRAWN, Refused
 from assay.service.store.store import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from assay.service.contract.pulled_weights import PulledRecord
+from assay.service.contract.weights.pulled import PulledRecord
 from assay.service.store.store import Store
 from tests.support.jobs import add, train_spec
 

@@ -10,7 +10,7 @@ import pytest
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.stored_specs import ComponentReference
-from assay.service.contract.weights_options import WeightsReading
+from assay.service.contract.weights.options import WeightsReading
 from assay.service.submission.validate import validate
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec, WeightsUnavailable
-from assay.service.contract.pulled_weights import PulledRecord, reference_to
+from assay.service.contract.weights.pulled import PulledRecord, reference_to
 from assay.service.submission.requirements import first_requirements
 from assay.service.submission.validate import ValidSpec, validate
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.worker_records import DeviceTest, SelfTestRecord
+from assay.service.contract.fleet.worker_records import DeviceTest, SelfTestRecord
 from assay.workers.containment.limits import Limits
 from assay.workers.containment.policy import Policy
 from assay.workers.containment.probe import missing_parts

@@ -20,7 +20,7 @@ from assay.attacks.words.fixed_word import fixed_word
 from assay.attacks.words.search.word_swap import WordSwap
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
-from assay.service.contract.pulled_weights import parse_reference
+from assay.service.contract.weights.pulled import parse_reference
 from assay.service.metrics.table import Context, joined
 from assay.service.metrics.tables.perplexity import Perplexity, perplexity_metrics
 from assay.service.metrics.tables.text_attack import TextAttack

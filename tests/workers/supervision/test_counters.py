@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from assay.service.contract.worker_records import GpuMemory
+from assay.service.contract.fleet.worker_records import GpuMemory
 from assay.service.store import lease_owner
 from assay.service.store.store import Store
 from assay.service.store.workers import Counters

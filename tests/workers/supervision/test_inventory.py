@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.service.contract.worker_records import Requirements
+from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.store.fair_queue import Lane
 from assay.service.store.lanes import OpenLane
 from assay.service.submission.requirements import PlanningDevice, digest_of

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.fleet.release import own_release
 from assay.service.contract.logs import JsonFormatter
-from assay.service.contract.release import own_release
 from assay.service.store.rows import Claim, Finished
 from assay.service.store.store import Store
 from assay.workers.identity import CHANGED, identity

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.service.contract.checkpoints import Verdict
+from assay.service.contract.weights.checkpoints import Verdict
 from assay.workers import accelerator
 from assay.workers.jobs import check, plan
 from assay.workers.jobs.failures import BadWeights, describe

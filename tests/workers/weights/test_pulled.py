@@ -14,7 +14,7 @@ import torch
 
 from assay.models.from_timm import timm
 from assay.service.contract.errors import WeightsUnavailable
-from assay.service.contract.pulled_weights import parse_reference
+from assay.service.contract.weights.pulled import parse_reference
 from assay.workers.jobs.failures import describe
 from assay.workers.weights import pulled
 from assay.workers.weights.pulled import checked, find, keep, listed, name_commit, origin_of

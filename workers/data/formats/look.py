@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import torch
 
-from assay.service.contract.data_findings import Ignored
+from assay.service.contract.findings.data_findings import Ignored
 from assay.workers.data.formats.dataset import CorruptData, DataSet, ExampleSet, MissingData
 from assay.workers.data.formats.images.pictures import ORIENTATION
 

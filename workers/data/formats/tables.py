@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Len, doc
 
-from assay.service.contract.data_findings import FileRead
+from assay.service.contract.findings.data_findings import FileRead
 from assay.service.contract.problems import nearest
 from assay.service.submission.data_folders import is_ignored
 from assay.workers.data.formats.dataset import CorruptData, MissingData

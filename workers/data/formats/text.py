@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from assay.service.contract.data_findings import FileRead
+from assay.service.contract.findings.data_findings import FileRead
 from assay.workers.data.formats.dataset import ExampleSet, checked_indices
 from assay.workers.data.formats.vocabulary import PAD, UNKNOWN_WORD, Vocabulary
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from assay.service.contract.evidence import CaptureEvidence
+from assay.service.contract.findings.evidence import CaptureEvidence
 from assay.workers import accelerator
 
 Run = Callable[[Tensor], Tensor]

@@ -18,7 +18,7 @@ from importlib.metadata import version
 import torch
 from torch import Tensor, nn
 
-from assay.service.contract.evidence import CompileEvidence
+from assay.service.contract.findings.evidence import CompileEvidence
 from assay.workers import accelerator
 from assay.workers.containment.settings import from_environment
 from assay.workers.evaluation.engine.captured import (

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from assay.attacks.kernel import frozen
 from assay.models.layers.policy_network import PolicyModel
 from assay.models.layers.series_model import RegressionModel
-from assay.service.contract.evidence import ProbeEvidence
+from assay.service.contract.findings.evidence import ProbeEvidence
 from assay.workers.training.randomness import caller_generators_restored
 
 EXAMPLES = 4

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from assay.attacks.kernel import Forward, frozen
 from assay.models.programs.program import Program, TextProgram
-from assay.service.contract.evidence import ProbeEvidence
+from assay.service.contract.findings.evidence import ProbeEvidence
 from assay.workers import accelerator
 from assay.workers.evaluation.engine.attack.gradient_probe import gradient_evidence
 from assay.workers.evaluation.engine.probabilities import probability_evidence

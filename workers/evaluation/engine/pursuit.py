@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.layers.attention.probe import PursuitLayer, PursuitTrace, observed, pursuit_layers
-from assay.service.contract.evidence import InactivePursuit
+from assay.service.contract.findings.evidence import InactivePursuit
 
 # Arm to the attribute of a layer that it sets, and the value. With this lambda the threshold is above every
 # key of a working model, and finite, as its gradient has to be.

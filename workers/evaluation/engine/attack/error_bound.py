@@ -21,7 +21,7 @@ import math
 import torch
 from torch import Tensor
 
-from assay.service.contract.evidence import JudgementEvidence
+from assay.service.contract.findings.evidence import JudgementEvidence
 
 SAFETY = 3.0
 # Rows judged both ways before the bound is used, and then one of so many.

@@ -26,7 +26,7 @@ from torch import Tensor
 from assay.attacks.kernel import frozen
 from assay.attacks.randomness import Randomness
 from assay.models.layers.token_model import reads_series
-from assay.service.contract.evidence import GradientEvidence
+from assay.service.contract.findings.evidence import GradientEvidence
 from assay.workers import accelerator
 from assay.workers.evaluation.engine.shard import Shard
 

@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 
 from assay.service.contract.extras import DISTRIBUTION, version_of
-from assay.service.contract.worker_records import CodeProvenance
+from assay.service.contract.fleet.worker_records import CodeProvenance
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CODE = (
     "models", "attacks", "workers", "service/catalog", "service/contract", "service/files",
     "service/metrics", "service/submission",

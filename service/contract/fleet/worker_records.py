@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NotRequired, TypedDict
 
-from assay.service.contract.pulled_weights import PulledRecord
+from assay.service.contract.weights.pulled import PulledRecord
 
 
 class WorkerIdentity(TypedDict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.service.contract.data_disagreements import counted, disagreements, on_workers
+from assay.service.contract.findings.data_disagreements import counted, disagreements, on_workers
 
 LABEL = "image_folder(folder=<b>pictures</b>)"
 

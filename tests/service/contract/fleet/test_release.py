@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.service.contract import release
-from assay.service.contract.release import own_release, release_names, release_text, source_sha256
+from assay.service.contract.fleet import release
+from assay.service.contract.fleet.release import own_release, release_names, release_text, source_sha256
 from assay.workers.identity import code
 
 
