@@ -22,14 +22,14 @@ ROUTES = {
     "list_artifacts", "download_artifact", "list_catalog", "get_component", "compare_jobs", "healthz",
     "readyz", "version",
     "metrics", "stream_events", "log_in", "get_session",
-    "log_out", "upload_checkpoint", "list_checkpoints", "get_checkpoint", "delete_checkpoint",
-    "get_signature", "list_signing_keys",
-    "get_quota",
+    "log_out", "get_quota",
     "submit_study", "list_studies", "get_study", "get_study_results", "extend_study", "cancel_study",
     "retry_study", "delete_study",
     "list_plots", "get_plot", "plot_jobs", "get_report", "get_table", "list_warnings",
 }  # fmt: skip
 FEATURE_ROUTES = {
+    "signing": {"get_signature", "list_signing_keys"},
+    "checkpoints": {"upload_checkpoint", "list_checkpoints", "get_checkpoint", "delete_checkpoint"},
     "webhooks": {
         "list_webhooks", "create_webhook", "get_webhook", "delete_webhook", "rotate_webhook",
         "enable_webhook", "test_webhook", "list_webhook_deliveries", "redeliver_webhook",
