@@ -22,9 +22,10 @@ SHARED = (
 FEATURES = (
     "signing",  # signs results, and checks signatures
     "checkpoints",  # takes uploaded weights and programs
+    "studies",  # compares methods: arms x seeds x evaluations
+    "leaderboard",  # ranks finished evaluations
     "webhooks",  # posts events to addresses of tenants
     "tenants",  # API keys, weights and limits
-    "leaderboard",  # ranks finished evaluations
     "audit",  # reads who did what
     "workers",  # shows workers, and takes them out of service
 )
@@ -33,5 +34,10 @@ FEATURES = (
 @functools.cache
 def modules(name: str) -> tuple[Any, ...]:
     """The modules `assay.service.FEATURE.name` of all features that have one."""
+    return tuple(import_module(path) for path in names(name))
+
+
+def names(name: str) -> list[str]:
+    """The full names of these modules, which are not imported."""
     paths = [f"assay.service.{feature}.{name}" for feature in (*SHARED, *FEATURES)]
-    return tuple(import_module(path) for path in paths if find_spec(path) is not None)
+    return [path for path in paths if find_spec(path) is not None]

@@ -18,12 +18,18 @@ from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, N
 from assay.service.contract.results import EvaluationResult
 from assay.service.contract.stored_specs import user_spec
 from assay.service.metrics.arithmetic import arithmetic_settings
-from assay.service.metrics.compare.comparison import Comparison, ComparisonRow, JobResults, compare
+from assay.service.metrics.compare.comparison import (
+    Comparison,
+    ComparisonRow,
+    JobResults,
+    compare,
+    compared_weights,
+)
 from assay.service.metrics.paired import Rows
+from assay.service.metrics.statistics.multiple_tests import Adjustment
 from assay.service.reports.formats.csv_text import compact, inert
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
-from assay.service.studies.wire import Adjustment, compared_weights
 
 router = StrictRouter(prefix="/api/v1/compare", tag="compare")
 

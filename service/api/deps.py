@@ -35,10 +35,9 @@ from assay.service.settings import Settings
 from assay.service.store.ids import is_id
 from assay.service.store.live import Live
 from assay.service.store.row_mapping import unknown_job
-from assay.service.store.rows import CheckpointRow, JobRow, SourceRow, StudyRow
+from assay.service.store.rows import CheckpointRow, JobRow, SourceRow
 from assay.service.store.store import Store, open_store
 from assay.service.store.tenants import TenantStore
-from assay.service.studies.store import unknown_study
 from assay.service.submission.packages import HasPackage, ListPulled
 from assay.service.submission.validate import Environment
 
@@ -186,16 +185,6 @@ def find_job(store: TenantStore, job_id: str) -> JobRow:
     return store.jobs.get(job_id)
 
 
-def _study(
-    study_id: Annotated[str, Path(description="study id", examples=["01jd3q0x5v8f7m2n9k4t6w1z0s"])],
-    store: StoreDep,
-) -> StudyRow:
-    """Malformed ids never reach the database."""
-    if not is_id(study_id):
-        raise unknown_study(study_id)
-    return store.studies.get(study_id)
-
-
 def job_finder(store: TenantStore) -> Callable[[str], SourceRow | None]:
     """A look-up for the catalog: the job with an id as a source of weights, or None."""
 
@@ -222,7 +211,6 @@ def checkpoint_finder(store: TenantStore) -> Callable[[str], CheckpointRow | Non
 
 
 JobDep = Annotated[JobRow, Depends(_job)]
-StudyDep = Annotated[StudyRow, Depends(_study)]
 
 
 async def _raw_body(request: Request) -> bytes:

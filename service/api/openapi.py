@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
+from assay.service import features
 from assay.service.api.authentication import OPEN
 from assay.service.contract.errors import Problem
 from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.specs import JOB_SPEC
-from assay.service.studies.wire import MoreSeeds, StudySpec
 
 VERSION = version_of(DISTRIBUTION) or "0.0.0"
-_DIGITS_MODEL = {
+_MODEL = {
     "image_size": 32,
     "patch_size": 8,
     "depth": 4,
@@ -24,8 +25,6 @@ _DIGITS_MODEL = {
     "rpc_layers": "first",
 }
 
-_PLAIN_MODEL = {name: _DIGITS_MODEL[name] for name in ("image_size", "patch_size", "depth", "width", "heads")}
-
 EXAMPLES: dict[str, dict[str, Any]] = {
     "train": {
         "summary": "Train RPC-SymViT on handwritten digits",
@@ -33,7 +32,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "kind": "train",
             "name": "rpc on digits",
             "tags": ["demo"],
-            "model": {"name": "rpc_symvit", "params": _DIGITS_MODEL},
+            "model": {"name": "rpc_symvit", "params": _MODEL},
             "data": {"name": "digits"},
             "recipe": {"name": "small_vit", "params": {"epochs": 60}},
             "execution": {"batch_size": 64},
@@ -56,34 +55,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
 }
 
-
-STUDY_EXAMPLES: dict[str, dict[str, Any]] = {
-    "study": {
-        "summary": "Softmax attention against RPC on handwritten digits, three seeds",
-        "value": {
-            "kind": "study",
-            "name": "rpc on digits",
-            "arms": [
-                {"name": "softmax", "model": {"name": "symvit", "params": _PLAIN_MODEL}},
-                {"name": "rpc", "model": {"name": "rpc_symvit", "params": _DIGITS_MODEL}},
-            ],
-            "data": {"name": "digits"},
-            "recipe": {"name": "small_vit", "params": {"epochs": 60}},
-            "seeds": 3,
-            "evaluations": [{"name": "clean"}, {"name": "pgd", "params": {"epsilon": "2/255"}}],
-            "execution": {"batch_size": 64},
-        },
-    }
-}
-SEED_EXAMPLES: dict[str, dict[str, Any]] = {
-    "seeds": {"summary": "Two more seeds", "value": {"seeds": [3, 4]}}
-}
 # Kind and name of a component.
 COMPONENT_EXAMPLE = ("attack", "pgd")
+# Path of a POST, name and model of its body, and examples.
+Body = tuple[str, str, TypeAdapter[Any], Mapping[str, dict[str, Any]]]
+BODY: Body = ("/api/v1/jobs", "JobSpec", JOB_SPEC, EXAMPLES)
 
 
 def install(app: FastAPI) -> None:
-    """Adds the schemas and examples of submitted jobs and studies to `app.openapi()`."""
+    """Adds the schemas and examples of bodies that routes check themselves to `app.openapi()`."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -106,13 +86,9 @@ def _add_keys(document: dict[str, Any]) -> None:
 
 def _with_specs(document: dict[str, Any]) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
-    bodies: dict[str, TypeAdapter[Any]] = {
-        "JobSpec": JOB_SPEC,
-        "StudySpec": TypeAdapter(StudySpec),
-        "MoreSeeds": TypeAdapter(MoreSeeds),
-    }
-    for title, body in bodies.items():
-        schema = body.json_schema(ref_template="#/components/schemas/{model}")
+    bodies = [BODY, *(body for module in features.modules("request_examples") for body in module.BODIES)]
+    for _, title, model, _ in bodies:
+        schema = model.json_schema(ref_template="#/components/schemas/{model}")
         for name, definition in schema.pop("$defs", {}).items():
             assert schemas.get(name, definition) == definition, f"two schemas are named {name}"
             schemas[name] = definition
@@ -121,12 +97,11 @@ def _with_specs(document: dict[str, Any]) -> dict[str, Any]:
     problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas["Problem"] = {key: value for key, value in problem.items() if key != "$defs"}
     paths = document["paths"]
-    paths["/api/v1/jobs"]["post"]["requestBody"] = _body("JobSpec", EXAMPLES)
-    paths["/api/v1/studies"]["post"]["requestBody"] = _body("StudySpec", STUDY_EXAMPLES)
-    paths["/api/v1/studies/{study_id}/seeds"]["post"]["requestBody"] = _body("MoreSeeds", SEED_EXAMPLES)
+    for path, title, _, examples in bodies:
+        paths[path]["post"]["requestBody"] = _body(title, examples)
     return document
 
 
-def _body(schema: str, examples: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _body(schema: str, examples: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     content = {"schema": {"$ref": f"#/components/schemas/{schema}"}, "examples": examples}
     return {"required": True, "content": {"application/json": content}}

@@ -17,11 +17,9 @@ from assay.service.api import (
     quota,
     results,
 )
-from assay.service.studies import routes as studies
 
 ABOUT_JOBS = (
     jobs,
-    studies,
     events,
     results,
     artifacts,
@@ -33,12 +31,16 @@ CORE: list[APIRouter] = [module.router for module in (*ABOUT_JOBS, *OTHERS)]
 
 
 def _with_features(core: list[APIRouter]) -> list[APIRouter]:
-    """The core's routers, with each feature's before the core's first of the tag that the feature names."""
+    """The core's routers, with each feature's before the core's first of the tag or route that it names."""
     routers = [*core]
     for module in features.modules("routes"):
-        place = routers.index(next(router for router in core if module.BEFORE in router.tags))
+        place = routers.index(next(router for router in core if module.BEFORE in _names(router)))
         routers[place:place] = module.ROUTERS
     return routers
+
+
+def _names(router: APIRouter) -> set[object]:
+    return {*router.tags, *(getattr(route, "name", "") for route in router.routes)}
 
 
 ROUTERS = _with_features(CORE)

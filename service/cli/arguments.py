@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+from assay.service import features
 from assay.service.cli import commands
 from assay.service.cli.commands import Options
 from assay.service.client import DEFAULT_URL
@@ -43,6 +44,11 @@ def add_local(subcommands: Subcommands) -> None:
     json_argument(doctor)
 
     _add_data(subcommands)
+    if features.names("demo"):
+        _add_demo(subcommands)
+
+
+def _add_demo(subcommands: Subcommands) -> None:
     summary = "train two models on handwritten digits, attack and compare them"
     parser = add(subcommands, "demo", commands.demo, summary, "--output demo-output")
     parser.add_argument("--output", type=Path, help="folder for its files (default: demo-output)")

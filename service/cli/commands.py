@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from assay.service import features
 from assay.service.cli import output
 from assay.service.cli.job_progress import JOB_FAILED as JOB_FAILED
 from assay.service.cli.job_progress import OK as OK
@@ -98,7 +99,7 @@ def demo(options: Options) -> int:
     require("`assay demo`", "service", "worker", "demo")
     given = {"--output": options.output, "--epochs": options.epochs}
     arguments = [text for name, value in given.items() if value is not None for text in (name, str(value))]
-    return run_module("assay.service.studies.demo", arguments, {})
+    return run_module(features.names("demo")[0], arguments, {})
 
 
 def pull(options: Options) -> int:

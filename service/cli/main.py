@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import EllipsisType
 
 from assay.service import features
 from assay.service.cli import (
@@ -31,14 +32,14 @@ from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
 from assay.service.reports import cli as reports
 from assay.service.reports import gate_cli as gate
-from assay.service.studies import cli as studies
 
 INTERRUPTED = 130
 
-# The subcommands in the order and under the headings of the help; features follow under their topic.
-TOPICS: Mapping[str, Sequence[Callable[[Subcommands], None]]] = {
+Adder = Callable[[Subcommands], None]
+# The subcommands in the order and under the headings of the help; features stand at `...`, else at the end.
+TOPICS: Mapping[str, Sequence[Adder | EllipsisType]] = {
     "in one line": (evaluate.add_evaluation,),
-    "run jobs": (job_arguments.add_submission, studies.add_studies, job_arguments.add_changing),
+    "run jobs": (job_arguments.add_submission, ..., job_arguments.add_changing),
     "read results": (job_arguments.add_reading, job_arguments.add_results),
     "where results go": (gate.add_gate, reports.add_export, mirror.add_mirror),
     "sign and verify": (),
@@ -137,8 +138,9 @@ def build_parser() -> Parser:
     for topic, adders in TOPICS.items():
         before = len(subcommands._choices_actions)
         added = [module.add_commands for module in features.modules("cli") if topic == module.TOPIC]
-        for adder in (*adders, *added):
-            adder(subcommands)
+        for adder in adders if ... in adders else (*adders, ...):
+            for add in added if isinstance(adder, EllipsisType) else [adder]:
+                add(subcommands)
         parser.topics[topic] = subcommands._choices_actions[before:]
     return parser
 

@@ -21,10 +21,9 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from assay.service.client.jobs import AssayClient
-from assay.service.client.transport import DEFAULT_URL, RECONNECT_SECONDS, Ending, lost
+from assay.service.client.transport import DEFAULT_URL, POLLED, RECONNECT_SECONDS, Ending, lost
 from assay.service.contract.errors import Unavailable
 from assay.service.contract.results import Job
-from assay.service.studies.wire import StudyStatus
 
 Result = TypeVar("Result")
 MAX_CALLS = 32
@@ -66,6 +65,10 @@ class AsyncAssayClient:
 
         @functools.wraps(method)
         def call(*args: Any, **options: Any) -> Any:
+            if (look := getattr(method, POLLED, None)) is not None:
+                given = inspect.signature(method).bind(self, *args, **options)
+                given.apply_defaults()
+                return self._polled(look, given.args[1], **given.kwargs)
             if iterates:
                 return self._iterated(functools.partial(bound, *args, **options))
             return self._called(functools.partial(bound, *args, **options))
@@ -87,22 +90,14 @@ class AsyncAssayClient:
         what = f"job {job_id}"
         return await self._ended(what, lambda: self.job(job_id), callback, poll_seconds, timeout_seconds)
 
-    async def wait_study(
-        self,
-        study_id: str,
-        *,
-        callback: Callable[[StudyStatus], None] | None = None,
-        poll_seconds: float = 1.0,
-        timeout_seconds: float | None = None,
-    ) -> StudyStatus:
-        """Polls until all jobs of the study have ended, as `AssayClient.wait_study`."""
-        what = f"study {study_id}"
-        return await self._ended(what, lambda: self.study(study_id), callback, poll_seconds, timeout_seconds)
-
     async def close(self) -> None:
         """Closes the connections; calls that run are waited for."""
         await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
         self._client.close()
+
+    async def _polled(self, look: str, sought: str, **options: Any) -> Any:
+        """Polls a method of the client, as a method marked `polling` does."""
+        return await self._ended(f"{look} {sought}", lambda: getattr(self, look)(sought), **options)
 
     async def _called(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)

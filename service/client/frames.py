@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from assay.service.client.transport import API, Connection, parsed, part
+from assay.service.client.groups import Group, GroupCalls
+from assay.service.client.transport import API, parsed, part
 from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.extras import require
-from assay.service.contract.results import Job, Results
+from assay.service.contract.results import Answer, Job, Results
 from assay.service.reports.formats.csv_text import COLUMNS, compact, parameter_columns
 from assay.service.reports.tidy import ReportedJob, TidyRow, tidy_rows
-from assay.service.studies.wire import StudyStatus
 
 if TYPE_CHECKING:
     from pandas import DataFrame  # type: ignore[import-untyped]
 
-Reported = str | Job | StudyStatus
+Reported = str | Answer  # the id of a job or study, a `Job`, a `StudyStatus`
 # Of the fixed columns; all others hold texts.
 TYPES = {"seed": "Int64", "value": "float64", "ci_low": "float64", "ci_high": "float64", "n": "Int64"}
 
 
-class FrameCalls(Connection):
+class FrameCalls(GroupCalls):
     """Results of several jobs in one data frame."""
 
     def frame(self, jobs: Reported | Iterable[Reported]) -> DataFrame:
@@ -38,7 +38,7 @@ class FrameCalls(Connection):
         require("a data frame", "frame")
         import pandas
 
-        several = [jobs] if isinstance(jobs, str | Job | StudyStatus) else jobs
+        several = [jobs] if isinstance(jobs, str | Answer) else jobs
         found = {job.id: job for one in several for job in self._reported(one)}
         rows = tidy_rows(list(found.values()))
         if not rows:
@@ -52,32 +52,21 @@ class FrameCalls(Connection):
         return frame
 
     def _reported(self, one: Reported) -> Iterator[ReportedJob]:
-        if isinstance(one, StudyStatus):
-            yield from self._of_study(one)
-        elif isinstance(one, Job):
+        if isinstance(one, Job):
             yield from self._if_finished(one)
-        else:
+        elif isinstance(one, str):
             try:
                 job = parsed(Job, self._json("GET", f"{API}/jobs/{part(one)}"))
             except NotFound:
-                yield from self._of_study(self._study(one))
+                yield from self._of_group(self._group(one))
             else:
                 yield self._with_results(job)
+        else:
+            yield from self._of_group(self._group(one))
 
-    def _of_study(self, study: StudyStatus) -> Iterator[ReportedJob]:
-        for arm in study.runs:
-            for run in arm.runs:
-                if run.evaluate_state == "deleted":
-                    continue
-                yield from self._if_finished(
-                    parsed(Job, self._json("GET", f"{API}/jobs/{part(run.evaluate)}"))
-                )
-
-    def _study(self, study_id: str) -> StudyStatus:
-        try:
-            return parsed(StudyStatus, self._json("GET", f"{API}/studies/{part(study_id)}"))
-        except NotFound as error:
-            raise NotFound(f"there is no job and no study {study_id!r}") from error
+    def _of_group(self, group: Group) -> Iterator[ReportedJob]:
+        for job_id in group.evaluations:
+            yield from self._if_finished(parsed(Job, self._json("GET", f"{API}/jobs/{part(job_id)}")))
 
     def _if_finished(self, job: Job) -> Iterator[ReportedJob]:
         try:

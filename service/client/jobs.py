@@ -78,11 +78,11 @@ class ArtifactCalls(Connection):
 
 
 class AssayClient(
-    StudyCalls,
     ArtifactCalls,
     MirrorCalls,
     FrameCalls,
     # Features:
+    StudyCalls,
     PlotCalls,
     SignatureCalls,
     CheckpointCalls,

@@ -8,17 +8,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from assay.service.client.groups import GroupCalls
 from assay.service.client.trackers import Tracker, TrackerName, tracker
 from assay.service.client.transport import API, parsed, part
 from assay.service.contract.errors import AssayError, InvalidState, NoResults, NotFound
-from assay.service.contract.results import Job, Results
+from assay.service.contract.results import Answer, Job, Results
 from assay.service.files.job_files import RESULTS_FILE, SIGNATURE_FILE
 from assay.service.reports.client import ReportCalls
-from assay.service.reports.run_record import RunRecord, flattened, run_record
-from assay.service.studies.wire import StudyStatus
+from assay.service.reports.run_record import RunRecord, run_record
 
 REPORT_FILE = "report.html"
-STUDY_FILE = "study.json"
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Mirrored:
     where: str
 
 
-class MirrorCalls(ReportCalls):
+class MirrorCalls(ReportCalls, GroupCalls):
     """Mirrors jobs to MLflow or Weights & Biases, with the caller's credentials alone."""
 
     def mirror(
@@ -80,24 +79,24 @@ class MirrorCalls(ReportCalls):
             target.close()
 
     def _written(
-        self, target: Tracker, record: RunRecord, results: Results | StudyStatus | None, *, report: bool
+        self, target: Tracker, record: RunRecord, results: Answer | None, *, report: bool
     ) -> Mirrored:
         files: dict[str, bytes] = {}
         if isinstance(results, Results):
             files = self._files(results, report=report and record.state.terminal)
         elif results is not None:
-            files[STUDY_FILE] = _text(results)
+            files[f"{record.kind}.json"] = _text(results)
         run = target.write(record, files)
         return Mirrored(record.job, record.state.value, run, len(record.metrics), target.where)
 
-    def _records(self, ids: Iterable[str]) -> Iterator[tuple[RunRecord, Results | StudyStatus | None]]:
+    def _records(self, ids: Iterable[str]) -> Iterator[tuple[RunRecord, Answer | None]]:
         for one in ids:
             try:
                 job = parsed(Job, self._json("GET", f"{API}/jobs/{part(one)}"))
             except NotFound:
-                study = self._study_of(one)
-                yield self._study_record(study), study
-                for job_id in _jobs_of(study):
+                group = self._group(one)
+                yield group.record, group.answer
+                for job_id in group.jobs:
                     yield self._record(parsed(Job, self._json("GET", f"{API}/jobs/{part(job_id)}")))
             else:
                 yield self._record(job)
@@ -108,29 +107,6 @@ class MirrorCalls(ReportCalls):
         except NoResults:
             results = None
         return run_record(job, results, self.url), results
-
-    def _study_of(self, study_id: str) -> StudyStatus:
-        try:
-            return parsed(StudyStatus, self._json("GET", f"{API}/studies/{part(study_id)}"))
-        except NotFound as error:
-            raise NotFound(f"there is no job and no study {study_id!r}") from error
-
-    def _study_record(self, study: StudyStatus) -> RunRecord:
-        tags = {"assay.job": study.id, "assay.url": f"{self.url}{study.links.self}", "assay.kind": "study"}
-        return RunRecord(
-            job=study.id,
-            name=study.name.strip() or study.id,
-            kind="study",
-            state=study.state,
-            study=None,
-            spec=study.spec,
-            params=flattened(
-                {name: value for name, value in study.spec.items() if name not in ("name", "tags")}
-            ),
-            metrics={},
-            tags={**tags, "assay.state": study.state.value},
-            labels=tuple(study.tags),
-        )
 
     def _files(self, results: Results, *, report: bool) -> dict[str, bytes]:
         files = {RESULTS_FILE: _text(results)}
@@ -145,16 +121,5 @@ class MirrorCalls(ReportCalls):
         return files
 
 
-def _jobs_of(study: StudyStatus) -> list[str]:
-    found: dict[str, None] = {}
-    for arm in study.runs:
-        for run in arm.runs:
-            if run.train is not None and run.train_state != "deleted":
-                found[run.train] = None
-            if run.evaluate_state != "deleted":
-                found[run.evaluate] = None
-    return list(found)
-
-
-def _text(answer: Results | StudyStatus) -> bytes:
+def _text(answer: Answer) -> bytes:
     return (json.dumps(answer.model_dump(mode="json"), indent=2) + "\n").encode()

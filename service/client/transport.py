@@ -49,6 +49,18 @@ class Ends(Protocol):
 
 
 Ending = TypeVar("Ending", bound=Ends)
+Waiting = TypeVar("Waiting", bound=Callable[..., Any])
+POLLED = "polled"
+
+
+def polling(look: str) -> Callable[[Waiting], Waiting]:
+    """Marks a method that polls another until the end: the client for asyncio polls without a thread."""
+
+    def marked(method: Waiting) -> Waiting:
+        setattr(method, POLLED, look)
+        return method
+
+    return marked
 
 
 class Connection:

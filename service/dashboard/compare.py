@@ -35,11 +35,11 @@ from assay.service.dashboard.forms import see
 from assay.service.dashboard.frame import made_once, render
 from assay.service.dashboard.pending import Pending
 from assay.service.metrics.compare.comparison import Comparison
+from assay.service.metrics.statistics.multiple_tests import Adjustment
 from assay.service.plots.kinds import KINDS, LabelledResults
 from assay.service.reports.numbers import row_params, split_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
-from assay.service.studies.wire import Adjustment
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

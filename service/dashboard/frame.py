@@ -43,7 +43,6 @@ MIN_COMPRESSED = 1000
 NAVIGATION = (
     ("/", "Overview"),
     ("/jobs", "Jobs"),
-    ("/studies", "Studies"),
     ("/submit", "Submit"),
     ("/compare", "Compare"),
     ("/catalog", "Catalog"),
@@ -133,8 +132,7 @@ def _answer(request: Request, body: bytes, status: int) -> Response:
 
 @cache
 def _environment() -> Environment:
-    pages = ["assay.service.dashboard", "assay.service.studies"]
-    packages = [*pages, *(module.__package__ for module in features.modules("pages"))]
+    packages = ["assay.service.dashboard", *(module.__package__ for module in features.modules("pages"))]
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,

@@ -33,8 +33,6 @@ from assay.service.dashboard.frame import (
     static_file,
 )
 from assay.service.plots import pictures
-from assay.service.studies import pages as studies
-from assay.service.studies.pages import StudyTables
 
 
 @asynccontextmanager
@@ -46,7 +44,7 @@ async def _start(app: FastAPI) -> AsyncIterator[None]:
 
 files = APIRouter(route_class=StrictRoute, include_in_schema=False, lifespan=_start)
 PAGES = (
-    overview, jobs, job, pictures, examples, live, compare, studies, submit, catalog,
+    overview, jobs, job, pictures, examples, live, compare, submit, catalog,
 )  # fmt: skip
 ROUTERS: list[APIRouter] = [files, *(module.router for module in (*PAGES, *features.modules("pages")))]
 
@@ -70,7 +68,6 @@ def static(request: Request, name: str, v: Version = "") -> Response:
 def install(app: FastAPI) -> None:
     """Adds the pages to the application."""
     app.state.made_once = {}
-    app.state.study_tables = StudyTables()
     app.state.error_page = error_page
     for router in ROUTERS:
         app.include_router(router)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from assay.service.client.transport import API, Connection
 from assay.service.contract.problems import Problems
-from assay.service.studies.wire import Adjustment
+from assay.service.metrics.statistics.multiple_tests import Adjustment
 
 JobIds = str | Sequence[str]
 ENDINGS = ("html", "md", "tex", "csv")

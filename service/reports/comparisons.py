@@ -9,9 +9,9 @@ from assay.service.contract.results import Warning
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.metrics.compare.comparison import ComparisonRow
 from assay.service.metrics.statistics import multiple_tests
+from assay.service.metrics.statistics.multiple_tests import Adjustment
 from assay.service.reports.numbers import WITHOUT, number, printable, shown_params, split_params
 from assay.service.reports.tidy import comparison_key
-from assay.service.studies.wire import Adjustment
 
 TESTS = {
     "mcnemar": "McNemar",

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import radius_text
 from assay.service.contract.results import EvaluationResult, Metric, Progress, Unit
-from assay.service.metrics.compare.comparison import ComparisonRow
-from assay.service.studies.result_wire import StudyCell
 
 IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})  # shown in percent
 # A mean of whole numbers below `SHOWN_WHOLE` has four digits.
@@ -112,7 +110,16 @@ def shown_params(
     return {**params, RADIUS: radius_text(value, unit if in_steps else "")}
 
 
-def row_params(row: EvaluationResult | ComparisonRow | StudyCell) -> dict[str, Any]:
+class EvaluatedRow(Protocol):
+    """A row of a comparison or of a study."""
+
+    evaluation: str
+    params: dict[str, Any]
+    data: dict[str, Any]
+    protocol: str
+
+
+def row_params(row: EvaluationResult | EvaluatedRow) -> dict[str, Any]:
     """Parameters of a row of results, comparison or study; its radius as text."""
     name = row.name if isinstance(row, EvaluationResult) else row.evaluation
     return shown_params(name, row.params, row.data, row.protocol)

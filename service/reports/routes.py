@@ -17,7 +17,8 @@ from assay.service.api.results import finished_results
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.metrics.arithmetic import arithmetic_text
-from assay.service.metrics.compare.comparison import Comparison, JobResults, compare
+from assay.service.metrics.compare.comparison import Comparison, JobResults, compare, compared_weights
+from assay.service.metrics.statistics.multiple_tests import Adjustment
 from assay.service.plots.kinds import LabelledResults, plots_of
 from assay.service.plots.routes import job_plots, table_plots
 from assay.service.reports import page
@@ -29,7 +30,6 @@ from assay.service.reports.tidy import ReportedJob, tidy_rows
 from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
-from assay.service.studies.wire import Adjustment, compared_weights
 
 router = StrictRouter(prefix="/api/v1", tag="reports")
 ROUTERS, BEFORE = (router,), "catalog"

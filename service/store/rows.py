@@ -14,7 +14,6 @@ from assay.service.contract.states import JobState, ShardState
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights.checkpoints import OWN_LAYOUT, PROGRAM_LAYOUT
 from assay.service.contract.weights.options import WeightsReading
-from assay.service.studies.wire import ArmTemplate, Role, RunState
 
 JobKind = Literal["train", "evaluate", "check"]
 ShardKind = Literal["plan", "train", "evaluate", "check", "repeat"]
@@ -134,37 +133,6 @@ class CheckpointRow:
         """Allowed values of `execution.dtype` for an exported program; None where unknown."""
         program = (self.verdict or {}).get("program")
         return None if program is None else list(program["dtypes"])
-
-
-@dataclass(frozen=True)
-class StudyJobRow:
-    """A job of a study: its arm by position, its seed and role."""
-
-    arm: int
-    seed: int
-    role: Role
-    job_id: str
-    state: RunState  # "deleted" for a deleted job
-    share: float  # done part of its work, in [0, 1]
-    message: str  # why it failed; empty otherwise
-
-
-@dataclass(frozen=True)
-class StudyRow:
-    """A study. `templates` are the jobs of its arms, with seed 0."""
-
-    id: str
-    tenant: str  # empty where the service asked for no keys
-    name: str
-    spec: dict[str, Any]
-    templates: list[ArmTemplate]
-    created_at: float
-    runs: list[StudyJobRow]  # by seed, arm and role; a shared training once for each arm
-
-    @property
-    def states(self) -> dict[str, RunState]:
-        """The state of each job by its id, in order."""
-        return {run.job_id: run.state for run in self.runs}
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,6 @@ from assay.service.store.results import ResultRows
 from assay.service.store.shards import Shards
 from assay.service.store.uploads import Uploads
 from assay.service.store.workers import Counters, Workers
-from assay.service.studies.store import Studies
 
 FeatureStore = TypeVar("FeatureStore")
 
@@ -45,7 +44,6 @@ class Store:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.jobs = Jobs(database)
-        self.studies = Studies(database)
         self.shards = Shards(database)
         self.results = ResultRows(database)
         self.events = Events(database)

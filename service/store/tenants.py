@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
 from assay.service import features
 from assay.service.contract.errors import NotFound
@@ -31,13 +31,10 @@ from assay.service.store.rows import (
     OutcomeRow,
     ProgressSnapshot,
     SourceRow,
-    StudyRow,
 )
 from assay.service.store.store import Store
 from assay.service.store.transactions.dependencies import missing_dependency
 from assay.service.store.workers import Workers
-from assay.service.studies.store import unknown_study
-from assay.service.studies.wire import OWN_TRAINING, ArmTemplate
 from assay.service.submission.dependencies import Dependency, dependencies_of
 
 CachedValue = TypeVar("CachedValue")
@@ -66,7 +63,6 @@ class TenantStore:
 
     def __init__(self, store: Store, view: View, limits: Limits = UNLIMITED, by: Actor | None = None) -> None:
         self.jobs = TenantJobs(store, view, limits, by)
-        self.studies = TenantStudies(store, view, limits, by)
         self.results = TenantResults(store, view, limits, by)
         self.features = TenantFeatures(store, view, limits, by)
         self.events = TenantEvents(store, view, limits, by)
@@ -176,71 +172,6 @@ class TenantJobs(TenantPart):
     def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:
         """Places in the queues of their tenants."""
         return self._store.jobs.queue_positions(rows)
-
-
-class TenantStudies(TenantPart):
-    """The caller's studies, with the methods of `Studies`."""
-
-    def add(
-        self,
-        spec: dict[str, Any],
-        templates: Sequence[ArmTemplate],
-        *,
-        body_sha256: str,
-        idempotency_key: str | None = None,
-    ) -> tuple[StudyRow, bool]:
-        """Adds the caller's study; weights may come from jobs that the caller sees."""
-        for template in templates:
-            specs: list[Spec] = [template["evaluate"]]
-            if template["train"] is not None:
-                specs.append(template["train"])
-            named = [dependency for spec in specs for dependency in dependencies_of(spec)]
-            self._check_sources([one for one in named if one.job != OWN_TRAINING])
-        return self._store.studies.add(
-            spec,
-            templates,
-            body_sha256=body_sha256,
-            idempotency_key=idempotency_key,
-            tenant=self._tenant,
-            limits=self._limits,
-            by=self._by,
-        )
-
-    def known(self, idempotency_key: str, body_sha256: str) -> StudyRow | None:
-        """The tenant's earlier study with this key."""
-        return self._store.studies.known(idempotency_key, body_sha256, tenant=self._tenant)
-
-    def get(self, study_id: str) -> StudyRow:
-        """Reads a study."""
-        return self._store.studies.get(study_id, tenant=self._filter)
-
-    def page(self, *, limit: int = 50, cursor: str | None = None) -> tuple[list[StudyRow], str | None]:
-        """Lists studies, newest first."""
-        return self._store.studies.page(limit=limit, cursor=cursor, tenant=self._filter)
-
-    def extend(self, study_id: str, seeds: Sequence[int]) -> tuple[StudyRow, list[str]]:
-        """Adds the jobs of more seeds."""
-        self._check_study(study_id)
-        return self._store.studies.extend(study_id, seeds, self._limits, by=self._by)
-
-    def cancel(self, study_id: str) -> StudyRow:
-        """Cancels its jobs."""
-        self._check_study(study_id)
-        return self._store.studies.cancel(study_id, by=self._by)
-
-    def retry(self, study_id: str) -> tuple[StudyRow, list[str]]:
-        """Queues its failed and canceled jobs again."""
-        self._check_study(study_id)
-        return self._store.studies.retry(study_id, self._limits, by=self._by)
-
-    def delete(self, study_id: str) -> list[str]:
-        """Deletes a study that has ended, with its jobs."""
-        self._check_study(study_id)
-        return self._store.studies.delete(study_id, by=self._by)
-
-    def _check_study(self, study_id: str) -> None:
-        if self._filter is not None and not self._store.studies.belongs(study_id, self._filter):
-            raise unknown_study(study_id)
 
 
 class TenantResults(TenantPart):

@@ -17,9 +17,10 @@ from assay.service.contract.errors import NoResults
 from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
 
 STUDY = "01jd3q0x5v8f7m2n9k4t6w1z0s"
+TOPIC = "run jobs"
 
 
-def add_studies(subcommands: Subcommands) -> None:
+def add_commands(subcommands: Subcommands) -> None:
     """Adds `study`, which runs a study from a file, and `studies` with its actions."""
     summary = "post a study (arms x seeds x evaluations), wait for it, and print the table of its arms"
     examples = "docs/studies.study.json --dry-run", "docs/studies.study.json --seeds 6 > table.md"

@@ -1,18 +1,52 @@
-"""Calls about studies."""
+"""The Python client's calls about studies; their results are tables in notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from assay.service.client.notebook_tables import StudyResultsView
-from assay.service.client.transport import API, Connection, parsed, part
+from assay.service.client.groups import Group, GroupCalls
+from assay.service.client.notebook_tables import cell_text
+from assay.service.client.transport import API, parsed, part, polling
+from assay.service.contract.errors import NotFound
+from assay.service.contract.results import Answer
+from assay.service.reports.numbers import RADIUS, number, params_text, row_params
+from assay.service.reports.run_record import RunRecord, flattened
+from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
 
 STUDIES = f"{API}/studies"
 
 
-class StudyCalls(Connection):
+class StudyResultsView(StudyResults):
+    """Results of a study; the tested metrics are a table in notebooks."""
+
+    def _repr_html_(self) -> str:
+        others = [arm for arm in self.arms if arm != self.baseline]
+        head = ["evaluation", "metric", *self.arms]
+        head += [text for arm in others for text in (f"{arm} less {self.baseline}", "adjusted p")]
+        rows = [self._row(cell, others) for cell in self.cells if cell.tested]
+        state = "" if self.complete else f"<p><b>Not complete: {len(self.missing)} runs are missing.</b></p>"
+        body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
+        table = f"<table><thead><tr>{_cells('th', head)}</tr></thead><tbody>{body}</tbody></table>"
+        seeds = f"seeds: {', '.join(map(str, self.seeds))}; {self.tests} p-values, adjusted by {self.adjust}"
+        notes = (*self.notes, *(warning.message for warning in self.warnings))
+        listed = "".join(f"<li>{cell_text(note)}</li>" for note in dict.fromkeys(notes))
+        return f"{state}{table}<p>{cell_text(seeds)}</p>{f'<ul>{listed}</ul>' if listed else ''}"
+
+    def _row(self, cell: StudyCell, others: Sequence[str]) -> list[str]:
+        values = {value.arm: value for value in cell.arms}
+        differences = {found.arm: found for found in cell.comparisons}
+        params = row_params(cell)
+        named = {RADIUS: params[RADIUS]} if params.get(RADIUS) else params
+        texts = [f"{cell.evaluation} {params_text(named)}".strip(), cell.metric]
+        texts += [_mean(values.get(arm), cell) for arm in self.arms]
+        for arm in others:
+            texts += _difference(differences.get(arm), cell)
+        return texts
+
+
+class StudyCalls(GroupCalls):
     """Arms x seeds x evaluations: submitted, watched, extended, canceled, resumed, compared."""
 
     def submit_study(
@@ -37,6 +71,7 @@ class StudyCalls(Connection):
         """All studies, newest first; pages are fetched on demand."""
         return self._pages(StudySummary, STUDIES, {"limit": page_size})
 
+    @polling("study")
     def wait_study(
         self,
         study_id: str,
@@ -79,3 +114,59 @@ class StudyCalls(Connection):
     def delete_study(self, study_id: str) -> None:
         """Deletes a study that has ended, with its jobs."""
         self._call("DELETE", f"{STUDIES}/{part(study_id)}")
+
+    def _group(self, found: str | Answer) -> Group:
+        if isinstance(found, StudyStatus):
+            return Group(found, self._record_of(found), _jobs_of(found), _evaluations_of(found))
+        try:
+            return self._group(self.study(str(found)))
+        except NotFound as error:
+            raise NotFound(f"there is no job and no study {found!r}") from error
+
+    def _record_of(self, study: StudyStatus) -> RunRecord:
+        tags = {"assay.job": study.id, "assay.url": f"{self.url}{study.links.self}", "assay.kind": "study"}
+        return RunRecord(
+            job=study.id,
+            name=study.name.strip() or study.id,
+            kind="study",
+            state=study.state,
+            study=None,
+            spec=study.spec,
+            params=flattened(
+                {name: value for name, value in study.spec.items() if name not in ("name", "tags")}
+            ),
+            metrics={},
+            tags={**tags, "assay.state": study.state.value},
+            labels=tuple(study.tags),
+        )
+
+
+def _jobs_of(study: StudyStatus) -> list[str]:
+    runs = (run for arm in study.runs for run in arm.runs)
+    jobs = (job for run in runs for job in ((run.train, run.train_state), (run.evaluate, run.evaluate_state)))
+    return list(dict.fromkeys(job for job, state in jobs if job is not None and state != "deleted"))
+
+
+def _evaluations_of(study: StudyStatus) -> list[str]:
+    runs = (run for arm in study.runs for run in arm.runs)
+    return [run.evaluate for run in runs if run.evaluate_state != "deleted"]
+
+
+def _mean(value: ArmValue | None, cell: StudyCell) -> str:
+    if value is None:
+        return "-"
+    spread = "" if value.sd is None else f" ± {number(value.sd, cell.unit)}"
+    return number(value.mean, cell.unit) + spread
+
+
+def _difference(found: StudyComparison | None, cell: StudyCell) -> list[str]:
+    if found is None:
+        return ["-", "-"]
+    ends = [number(end, cell.unit, sign=True) for end in (found.ci_low, found.ci_high) if end is not None]
+    interval = f" [{', '.join(ends)}]" if ends else ""
+    p = "-" if found.test is None else f"{found.test.adjusted_p_value:.2g}"
+    return [number(found.difference, cell.unit, sign=True) + interval, p]
+
+
+def _cells(tag: str, texts: Iterable[str]) -> str:
+    return "".join(f"<{tag}>{cell_text(text)}</{tag}>" for text in texts)

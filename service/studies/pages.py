@@ -18,7 +18,6 @@ from assay.service.api.deps import (
     SettingsDep,
     StoreDep,
     StrictRoute,
-    StudyDep,
 )
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults
 from assay.service.contract.results import Unit
@@ -26,19 +25,22 @@ from assay.service.contract.states import RETRYABLE, TERMINAL
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
 from assay.service.dashboard.comparison_view import ADJUSTED, LEVEL, p_text, verdict
 from assay.service.dashboard.forms import FormDep, see
-from assay.service.dashboard.frame import render
+from assay.service.dashboard.frame import made_once, render
 from assay.service.dashboard.live import MAX_JOBS
 from assay.service.dashboard.pending import Pending
 from assay.service.reports.numbers import number
-from assay.service.store.rows import StudyRow
 from assay.service.store.tenants import TenantStore
 from assay.service.studies import routes as api
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
+from assay.service.studies.routes import StudyDep
+from assay.service.studies.rows import StudyRow
+from assay.service.studies.store import Studies
 from assay.service.studies.stored_results import results_of
 from assay.service.studies.text import TESTS, label, lines
 from assay.service.studies.wire import StudyStatus
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+NAVIGATION, BEFORE = ("/studies", "Studies"), "/submit"
 
 PER_PAGE = 25
 MAX_CELLS = 150
@@ -77,7 +79,7 @@ class StudyTables:
 @router.get("/studies")
 def list_studies(request: Request, store: StoreDep, cursor: Cursor | None = None) -> Response:
     """Studies, newest first, with their progress."""
-    rows, following = store.studies.page(limit=PER_PAGE, cursor=cursor)
+    rows, following = store.features.of(Studies).page(limit=PER_PAGE, cursor=cursor)
     values = {
         "title": "Studies",
         "section": "/studies",
@@ -91,7 +93,7 @@ def list_studies(request: Request, store: StoreDep, cursor: Cursor | None = None
 @router.get("/studies/{study_id}")
 def show(request: Request, study: StudyDep, store: StoreDep) -> Response:
     """A study: its table, its runs, and what can be done with it."""
-    tables: StudyTables = request.app.state.study_tables
+    tables = made_once(request.app, StudyTables)
     view = api.study_view(study)
     results, pending = None, False
     try:

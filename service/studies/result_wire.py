@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from assay.service.contract.results import Answer, Unit, Warning
-from assay.service.studies.wire import Adjustment
+from assay.service.metrics.statistics.multiple_tests import Adjustment
 
 
 class SeedValue(Answer):

@@ -17,7 +17,7 @@ from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.fractions import canonical
 from assay.service.contract.results import EvaluationResult, Metric, Unit, Warning, data_label
 from assay.service.metrics.paired import Rows
-from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS
+from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS, Adjustment
 from assay.service.studies.examples import per_example
 from assay.service.studies.power import at_level, power_of
 from assay.service.studies.result_wire import (
@@ -39,7 +39,7 @@ from assay.service.studies.significance import (
     over_seeds,
     two_way,
 )
-from assay.service.studies.wire import Adjustment, notes_of
+from assay.service.studies.wire import notes_of
 
 LEVEL = 0.05
 NOT_COMMON = "no seed has been measured in both arms on the same data"

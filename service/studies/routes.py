@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import Query, Response
+from fastapi import Depends, Path, Query, Response
 from starlette.responses import JSONResponse
 
 from assay.service.api.artifacts import remove_artifacts
@@ -20,7 +20,6 @@ from assay.service.api.deps import (
     SettingsDep,
     StoreDep,
     StrictRouter,
-    StudyDep,
     Submission,
     SubmissionDep,
     located,
@@ -39,10 +38,12 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.results import Page
 from assay.service.contract.states import JobState
-from assay.service.store.rows import StudyJobRow, StudyRow
+from assay.service.store.ids import is_id
 from assay.service.store.tenants import TenantStore
 from assay.service.studies.result_wire import StudyResults
+from assay.service.studies.rows import StudyJobRow, StudyRow
 from assay.service.studies.runs import training_key
+from assay.service.studies.store import Studies, unknown_study
 from assay.service.studies.stored_results import results_of
 from assay.service.studies.submission import ValidStudy, check_seeds, check_study
 from assay.service.studies.text import to_csv, to_markdown
@@ -61,7 +62,21 @@ from assay.service.studies.wire import (
 
 STUDIES_PATH = "/api/v1/studies"
 router = StrictRouter(prefix=STUDIES_PATH, tag="studies")
+ROUTERS, BEFORE = (router,), "stream_events"
 StudyFormat = Annotated[Literal["json", "csv", "markdown"], Query()]
+
+
+def _study(
+    study_id: Annotated[str, Path(description="study id", examples=["01jd3q0x5v8f7m2n9k4t6w1z0s"])],
+    store: StoreDep,
+) -> StudyRow:
+    """Malformed ids never reach the database."""
+    if not is_id(study_id):
+        raise unknown_study(study_id)
+    return store.features.of(Studies).get(study_id)
+
+
+StudyDep = Annotated[StudyRow, Depends(_study)]
 
 
 @router.post(
@@ -90,14 +105,14 @@ def submit_study(
     """
     store, digest = service.store, canonical_sha256(body)
     if idempotency_key is not None and not dry_run:
-        known = store.studies.known(idempotency_key, digest)
+        known = store.features.of(Studies).known(idempotency_key, digest)
         if known is not None:
             return _submitted(known, created=False)
     work = partial(estimated_work, service)
     valid = check_study(service.catalog, body, work=work, **service.environment)
     if dry_run:
         return JSONResponse(_planned(service, valid).model_dump(mode="json"))
-    row, created = store.studies.add(
+    row, created = store.features.of(Studies).add(
         valid.spec, valid.templates, body_sha256=digest, idempotency_key=idempotency_key
     )
     if created:
@@ -108,7 +123,7 @@ def submit_study(
 @router.get("", summary="List studies, newest first")
 def list_studies(store: StoreDep, limit: Limit = 50, cursor: Cursor | None = None) -> Page[StudySummary]:
     """A page of the studies; `next_cursor` leads to the next page."""
-    rows, following = store.studies.page(limit=limit, cursor=cursor)
+    rows, following = store.features.of(Studies).page(limit=limit, cursor=cursor)
     return Page(items=[StudySummary.model_validate(_summary(row)) for row in rows], next_cursor=following)
 
 
@@ -161,7 +176,7 @@ def get_study_results(
 )
 def extend_study(study: StudyDep, body: BodyDep, store: StoreDep, dispatcher: DispatcherDep) -> StudyStatus:
     """Queues the jobs of more seeds, `{"seeds": [3, 4]}`; seeds that the study has are passed over."""
-    row, made = store.studies.extend(study.id, check_seeds(body))
+    row, made = store.features.of(Studies).extend(study.id, check_seeds(body))
     _ring(store, dispatcher, made)
     return study_view(row)
 
@@ -174,7 +189,7 @@ def extend_study(study: StudyDep, body: BodyDep, store: StoreDep, dispatcher: Di
 )
 def cancel_study(study: StudyDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep) -> StudyStatus:
     """Cancels all its jobs that have not ended, as `POST /jobs/{id}/cancel` does."""
-    row = store.studies.cancel(study.id)
+    row = store.features.of(Studies).cancel(study.id)
     for job_id in row.states:
         if row.states[job_id] is JobState.CANCELING:
             live.cancel(store.jobs.get(job_id))
@@ -190,7 +205,7 @@ def cancel_study(study: StudyDep, store: StoreDep, live: LiveDep, dispatcher: Di
 )
 def retry_study(study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> StudyStatus:
     """Queues its failed, canceled and timed-out jobs again; what they have finished is kept."""
-    row, queued = store.studies.retry(study.id)
+    row, queued = store.features.of(Studies).retry(study.id)
     _ring(store, dispatcher, queued)
     return study_view(row)
 
@@ -203,7 +218,7 @@ def retry_study(study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> 
 )
 def delete_study(study: StudyDep, store: StoreDep, settings: SettingsDep) -> None:
     """Deletes the study with its jobs, their results and artifacts."""
-    for job_id in store.studies.delete(study.id):
+    for job_id in store.features.of(Studies).delete(study.id):
         remove_artifacts(settings.artifacts, job_id)
 
 

@@ -19,28 +19,25 @@ from assay.service.contract.errors import (
     InvalidState,
     NotFound,
 )
-from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.states import RETRYABLE, TERMINAL, JobState
 from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
-from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor, new_id
-from assay.service.store.rows import StudyJobRow, StudyRow
 from assay.service.store.tables import dependencies, jobs, studies, study_jobs
+from assay.service.store.tenants import TenantPart
 from assay.service.store.transactions.end_job import cancel_job, delete_job
 from assay.service.store.transactions.release import DIFFERENT
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.transitions import OPEN, lock_job
+from assay.service.studies.rows import StudyJobRow, StudyRow
 from assay.service.studies.runs import job_count
 from assay.service.studies.transactions import add_runs, record_jobs
-from assay.service.studies.wire import MAX_JOBS, ArmTemplate, RunState
+from assay.service.studies.wire import MAX_JOBS, OWN_TRAINING, ArmTemplate, RunState
+from assay.service.submission.dependencies import dependencies_of
 
 
-class Studies:
-    """The studies. Every method is one short transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class Studies(TenantPart):
+    """The studies that a caller sees. Every method is one short transaction."""
 
     def add(
         self,
@@ -49,89 +46,88 @@ class Studies:
         *,
         body_sha256: str,
         idempotency_key: str | None = None,
-        tenant: str | None = None,
-        limits: Limits = UNLIMITED,
-        by: Actor | None = None,
     ) -> tuple[StudyRow, bool]:
-        """Adds a study with all its jobs, or nothing.
+        """Adds a study with all its jobs, or nothing; weights may come from jobs that the caller sees.
 
         `templates`: the jobs of each arm. Two calls of a tenant with the same `idempotency_key` and body add
         one study. Raises TooManyRequests: these jobs are over a limit of the tenant; IdempotencyMismatch: the
         key with another body; InvalidSpec: a job or checkpoint cannot give weights.
         """
+        specs = [spec for arm in templates for spec in (arm["evaluate"], arm["train"]) if spec is not None]
+        named = [dependency for spec in specs for dependency in dependencies_of(spec)]
+        self._check_sources([one for one in named if one.job != OWN_TRAINING])
         while True:
             try:
                 with self._database.writing() as connection:
-                    known = _known(connection, tenant, idempotency_key, body_sha256)
+                    known = _known(connection, self._owner, idempotency_key, body_sha256)
                     if known is not None:
                         return _study(connection, known), False
                     study_id = new_id(connection.execute(select(now())).scalar_one())
-                    row = {"id": study_id, "tenant": tenant or "", "name": spec["name"], "spec": spec}
+                    row = {"id": study_id, "tenant": self._owner, "name": spec["name"], "spec": spec}
                     row |= {"templates": list(templates), "created_at": now()}
                     row |= {"key": idempotency_key, "body_sha256": body_sha256}
                     connection.execute(insert(studies).values(**row))
-                    made = add_runs(connection, study_id, spec, templates, spec["seeds"], tenant, limits)
+                    made = add_runs(
+                        connection, study_id, spec, templates, spec["seeds"], self._tenant, self._limits
+                    )
                     told = {"arms": len(templates), "seeds": len(spec["seeds"]), "jobs": len(made)}
-                    record_jobs(connection, by, made, study_id)
-                    record(connection, by, "study.submit", study_id, detail=told)
+                    record_jobs(connection, self._by, made, study_id)
+                    record(connection, self._by, "study.submit", study_id, detail=told)
                     return _study(connection, study_id), True
             except IntegrityError:
                 # Another request with the same key was quicker.
                 if idempotency_key is None:
                     raise
 
-    def known(self, idempotency_key: str, body_sha256: str, *, tenant: str | None = None) -> StudyRow | None:
+    def known(self, idempotency_key: str, body_sha256: str) -> StudyRow | None:
         """The tenant's earlier study with this key. Raises IdempotencyMismatch: it had another body."""
         with self._database.reading() as connection:
-            study_id = _known(connection, tenant, idempotency_key, body_sha256)
+            study_id = _known(connection, self._owner, idempotency_key, body_sha256)
             return None if study_id is None else _study(connection, study_id)
 
-    def get(self, study_id: str, *, tenant: str | None = None) -> StudyRow:
-        """Reads a study, of a tenant if given. Raises NotFound."""
+    def get(self, study_id: str) -> StudyRow:
+        """Reads a study. Raises NotFound."""
         with self._database.reading() as connection:
-            return _study(connection, study_id, tenant)
+            return _study(connection, study_id, self._filter)
 
-    def page(
-        self, *, limit: int = 50, cursor: str | None = None, tenant: str | None = None
-    ) -> tuple[list[StudyRow], str | None]:
+    def page(self, *, limit: int = 50, cursor: str | None = None) -> tuple[list[StudyRow], str | None]:
         """Lists studies, newest first, and the next page's cursor. Raises InvalidSpec: a foreign cursor."""
         statement = select(studies).order_by(studies.c.id.desc()).limit(limit + 1)
         if cursor is not None:
             statement = statement.where(studies.c.id < decode_cursor(cursor))
-        if tenant is not None:
-            statement = statement.where(studies.c.tenant == tenant)
+        if self._filter is not None:
+            statement = statement.where(studies.c.tenant == self._filter)
         with self._database.reading() as connection:
             found = connection.execute(statement).all()
             runs = _runs(connection, [row.id for row in found[:limit]])
             rows = [_study_row(row, runs.get(row.id, [])) for row in found[:limit]]
         return rows, encode_cursor(rows[-1].id) if len(found) > limit else None
 
-    def extend(
-        self, study_id: str, seeds: Sequence[int], limits: Limits = UNLIMITED, *, by: Actor | None = None
-    ) -> tuple[StudyRow, list[str]]:
+    def extend(self, study_id: str, seeds: Sequence[int]) -> tuple[StudyRow, list[str]]:
         """Adds the jobs of more seeds, except seeds that the study has.
 
         Raises NotFound; InvalidSpec: too many jobs, or weights that it needs are gone; TooManyRequests: a
         limit of its tenant.
         """
         with self._database.writing() as connection:
-            row = _locked(connection, study_id)
+            row = _locked(connection, study_id, self._filter)
             new = [seed for seed in seeds if seed not in row.spec["seeds"]]
             every = [*row.spec["seeds"], *new]
             _check_size(row.templates, every, new)
             spec = {**row.spec, "seeds": every}
             connection.execute(update(studies).where(studies.c.id == study_id).values(spec=spec))
-            made = add_runs(connection, study_id, spec, row.templates, new, row.tenant or None, limits)
+            tenant = row.tenant or None
+            made = add_runs(connection, study_id, spec, row.templates, new, tenant, self._limits)
             if made:
-                record_jobs(connection, by, made, study_id)
-                told = {"seeds": len(new), "jobs": len(made)} | _owner(row.tenant, by)
-                record(connection, by, "study.extend", study_id, detail=told)
+                record_jobs(connection, self._by, made, study_id)
+                told = {"seeds": len(new), "jobs": len(made)} | _of_another(row.tenant, self._by)
+                record(connection, self._by, "study.extend", study_id, detail=told)
             return _study(connection, study_id), made
 
-    def cancel(self, study_id: str, *, by: Actor | None = None) -> StudyRow:
+    def cancel(self, study_id: str) -> StudyRow:
         """Cancels its unfinished jobs. Raises NotFound; InvalidState: all have ended."""
         with self._database.writing() as connection:
-            row = _locked(connection, study_id)
+            row = _locked(connection, study_id, self._filter)
             open_jobs = [job for job in _locked_jobs(connection, study_id) if JobState(job.state) in OPEN]
             if not open_jobs:
                 raise InvalidState(f"study {study_id} has ended and cannot be canceled")
@@ -140,20 +136,18 @@ class Studies:
                 if job.state != JobState.CANCELING:
                     cancel_job(connection, job.id)
             for job in open_jobs:
-                record(connection, by, "job.cancel", job.id, detail={"study": study_id})
-            record(connection, by, "study.cancel", study_id, detail=_owner(row.tenant, by))
+                record(connection, self._by, "job.cancel", job.id, detail={"study": study_id})
+            record(connection, self._by, "study.cancel", study_id, detail=_of_another(row.tenant, self._by))
             return _study(connection, study_id)
 
-    def retry(
-        self, study_id: str, limits: Limits = UNLIMITED, *, by: Actor | None = None
-    ) -> tuple[StudyRow, list[str]]:
+    def retry(self, study_id: str) -> tuple[StudyRow, list[str]]:
         """Queues its failed, canceled and timed-out jobs again; what they have finished is kept.
 
         Jobs that failed since a repeated shard has other bits are planned again. Raises NotFound;
         InvalidState: no such job, or a job's training was deleted; TooManyRequests: a limit of its tenant.
         """
         with self._database.writing() as connection:
-            row = _locked(connection, study_id)
+            row = _locked(connection, study_id, self._filter)
             found = [job for job in _locked_jobs(connection, study_id) if JobState(job.state) in RETRYABLE]
             ended = [job.id for job in found]
             if not ended:
@@ -161,19 +155,19 @@ class Studies:
             # Oldest first: trainings before their evaluations.
             for job in found:
                 other_bits = (job.error or {}).get("type") == DIFFERENT
-                retry_job(connection, job.id, limits, replan=other_bits)
+                retry_job(connection, job.id, self._limits, replan=other_bits)
             for job_id in ended:
-                record(connection, by, "job.retry", job_id, detail={"study": study_id})
-            record(connection, by, "study.retry", study_id, detail=_owner(row.tenant, by))
+                record(connection, self._by, "job.retry", job_id, detail={"study": study_id})
+            record(connection, self._by, "study.retry", study_id, detail=_of_another(row.tenant, self._by))
             return _study(connection, study_id), ended
 
-    def delete(self, study_id: str, *, by: Actor | None = None) -> list[str]:
+    def delete(self, study_id: str) -> list[str]:
         """Deletes an ended study, with its jobs and all below them; returns the jobs' ids.
 
         Raises NotFound; InvalidState: a job has not ended, or another job needs the study's weights.
         """
         with self._database.writing() as connection:
-            row = _locked(connection, study_id)
+            row = _locked(connection, study_id, self._filter)
             of_study = _locked_jobs(connection, study_id)
             if any(JobState(job.state) not in TERMINAL for job in of_study):
                 raise InvalidState(f"study {study_id} has not ended: cancel it first")
@@ -183,15 +177,12 @@ class Studies:
             for job in of_study:
                 delete_job(connection, job.id, job.tenant)
             for job_id in ids:
-                record(connection, by, "job.delete", job_id, detail={"study": study_id})
-            record(connection, by, "study.delete", study_id, detail=_owner(row.tenant, by))
+                record(connection, self._by, "job.delete", job_id, detail={"study": study_id})
+            record(connection, self._by, "study.delete", study_id, detail=_of_another(row.tenant, self._by))
             return ids
 
-    def belongs(self, study_id: str, tenant: str) -> bool:
-        """Whether the study exists and belongs to this tenant."""
-        mine = (studies.c.id == study_id) & (studies.c.tenant == tenant)
-        with self._database.reading() as connection:
-            return connection.execute(select(studies.c.id).where(mine)).scalar() is not None
+
+TENANT_STORE = Studies  # which `TenantStore.features` gives to routes
 
 
 def unknown_study(study_id: str) -> NotFound:
@@ -199,10 +190,10 @@ def unknown_study(study_id: str) -> NotFound:
     return NotFound(f"there is no study {study_id[:100]}")
 
 
-def _known(connection: Connection, tenant: str | None, key: str | None, body_sha256: str) -> str | None:
+def _known(connection: Connection, tenant: str, key: str | None, body_sha256: str) -> str | None:
     if key is None:
         return None
-    mine = (studies.c.tenant == (tenant or "")) & (studies.c.key == key)
+    mine = (studies.c.tenant == tenant) & (studies.c.key == key)
     row = connection.execute(select(studies.c.id, studies.c.body_sha256).where(mine)).one_or_none()
     if row is not None and row.body_sha256 != body_sha256:
         raise IdempotencyMismatch("this Idempotency-Key was used before, with another body")
@@ -252,8 +243,11 @@ def _share(row: Row[Any]) -> float:
     return min(1.0, row.cost_done / row.cost_total) if row.cost_total else 0.0
 
 
-def _locked(connection: Connection, study_id: str) -> Row[Any]:
-    row = connection.execute(select(studies).where(studies.c.id == study_id).with_for_update()).one_or_none()
+def _locked(connection: Connection, study_id: str, tenant: str | None) -> Row[Any]:
+    statement = select(studies).where(studies.c.id == study_id)
+    if tenant is not None:
+        statement = statement.where(studies.c.tenant == tenant)
+    row = connection.execute(statement.with_for_update()).one_or_none()
     if row is None:
         raise unknown_study(study_id)
     return row
@@ -294,6 +288,6 @@ def _check_unneeded(connection: Connection, study_id: str, ids: Sequence[str], t
         raise InvalidState(f"{name} is not finished and needs weights of study {study_id}")
 
 
-def _owner(tenant: str, by: Actor | None) -> dict[str, str | None]:
+def _of_another(tenant: str, by: Actor | None) -> dict[str, str | None]:
     """The study's tenant for the audit, where an administrator of another acts."""
     return {"tenant": tenant or None} if by is not None and (tenant or None) != by.tenant else {}

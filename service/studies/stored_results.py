@@ -11,11 +11,11 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.errors import NoResults
 from assay.service.contract.states import JobState
 from assay.service.metrics.paired import Rows
-from assay.service.store.rows import StudyJobRow, StudyRow
 from assay.service.store.tenants import TenantStore
 from assay.service.store.transactions.release import DIFFERENT
 from assay.service.studies.result_wire import StudyResults
 from assay.service.studies.results import MeasuredArm, MeasuredRun, StudyPlan, study_results
+from assay.service.studies.rows import StudyJobRow, StudyRow
 from assay.service.studies.runs import configuration_of
 
 # Rows of all evaluations in all arms and seeds; beyond, examples are not read: tests are over seeds alone.

@@ -29,7 +29,7 @@ from assay.service.contract.specs import (
 )
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
-from assay.service.contract.stored_specs import Spec as StoredSpec
+from assay.service.metrics.statistics.multiple_tests import Adjustment
 
 MAX_ARMS = 20
 # Jobs of a study, in all its arms and seeds.
@@ -37,7 +37,6 @@ MAX_JOBS = 1000
 MAX_SEEDS = MAX_JOBS // 2
 OWN_TRAINING = "0" * 26  # Stands for the training of an arm, which has no id before it is stored.
 
-Adjustment = Literal["holm", "benjamini_hochberg"]
 Role = Literal["train", "evaluate"]
 # The state of a job of a study, which may have been deleted since.
 RunState = JobState | Literal["deleted"]
@@ -216,18 +215,6 @@ ONE_SEED = (
     "one seed: every comparison is of weights, not of methods, and has no p-value for methods; POST"
     " /api/v1/studies/{id}/seeds adds seeds"
 )
-
-
-WEIGHTS_COMPARED = (
-    "each job has one training with one seed: this compares weights, not methods; a study over seeds (POST"
-    " /api/v1/studies) compares methods"
-)
-
-
-def compared_weights(specs: Sequence[StoredSpec]) -> str | None:
-    """What a comparison of jobs cannot say; None unless all evaluate the weights of trainings."""
-    trained = ["job" in (spec["model"].get("weights") or {}) for spec in specs if spec["kind"] == "evaluate"]
-    return WEIGHTS_COMPARED if all(trained) and len(trained) == len(specs) else None
 
 
 def notes_of(arms: Sequence[tuple[str, bool]], seeds: int) -> list[str]:

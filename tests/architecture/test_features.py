@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -22,6 +23,7 @@ CLIENT = "service.client.jobs"
 # What the core asks features for, and what a module of that name defines.
 ASKED = {
     "routes": {"ROUTERS", "BEFORE"},
+    "request_examples": {"BODIES"},
     "pages": {"router", "NAVIGATION", "BEFORE"},
     "cli": {"add_commands", "TOPIC"},
     "store": {"TENANT_STORE"},
@@ -29,6 +31,7 @@ ASKED = {
     "delivery": {"start", "COUNTED"},
     "startup": {"check", "check_signing_key"},
     "tables": set(),
+    "demo": {"main"},
 }
 OUTER = ("api", "dashboard", "cli", "client", "app", "serving", "dispatch")
 # Packages of the core that the files of a feature do not import.
@@ -94,10 +97,9 @@ def test_a_module_defines_what_the_core_asks_for(name: str) -> None:
 
 def test_the_core_asks_for_these_names_and_no_other() -> None:
     asked = {
-        line.split('features.modules("')[1].split('"')[0]
+        name
         for path in (ROOT / "service").rglob("*.py")
-        for line in path.read_text().splitlines()
-        if 'features.modules("' in line
+        for name in re.findall(r'features\.(?:modules|names)\("(\w+)"\)', path.read_text())
     }
     assert asked == ASKED.keys()
 

@@ -22,6 +22,7 @@ NO_COMPONENTS = {"models/timm_names.py"}
 MAY_NAME_COMPONENTS = {
     "service/api/openapi.py",
     "service/studies/demo.py",
+    "service/studies/request_examples.py",
 }
 MAX_IMPORTS = 20
 

@@ -27,12 +27,17 @@ from assay.service.contract.results import (
     Warning,
     data_label,
 )
+from assay.service.contract.stored_specs import Spec
 from assay.service.contract.warning_codes import Severity, WarningCode
 from assay.service.metrics.arithmetic import COARSE
 from assay.service.metrics.paired import AnyPairedTest, Pair, PairedMetrics, Rows
-from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS
+from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS, Adjustment
 from assay.service.metrics.table import OutcomeTable
-from assay.service.studies.wire import Adjustment
+
+WEIGHTS_COMPARED = (
+    "each job has one training with one seed: this compares weights, not methods; a study over seeds (POST"
+    " /api/v1/studies) compares methods"
+)
 
 
 class ComparedValue(Answer):
@@ -108,6 +113,12 @@ class JobResults:
     def label(self) -> str:
         """The job in messages: its name, or its id."""
         return repr(self.name) if self.name.strip() else self.job
+
+
+def compared_weights(specs: Sequence[Spec]) -> str | None:
+    """What a comparison of jobs cannot say; None unless all evaluate the weights of trainings."""
+    trained = ["job" in (spec["model"].get("weights") or {}) for spec in specs if spec["kind"] == "evaluate"]
+    return WEIGHTS_COMPARED if all(trained) and len(trained) == len(specs) else None
 
 
 def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparison:

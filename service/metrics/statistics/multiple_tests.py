@@ -15,8 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
+from typing import Literal
 
-from assay.service.studies.wire import Adjustment
+Adjustment = Literal["holm", "benjamini_hochberg"]
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -156,7 +156,7 @@ def test_every_method_of_checkpoints_means_the_callers_own(store: Store, caller:
 
 
 def test_what_is_not_filtered_is_not_there(ours: TenantStore) -> None:
-    filtered = {"jobs", "studies", "results", "events", "artifacts", "checkpoints", "quota"}
+    filtered = {"jobs", "results", "events", "artifacts", "checkpoints", "quota"}
     # Each feature's own tests show that its store has what is the tenant's alone.
     assert set(vars(ours)) == {*filtered, "features", "workers"}
     with pytest.raises(LookupError):

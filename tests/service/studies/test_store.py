@@ -16,8 +16,10 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.limits import Limits
 from assay.service.store.audit import Actor, AuditFilter
-from assay.service.store.rows import StudyRow
 from assay.service.store.store import Store
+from assay.service.store.tenants import View
+from assay.service.studies.rows import StudyRow
+from assay.service.studies.store import Studies
 from assay.service.studies.wire import OWN_TRAINING
 from tests.service.store.conftest import *  # noqa: F403 (fixtures)
 from tests.support.jobs import WORKER, evaluate_spec, outcome, train_spec
@@ -42,10 +44,18 @@ def spec(seeds: list[int], **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def added(store: Store, seeds: list[int] | None = None, **options: Any) -> StudyRow:
+def studies(store: Store, tenant: str | None = None, **caller: Any) -> Studies:
+    """The studies as a tenant sees them, or a caller who sees all."""
+    return Studies(store, View(tenant, everything=tenant is None), **caller)
+
+
+def added(
+    store: Store, seeds: list[int] | None = None, tenant: str | None = None, **options: Any
+) -> StudyRow:
+    caller = {name: options.pop(name) for name in ("limits", "by") if name in options}
     given = {"body_sha256": "sha"} | options
     templates = given.pop("templates", TEMPLATES)
-    return store.studies.add(spec(seeds or [0, 1]), templates, **given)[0]
+    return studies(store, tenant, **caller).add(spec(seeds or [0, 1]), templates, **given)[0]
 
 
 def states(row: StudyRow) -> list[str]:
@@ -74,14 +84,14 @@ def test_it_is_stored_with_its_jobs_and_runs_to_its_end(store: Store) -> None:
         if run.role == "evaluate":
             assert (job.spec["model"]["weights"] or {})["job"] == trainings[run.arm, run.seed]
     work(store)
-    assert states(store.studies.get(row.id)) == ["succeeded"] * 8
+    assert states(studies(store).get(row.id)) == ["succeeded"] * 8
 
 
 def test_a_limit_leaves_nothing(store: Store) -> None:
     with pytest.raises(TooManyRequests, match="needs 8 jobs and 0 are queued, at most 7"):
         added(store, tenant="ann", limits=Limits(queued_jobs=7))
     assert store.jobs.page()[0] == []
-    assert store.studies.page()[0] == []
+    assert studies(store).page()[0] == []
     assert len(added(store, tenant="ann", limits=Limits(queued_jobs=8)).states) == 8
     with pytest.raises(TooManyRequests, match="8 are queued"):
         added(store, tenant="ann", limits=Limits(queued_jobs=8))
@@ -94,7 +104,7 @@ def test_a_source_that_is_gone_leaves_nothing(store: Store) -> None:
     with pytest.raises(InvalidSpec, match="whose weights are wanted"):
         added(store, templates=[template("one"), broken])
     assert store.jobs.page()[0] == []
-    assert store.studies.page()[0] == []
+    assert studies(store).page()[0] == []
 
 
 def test_a_key_makes_one_study_for_all_who_post_at_once(store: Store) -> None:
@@ -107,34 +117,34 @@ def test_a_key_makes_one_study_for_all_who_post_at_once(store: Store) -> None:
     with pytest.raises(IdempotencyMismatch):
         added(store, tenant="ann", idempotency_key="night", body_sha256="other")
     assert added(store, tenant="bob", idempotency_key="night").tenant == "bob"
-    assert store.studies.known("night", "sha", tenant="carl") is None
+    assert studies(store, "carl").known("night", "sha") is None
 
 
 def test_seeds_are_added_once_by_callers_at_once(store: Store) -> None:
     row = added(store, [0])
 
     def extend(_: int) -> list[str]:
-        return store.studies.extend(row.id, [0, 3])[1]
+        return studies(store).extend(row.id, [0, 3])[1]
 
     with ThreadPoolExecutor(3) as pool:
         made = sorted(map(len, pool.map(extend, range(3))))
     assert made == [0, 0, 4]
-    longer = store.studies.get(row.id)
+    longer = studies(store).get(row.id)
     assert (longer.spec["seeds"], len(longer.states)) == ([0, 3], 8)
     with pytest.raises(InvalidSpec, match="at most 1000"):
-        store.studies.extend(row.id, list(range(10, 300)))
-    assert len(store.studies.get(row.id).states) == 8
+        studies(store).extend(row.id, list(range(10, 300)))
+    assert len(studies(store).get(row.id).states) == 8
 
 
 def test_a_running_job_is_canceling_until_its_worker_lets_go(store: Store) -> None:
     row = added(store)
     with pytest.raises(InvalidState, match="no job that failed"):
-        store.studies.retry(row.id)
+        studies(store).retry(row.id)
     with pytest.raises(InvalidState, match="cancel it first"):
-        store.studies.delete(row.id)
+        studies(store).delete(row.id)
     held = store.shards.claim(WORKER, ["cpu"], lease_seconds=60)
     assert held is not None
-    canceled = store.studies.cancel(row.id)
+    canceled = studies(store).cancel(row.id)
     assert states(canceled) == ["canceled"] * 7 + ["canceling"]
     assert canceled.states[held.job_id] == "canceling"
 
@@ -145,29 +155,30 @@ def test_a_canceled_study_is_resumed_with_what_it_has(store: Store) -> None:
     assert held is not None
     assert store.shards.finish(held, outcome(held)) is not None
     assert store.jobs.succeed(held.job_id, {})
-    canceled = store.studies.cancel(row.id)
+    canceled = studies(store).cancel(row.id)
     assert states(canceled) == ["canceled"] * 7 + ["succeeded"]
     with pytest.raises(InvalidState, match="has ended"):
-        store.studies.cancel(row.id)
-    resumed, queued = store.studies.retry(row.id)
+        studies(store).cancel(row.id)
+    resumed, queued = studies(store).retry(row.id)
     assert len(queued) == 7
     assert states(resumed) == ["queued"] * 4 + ["succeeded"] + ["waiting"] * 3
     work(store)
-    assert states(store.studies.get(row.id)) == ["succeeded"] * 8
-    assert len(store.studies.delete(row.id)) == 8
+    assert states(studies(store).get(row.id)) == ["succeeded"] * 8
+    assert len(studies(store).delete(row.id)) == 8
     assert store.jobs.page()[0] == []
     with pytest.raises(NotFound):
-        store.studies.get(row.id)
+        studies(store).get(row.id)
 
 
 def test_every_change_is_audited_for_the_study_and_its_jobs(store: Store) -> None:
     by = Actor(tenant="ann")
     row = added(store, [0], tenant="ann", by=by)
-    store.studies.extend(row.id, [1], by=by)
-    store.studies.cancel(row.id, by=by)
-    store.studies.retry(row.id, by=by)
-    store.studies.cancel(row.id, by=Actor(tenant="root"))
-    store.studies.delete(row.id, by=by)
+    anns = studies(store, "ann", by=by)
+    anns.extend(row.id, [1])
+    anns.cancel(row.id)
+    anns.retry(row.id)
+    studies(store, by=Actor(tenant="root")).cancel(row.id)
+    anns.delete(row.id)
     entries = store.audit.page(AuditFilter(), limit=200)[0][::-1]
     own = [entry for entry in entries if entry.action.startswith("study.")]
     assert [entry.action.removeprefix("study.") for entry in own] == [
@@ -184,15 +195,16 @@ def test_every_change_is_audited_for_the_study_and_its_jobs(store: Store) -> Non
 def test_pages_hold_the_caller_s_studies(store: Store) -> None:
     mine = [added(store, [0], tenant="ann").id for _ in range(3)]
     other = added(store, [0], tenant="bob").id
-    page, cursor = store.studies.page(limit=2, tenant="ann")
+    page, cursor = studies(store, "ann").page(limit=2)
     assert [row.id for row in page] == mine[:0:-1]
-    rest, end = store.studies.page(limit=2, cursor=cursor, tenant="ann")
+    rest, end = studies(store, "ann").page(limit=2, cursor=cursor)
     assert ([row.id for row in rest], end) == (mine[:1], None)
-    assert [row.id for row in store.studies.page()[0]] == [other, *mine[::-1]]
-    assert store.studies.belongs(other, "bob")
-    assert not store.studies.belongs(other, "ann")
-    with pytest.raises(NotFound):
-        store.studies.get(other, tenant="ann")
+    assert [row.id for row in studies(store).page()[0]] == [other, *mine[::-1]]
+    anns = studies(store, "ann")
+    for call in (anns.get, lambda study: anns.extend(study, [1]), anns.cancel, anns.retry, anns.delete):
+        with pytest.raises(NotFound, match=f"there is no study {other}"):
+            call(other)
+    assert studies(store, "bob").get(other).spec["seeds"] == [0]
 
 
 def test_an_equal_training_is_stored_once(store: Store) -> None:

@@ -10,32 +10,10 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec, WeightsUnavailable
-from assay.service.studies.runs import (
-    configuration_of,
-    job_count,
-    planned_runs,
-    training_key,
-    with_weights,
-)
-from assay.service.studies.submission import ValidStudy, check_seeds, check_study
-from assay.service.studies.wire import OWN_TRAINING
-from assay.service.submission.validate import ValidSpec
+from assay.service.studies.submission import check_seeds, check_study
+from tests.support.study_specs import DOCS, check, example, unlimited
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
 FILES = sorted(DOCS.glob("*.study.json"))
-
-
-def unlimited(valid: ValidSpec) -> dict[str, Any]:
-    return dict(valid.estimate)
-
-
-def check(body: Any) -> ValidStudy:
-    return check_study(load(), body, work=unlimited)
-
-
-def example() -> dict[str, Any]:
-    body: dict[str, Any] = json.loads((DOCS / "studies.study.json").read_text())
-    return body
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -43,25 +21,6 @@ def test_the_studies_of_the_documents_are_valid(file: Path) -> None:
     valid = check(json.loads(file.read_text()))
     assert len(valid.arms) > 1
     assert all(arm.template["train"] is not None for arm in valid.arms)
-
-
-def test_its_jobs_differ_in_seed_and_name_alone() -> None:
-    valid = check(example() | {"seeds": [4, 7]})
-    runs = list(planned_runs(valid.templates, [4, 7], "mine"))
-    assert [(run.arm, run.seed) for run in runs] == [(0, 4), (1, 4), (0, 7), (1, 7)]
-    first, later = runs[0].train, runs[2].train
-    assert first is not None
-    assert later is not None
-    assert {name for name in first if first[name] != later[name]} == {"seed", "name"}  # type: ignore[literal-required]
-    assert (first["name"], runs[0].evaluate["name"]) == (
-        "mine: softmax, seed 4, training",
-        "mine: softmax, seed 4",
-    )
-    assert runs[0].evaluate["model"]["weights"] == {"job": OWN_TRAINING}
-    assert with_weights(runs[0].evaluate, "x")["model"]["weights"] == {"job": "x"}
-    assert len({run.key for run in runs}) == 4
-    assert training_key(None) == ""
-    assert job_count([True, False], 3) == 9
 
 
 @pytest.mark.parametrize("other", ["Soft ", "SOFT", " soft"])
@@ -73,34 +32,6 @@ def test_names_that_look_alike_are_refused(other: str) -> None:
     (detail,) = caught.value.details
     assert detail.loc == ["arms", 1, "name"]
     assert f"{other!r} and 'soft', the name of arm 0, differ in case or blank space only" in detail.message
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "same"),
-    [
-        ("seed", 7, False),
-        ("execution", {"dtype": "bfloat16"}, False),
-        ("model", {"name": "vit"}, False),
-        ("data", {"name": "shapes"}, False),
-        ("recipe", {"name": "small_vit", "params": {"epochs": 1}}, False),
-        ("name", "another", True),
-        ("tags", ["another"], True),
-        ("priority", 9, True),
-    ],
-)
-def test_trainings_share_weights_where_all_that_decides_them_is_equal(
-    field: str, value: object, same: bool
-) -> None:
-    train: Any = check(example()).templates[0]["train"]
-    assert train[field] != value
-    assert (training_key({**train, field: value}) == training_key(train)) is same
-
-
-def test_arms_that_differ_in_name_alone_have_one_configuration() -> None:
-    body = example() | {"baseline": None}
-    body["arms"] = [body["arms"][0], body["arms"][0] | {"name": "twin"}, body["arms"][1]]
-    first, twin, other = map(configuration_of, check(body).templates)
-    assert first == twin != other
 
 
 def test_pretrained_weights_of_timm_are_measured_and_not_trained() -> None:
