@@ -29,6 +29,8 @@ class _Invalid:
 
 
 INVALID: Final = _Invalid()
+# Types that have few values, which a refusal lists.
+FIXED: Mapping[str, list[Any]] = {"null": [None], "boolean": [True, False]}
 
 MAX_NAMES = 20  # Names of an object that are compared with the names in its possible kinds.
 MAX_ITEMS = 1000  # Maximum of items of a list with a schema that states no maximum.
@@ -140,8 +142,9 @@ class _Check:
 
     def _refuse(self, schema: Schema, value: object, loc: Loc) -> _Invalid:
         schema = self._described({**schema, "enum": schema["offered"]} if "offered" in schema else schema)
-        listed, text = choices(schema), describe(schema)
-        only_listed = all("enum" in part or "const" in part for part in schema.get("anyOf", [schema]))
+        text, parts = describe(schema), schema.get("anyOf", [schema])
+        listed = [one for part in parts for one in choices(part) or FIXED.get(str(part.get("type")), [])]
+        only_listed = all(choices(part) or str(part.get("type")) in FIXED for part in parts)
         words = {name: said.split() for name, said in schema.get("said", {}).items()}
         # A number may be the short form of a name: norm 2 for L2; and so may true, where it has words.
         short = ("integer", "boolean") if words else ("integer",)

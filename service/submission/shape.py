@@ -37,6 +37,7 @@ PLACES: Mapping[str, str] = {
     "execution.device": "device gpu",
     "execution.dtype": "dtype precision",
     "execution.repeat": "repeat repetition repetitions",
+    "?dry_run=true": "dry_run",
     "model.weights": "weights checkpoint pretrained state_dict",
     "recipe.params.epochs": "epochs n_epochs num_epochs",
     "recipe.params.learning_rate": "learning_rate lr",
@@ -133,7 +134,11 @@ def _schema(kind: str) -> Schema:
         offered = execution_options(kind)["dtype"]["enum"]
         execution["properties"]["dtype"] = {**dtype, "offered": offered, "said": said}
     fields = schema["properties"]
-    schema["elsewhere"] = {place: words for place, words in PLACES.items() if place.split(".")[0] in fields}
+    known = {*fields, "?dry_run=true"}
+    schema["elsewhere"] = {place: words for place, words in PLACES.items() if place.split(".")[0] in known}
+    if "limit" in fields:
+        data = schema["$defs"]["DataSpec"]
+        data["elsewhere"] = {"limit (beside data)": f"limit {WORDS['limit']}"}
     return schema
 
 

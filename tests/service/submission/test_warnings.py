@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.errors import InvalidSpec
 from assay.service.submission.validate import validate
 from assay.service.submission.warnings import training_warnings
 
@@ -53,3 +54,20 @@ def test_equal_evaluations_are_warned_of_however_they_are_written() -> None:
     found = [one for one in validate(load(), body).warnings if one["code"] == "repeated_evaluation"]
     assert [one["evidence"] for one in found] == [{"evaluations": [0, 2]}]
     assert found[0]["message"] == "evaluations 0 and 2 are the same: pgd is measured twice"
+
+
+def test_fields_in_a_wrong_place_and_options_of_execution_are_told_where_and_which() -> None:
+    body = {
+        "kind": "evaluate", "data": {"name": "digits", "limit": 9}, "evaluations": [{"name": "clean"}],
+        "model": {"name": "vit", "params": {"image_size": 8, "patch_size": 4}}, "dry_run": True,
+        "execution": {"compile": "yes", "screening": "half", "capture": "perhaps", "dtype": "fp9"},
+    }  # fmt: skip
+    with pytest.raises(InvalidSpec) as caught:
+        validate(load(), body)
+    found = {detail.loc[-1]: detail for detail in caught.value.details}
+    assert found["limit"].nearest == "limit (beside data)"
+    assert found["dry_run"].nearest == "?dry_run=true"
+    assert found["compile"].allowed == ["off", "auto", "on", None]
+    assert found["screening"].allowed == ["bfloat16", "bfloat16_gradients", None]
+    assert found["capture"].allowed == [True, False, None]
+    assert found["dtype"].allowed == ["float32", "tf32", "float64", "bfloat16"]
