@@ -6,14 +6,15 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from fastapi import Path, Request, Response
+from fastapi import Path, Query, Request, Response
 
 from assay.service.api.deps import CatalogDep, StrictRouter, unchanged
 from assay.service.api.errors import documented
 from assay.service.api.openapi import COMPONENT_EXAMPLE
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
-from assay.service.contract.errors import NotFound
+from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
+from assay.service.contract.problems import nearest
 from assay.service.contract.results import Page
 from assay.service.contract.warning_codes import WarningMeaning, warning_meanings
 
@@ -32,11 +33,21 @@ ComponentKind = Literal[
     responses={304: NOT_MODIFIED, **documented()},
 )
 def list_catalog(
-    catalog: CatalogDep, request: Request, response: Response, kind: ComponentKind | None = None
+    catalog: CatalogDep,
+    request: Request,
+    response: Response,
+    kind: ComponentKind | None = None,
+    task: Annotated[str | None, Query(max_length=200, description="components of this task")] = None,
 ) -> Page[Component] | Response:
     """Models, attacks, data sets and so on, each with the JSON Schema of its parameters."""
+    tasks = sorted({one for entry in catalog.list() for one in entry.tasks})
+    if task is not None and task not in tasks:
+        message = "no component has this task"
+        found = ErrorDetail(loc=["query", "task"], message=message, given=task, allowed=tasks)
+        raise InvalidSpec(message, [found.model_copy(update={"nearest": nearest(task, tasks)})])
     etag = response.headers["ETag"] = etag_of(catalog, request)
-    return unchanged(request, etag) or Page(items=list(catalog.list(kind)))
+    items = [one for one in catalog.list(kind) if task is None or task in one.tasks]
+    return unchanged(request, etag) or Page(items=items)
 
 
 @router.get(

@@ -90,7 +90,11 @@ def show_component(
         "component": component,
         "kind_title": TITLES.get(kind, kind),
         "parameters": list(_parameters(component)),
-        "facts": [(_words(fact), _fact_text(value)) for fact, value in (component.facts or {}).items()],
+        "facts": [
+            (_words(fact), _fact_text(value))
+            for fact, value in (component.facts or {}).items()
+            if not (component.kind == "task" and fact == "example")  # the page ends with an example
+        ],
         "evaluations": (component.evaluations or [])[:MAX_SHOWN_EVALUATIONS],
         "kinds_of_evaluations": {
             item["name"]: catalog.find_evaluation(item["name"]).kind for item in component.evaluations or []
@@ -168,4 +172,8 @@ def _words(name: str) -> str:
 def _fact_text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_words(str(name))}: {_fact_text(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_fact_text, value))
     return value if isinstance(value, str) else json.dumps(value)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from assay.service.api.deps import CatalogDep, StoreDep, StrictRoute
@@ -23,7 +24,7 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.records import PlannedEvaluation
 from assay.service.contract.stored_specs import Spec, user_spec
-from assay.service.dashboard.choices import Filter, check_choice
+from assay.service.dashboard.choices import Filter, check_choice, refused
 from assay.service.dashboard.frame import made_once, render
 from assay.service.leaderboard.entries import (
     LeaderboardEntry,
@@ -60,7 +61,6 @@ MAX_KNOWN_PLOTS = 1000
 # By the jobs, which have ended and do not change.
 _plots: LruCache[tuple[str, ...], list[tuple[str, str]]] = LruCache(MAX_KNOWN_PLOTS)
 Yes = Literal["", "yes"]
-Digits = Annotated[str, Query(max_length=20, pattern=r"^[0-9]*$")]
 
 
 class LeaderboardCache:
@@ -187,8 +187,8 @@ def leaderboard(
     protocol: Filter = "",
     threat: Filter = "",
     model: Filter = "",
-    seed: Digits = "",
-    parameters: Digits = "",
+    seed: Filter = "",
+    parameters: Filter = "",
     examples: Filter = "",
     signed: Yes = "",
     whole: Yes = "",
@@ -196,6 +196,10 @@ def leaderboard(
     """Jobs by accuracy, jobs on other examples apart."""
     filters = {"data": data, "protocol": protocol, "threat": threat, "model": model, "seed": seed}
     filters |= {"parameters": parameters, "examples": examples, "signed": signed, "whole": whole}
+    for name in ("seed", "parameters"):
+        if filters[name] and not re.fullmatch(r"[0-9]{1,20}", filters[name]):
+            allowed = "a whole number, or nothing"
+            raise refused(name, f"the {name} must be {allowed}", filters[name], allowed)
     job_ids, cut = store.features.of(Leaderboards).newest()
     cache = made_once(request.app, LeaderboardCache)
     entries, unread = cache.of(store, catalog, job_ids)

@@ -33,6 +33,16 @@ def test_unknown_components_name_the_nearest(api: httpx.Client) -> None:
     assert answer.json()["error"]["details"][0]["nearest"] == "model"
 
 
+def test_components_of_a_task_are_listed(api: httpx.Client) -> None:
+    found = api.get("/api/v1/catalog", params={"task": "classification", "kind": "data"}).json()["items"]
+    assert "digits" in [one["name"] for one in found]
+    assert all("classification" in one["tasks"] for one in found)
+    answer = api.get("/api/v1/catalog", params={"task": "clasification"})
+    assert answer.status_code == 422
+    (detail,) = answer.json()["error"]["details"]
+    assert (detail["loc"], detail["nearest"]) == (["query", "task"], "classification")
+
+
 def test_unknown_kinds_are_422_in_the_filter(api: httpx.Client) -> None:
     answer = api.get("/api/v1/catalog?kind=modell")
     assert answer.status_code == 422

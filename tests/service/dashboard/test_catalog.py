@@ -76,6 +76,9 @@ def test_a_component_says_what_it_is_and_goes_with(whole: httpx.Client) -> None:
     assert "imagenet-a" in page(whole, "/catalog/data/imagenet_a")
     text = page(whole, "/catalog/suite/quick")
     assert "/catalog/attack/pgd" in text
+    text = page(whole, "/catalog/task/control")
+    assert "<dd>channels: numbers of an observation, classes: actions, length: steps</dd>" in text
+    assert "{&#34;" not in text.partition("<h2>Example")[0], "facts are words, not JSON"
 
 
 def test_an_example_opens_in_the_form(whole: httpx.Client) -> None:

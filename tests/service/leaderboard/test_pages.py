@@ -71,7 +71,9 @@ def test_filters_choose_and_refuse(api: httpx.Client, finished: Callable[..., st
     assert "No finished evaluation matches" in page(api, "/leaderboard?examples=x")
     assert "<code>other_vit</code>" in page(api, "/leaderboard?model=other_vti", 422)
     assert "query.modle" in page(api, "/leaderboard?modle=x", 422)
-    page(api, "/leaderboard?seed=x", 422)
+    text = page(api, "/leaderboard?seed=x", 422)
+    assert "the seed must be a whole number, or nothing" in text
+    assert "[0-9]" not in text.partition("<main")[2]
     assert first in page(api, "/leaderboard?parameters=1234")
     assert "No finished evaluation matches" in page(api, "/leaderboard?parameters=1233")
     page(api, "/leaderboard?parameters=-1", 422)
