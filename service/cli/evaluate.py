@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from assay.service.catalog.schema_text import choices
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import Subcommands, add, count, json_argument
 from assay.service.cli.commands import Options, UsageError
@@ -42,7 +43,10 @@ from assay.service.contract.extras import require
 from assay.service.contract.problems import renamed
 from assay.service.contract.results import Job
 from assay.service.reports.client import ENDINGS
+from assay.service.submission.shape import execution_options
 
+# Options of a job's `execution`: with a value, and without.
+CHOSEN, SWITCHED = ("dtype", "screening", "compile"), ("channels_last", "capture")
 # Fields of errors that are options of this name.
 OPTIONS = (*("normalization", "image_size", "crop_fraction", "device", "state"), *("class_names", "labels"))
 EXAMPLES = (
@@ -137,6 +141,15 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--batch-size", type=count, metavar="N", help="(default: as many as are fast)")
+    known = execution_options("evaluate")
+    for name in CHOSEN:
+        values = [value for value in choices(known[name]) if value]
+        parser.add_argument(
+            f"--{name}", choices=values, help=f"execution.{name} (docs/attacks.md, Arithmetic)"
+        )
+    for name in SWITCHED:
+        words = name.replace("_", "-")
+        parser.add_argument(f"--{words}", action="store_true", help=f"execution.{name} (there)")
     parser.add_argument("--name", help="of the job (default: the model)")
     parser.add_argument("--tag", action="append", default=[], help="of the job; may be repeated")
     parser.add_argument(
@@ -322,6 +335,7 @@ def _job_options(options: Options) -> dict[str, Any]:
     execution: dict[str, Any] = {"device": options.device}
     if options.batch_size is not None:
         execution["batch_size"] = options.batch_size
+    execution |= {name: value for name in (*CHOSEN, *SWITCHED) if (value := getattr(options, name))}
     named = {} if options.name is None else {"name": options.name}
     return {"seed": options.seed, "tags": options.tag, "execution": execution, **named}
 

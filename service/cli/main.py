@@ -1,7 +1,7 @@
 """The `assay` command: a thin layer over the Python client.
 
-Exit codes: 0 done, 1 the job failed, a signature or a requirement does not hold or the service cannot start,
-2 wrong usage or invalid spec, 3 the service cannot be reached.
+Exit codes: 0 done, 1 the job failed, a signature or a requirement does not hold or assay serve cannot start,
+2 wrong usage or invalid spec, 3 the service cannot be reached, or a command's own service does not start.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ EPILOG = """examples:
   assay watch JOB                           follow it to its end
   assay results JOB                         its numbers, with 95 % intervals
 
-exit codes: 0 done, 1 the job failed, a signature or a requirement does not hold or the service cannot start,
-2 wrong usage or invalid spec, 3 the service cannot be reached
+exit codes: 0 done, 1 the job failed, a signature or a requirement does not hold or assay serve cannot start,
+2 wrong usage or invalid spec, 3 the service cannot be reached, or a command's own service does not start
 """
 
 

@@ -51,6 +51,29 @@ def test_a_wrong_crop_fraction_is_named_as_the_option(capsys: pytest.CaptureFixt
         assay.evaluate("checkpoint:x", "digits", crop_fraction=0)
 
 
+def test_options_of_the_arithmetic_are_of_the_jobs_execution(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def stop(*given: Any) -> None:
+        seen.append(given[-1]["execution"])
+        raise InvalidSpec("stop", [])
+
+    monkeypatch.setattr(cli_evaluate, "Request", stop)
+    given = ["evaluate", "checkpoint:x", "--data", "digits"]
+    assert main([*given, "--dtype", "bfloat16", "--compile", "auto", "--channels-last"]) == 2
+    assert main(given) == 2
+    assert seen == [
+        {"device": "auto", "dtype": "bfloat16", "compile": "auto", "channels_last": True},
+        {"device": "auto"},
+    ]
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main([*given, "--dtype", "float16"])
+    assert "float32" in capsys.readouterr().err
+
+
 def test_attacks_are_texts() -> None:
     for attacks in ([("pgd", {"epsilon": "4/255"})], [{"name": "pgd"}], {"pgd": {}}, "pgd,epsilon=4/255"):
         with pytest.raises(InvalidSpec, match=r"NAME PARAMETER=VALUE") as caught:
