@@ -21,7 +21,7 @@ STEPS = ("step-after", "step-before")  # attacks count for larger radii, proofs 
 def bracket(jobs: Sequence[LabelledResults]) -> Vega | None:
     """A panel for each data set and norm of a job; None for several jobs, or without a bracket.
 
-    The robust accuracy lies in the band: an attack counts for larger radii, a proof for smaller. Without
+    The robust accuracy is between the two: an attack counts for larger radii, a proof for smaller. Without
     smoothed classifiers.
     """
     if len(jobs) != 1 or not jobs[0].results.bracket:

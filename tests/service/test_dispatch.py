@@ -85,7 +85,7 @@ def test_a_ring_is_a_message_with_the_id_and_nothing_else(
     assert JOB in message["headers"]["argsrepr"]
 
 
-def test_nothing_piles_up_while_nobody_listens(server: PrivateRedis, dispatcher: CeleryDispatcher) -> None:
+def test_nothing_piles_up_without_a_listener(server: PrivateRedis, dispatcher: CeleryDispatcher) -> None:
     for _ in range(20):
         dispatcher.ring(JOB, "auto")
     dispatcher.close()

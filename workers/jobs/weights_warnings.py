@@ -26,7 +26,7 @@ def of_weights(
         yield Warning(code="untrained_weights", message=message)
     if assumed := plan.get("assumed_normalization"):  # plans of earlier versions do not say
         message = (
-            f"nobody said with which mean and standard deviation the weights were trained; the mean and"
+            f"nothing says with which mean and standard deviation the weights were trained; the mean and"
             f" deviation of the data set {assumed['data']!r} were used; if these differ every number is wrong"
         )
         yield Warning(code="foreign_normalization", message=message, evidence=dict(assumed))

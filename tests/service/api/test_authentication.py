@@ -271,7 +271,7 @@ def test_the_host_guard_stays_in_front(api: httpx.Client, key: Any) -> None:
     assert answer.status_code == 403
 
 
-def test_a_database_that_is_away_is_503_and_lets_nobody_in(
+def test_a_database_that_is_away_is_503_and_lets_no_caller_in(
     api: httpx.Client, app_store: Store, key: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header = key("admin")
@@ -335,7 +335,7 @@ def test_the_document_says_what_needs_a_key(api: httpx.Client, key: Any) -> None
     assert free == OPEN
 
 
-def test_who_watches_is_told_that_the_database_is_away_and_nobody_else_gets_in(
+def test_who_watches_is_told_that_the_database_is_away_and_no_other_caller_gets_in(
     api: httpx.Client, key: Any, app_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The alert on `assay_database_up` could not fire if the guard needed the database first."""

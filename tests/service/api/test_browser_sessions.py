@@ -192,7 +192,7 @@ def test_a_wrong_key_in_the_form_brings_it_again(api: httpx.Client) -> None:
     assert "set-cookie" not in answer.headers
 
 
-def test_a_form_of_another_site_logs_nobody_in(api: httpx.Client, key: str) -> None:
+def test_a_form_of_another_site_logs_no_user_in(api: httpx.Client, key: str) -> None:
     for origin in ("http://evil.example", "null"):
         answer = api.post(URL, data={"key": key}, headers={**PAGE, "Origin": origin})
         assert answer.status_code == 403

@@ -538,7 +538,7 @@ def test_a_planned_job_says_what_the_workers_online_lack(
     assert api.get(f"{JOBS}/{job_id}").json()["message"] == ""
 
 
-def test_a_queued_job_says_when_nobody_listens(
+def test_a_queued_job_says_when_no_worker_listens(
     api: httpx.Client, post: Any, train_body: Make, app_store: Any
 ) -> None:
     listens_not = "no worker is listening for this job"

@@ -301,7 +301,7 @@ class TestEstimateAndWarnings:
         assert valid(evaluate_body(limit=1000)).estimate["examples"] == 600
         assert valid(evaluate_body(evaluations=[own])).estimate["examples"] is None
 
-    def test_passes_that_nobody_declared_are_unknown(self) -> None:
+    def test_undeclared_passes_are_unknown(self) -> None:
         found = valid(evaluate_body(evaluations=[{"name": "slow"}]))
         assert found.estimate == {"examples": 300, "forward_passes": None, "backward_passes": None}
 

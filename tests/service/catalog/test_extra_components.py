@@ -30,7 +30,7 @@ def test_what_is_written_is_read_again_and_always_the_same(tmp_path: Path) -> No
     found = read(written(tmp_path, content))
     assert list(found.components) == [ENTRY]
     assert dict(found.left_out) == reasons
-    assert content == text([ENTRY], dict(reversed(reasons.items()))), "whatever the order of the packages"
+    assert content == text([ENTRY], dict(reversed(reasons.items()))), "in any order of the packages"
     assert content.endswith("}\n")
     assert "é" in content, "people read it"
 

@@ -228,7 +228,7 @@ def test_what_is_no_fraction(text: str) -> None:
         parse_fraction(text)
 
 
-def test_whatever_was_given_is_shown_as_json() -> None:
+def test_anything_given_is_shown_as_json() -> None:
     hostile = {"\ud800": [math.nan, math.inf, 10**5000, "\0", "x" * 10_000, object()], "deep": [[[[[[1]]]]]]}
     shown = json.dumps(show(hostile), allow_nan=False, ensure_ascii=False).encode()
     assert len(shown) < 1000

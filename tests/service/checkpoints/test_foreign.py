@@ -143,7 +143,7 @@ def test_heads_must_be_said_beside_a_width(api: httpx.Client) -> None:
     assert upload(api, name="defaults").status_code == 202
 
 
-def test_a_normalisation_that_nobody_stated_is_warned_of_before_the_job_runs(
+def test_an_unstated_normalisation_is_warned_of_before_the_job_runs(
     api: httpx.Client, app_store: Store, evaluate_body: Any
 ) -> None:
     def warned(name: str) -> bool:

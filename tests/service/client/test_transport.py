@@ -95,7 +95,7 @@ def test_a_broken_submission_is_repeated_under_one_key(client: AssayClient, trai
     assert len(set(keys)) == 1
 
 
-def test_nobody_there_is_unreachable() -> None:
+def test_no_service_there_is_unreachable() -> None:
     with answering(*[httpx.ConnectError("refused")] * 4) as client:
         with pytest.raises(Unreachable, match=r"http://service\.example"):
             client.submit({})

@@ -49,7 +49,7 @@ def check(store: Store, error: str | None = None) -> None:
     assert store.checkpoints.checked(held, READY if error is None else FAULTY, error)
 
 
-def test_a_checkpoint_is_checked_by_a_job_that_nobody_sees(store: Store) -> None:
+def test_a_checkpoint_is_checked_by_a_job_that_is_not_listed(store: Store) -> None:
     placed: list[str] = []
     row, queued = upload(store, place=placed.append)
     assert (row.state, queued, placed, row.verdict) == ("checking", True, [row.job_id], None)

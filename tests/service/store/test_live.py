@@ -95,7 +95,7 @@ def test_reports_are_kept_for_each_claim(held: Held, live: Live) -> None:
     assert live.done([]) == []
 
 
-def test_whatever_is_written_is_ours_and_expires(held: Held, live: Live, client: redis.Redis) -> None:
+def test_all_that_is_written_is_ours_and_expires(held: Held, live: Live, client: redis.Redis) -> None:
     mine, job = held
     live.report(mine, 1)
     live.cancel(job)
@@ -181,7 +181,7 @@ def test_a_restart_between_two_calls_is_not_noticed(held: Held, patient: Live, s
     assert patient.report(mine, 4)
 
 
-def test_a_server_that_refuses_us_is_away_and_its_password_is_told_to_nobody(
+def test_a_server_that_refuses_us_is_away_and_its_password_is_not_told(
     held: Held, caplog: pytest.LogCaptureFixture
 ) -> None:
     mine, _ = held

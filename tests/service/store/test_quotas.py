@@ -56,7 +56,7 @@ def connection(store: Store) -> Iterator[Connection]:
 
 @pytest.fixture
 def kept(store: Store) -> Store:
-    """Two checkpoints of 30 and 12 bytes of a tenant, one of another, one of nobody."""
+    """Two checkpoints of 30 and 12 bytes of a tenant, one of another, one without a tenant."""
     for name, size, tenant in (("a", 30, "team"), ("b", 12, "team"), ("c", 500, "other"), ("d", 7, None)):
         upload(store, name, size, tenant)
     return store
@@ -65,7 +65,7 @@ def kept(store: Store) -> Store:
 def test_what_is_held_is_counted_by_tenant(kept: Store, connection: Connection) -> None:
     assert held_checkpoints(connection, "team") == (2, 42)
     assert held_checkpoints(connection, None) == (1, 7)
-    assert held_checkpoints(connection, "nobody") == (0, 0)
+    assert held_checkpoints(connection, "no_tenant") == (0, 0)
     assert size_left(connection, "team", Quota(9, 40)) == -2, "after the quota was lowered"
 
 

@@ -24,7 +24,7 @@ def test_amounts_add_up_by_name_and_labels(store: Store) -> None:
     }
 
 
-def test_labels_are_one_key_in_whatever_order(store: Store) -> None:
+def test_labels_are_one_key_in_any_order(store: Store) -> None:
     store.counters.add({("n", (("a", "1"), ("b", '"x\n'))): 1})
     store.counters.add({("n", (("b", '"x\n'), ("a", "1"))): 1})
     assert store.overview().counters == {("n", (("a", "1"), ("b", '"x\n'))): 2}

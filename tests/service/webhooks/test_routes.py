@@ -250,7 +250,7 @@ def test_another_tenant_sees_nothing(settings: Settings, app_store: Store, serve
         assert api.delete(f"{HOOKS}/{hook}", headers=keys["alice"]).status_code == 204
 
 
-def test_a_certificate_that_nobody_signed_is_not_accepted(
+def test_an_unsigned_certificate_is_not_accepted(
     app_store: Store, receiver: Receiver, tmp_path: Path
 ) -> None:
     from datetime import UTC, datetime, timedelta

@@ -41,7 +41,7 @@ ROBUST = "convolutional-fgsm-trained"
 
 
 @pytest.mark.parametrize("shard_seconds", [1e9, 1e-9])
-def test_a_job_has_a_bracket_whatever_its_shards(bench: Bench, shard_seconds: float) -> None:
+def test_a_job_has_a_bracket_with_any_shards(bench: Bench, shard_seconds: float) -> None:
     results = bench.run(networks.network(ROBUST), *JOB, shard_seconds=shard_seconds, limit=48)
     assert [point.norm for point in results.bracket] == ["Linf", "Linf"]
     small, large = results.bracket

@@ -80,7 +80,7 @@ def test_details_of_a_spec_error_are_told() -> None:
     "error",
     [RuntimeError("cuBLAS failed"), OSError(5, "Input/output error"), RuntimeError("two views overlap")],
 )
-def test_what_nobody_foresaw_is_tried_again(error: Exception) -> None:
+def test_an_unforeseen_error_is_tried_again(error: Exception) -> None:
     failure = describe(error)
     assert (failure["error_type"], failure["retry"]) == ("evaluator_raised", True)
     assert type(error).__name__ in failure["message"]

@@ -189,7 +189,7 @@ def test_the_hash_sees_names_types_shapes_and_values() -> None:
 
     base = hashed(a=torch.zeros(2, 3), b=torch.ones(()))
     assert base == hashed(b=torch.ones(()), a=torch.zeros(2, 3)), "in name order"
-    assert base == hashed(a=torch.zeros(3, 2).t(), b=torch.ones(())), "whatever the memory layout"
+    assert base == hashed(a=torch.zeros(3, 2).t(), b=torch.ones(())), "in any memory layout"
     others = [
         hashed(a=torch.zeros(3, 2), b=torch.ones(())),
         hashed(a=torch.zeros(2, 3).double(), b=torch.ones(())),

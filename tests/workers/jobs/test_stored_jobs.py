@@ -44,9 +44,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data" / "stored"
 
 
-def test_a_job_has_every_cell_whatever_its_shards_and_nothing_of_clean_images(
-    bench: Bench, root: Path
-) -> None:
+def test_a_job_has_every_cell_with_any_shards_and_nothing_of_clean_images(bench: Bench, root: Path) -> None:
     del root
     [whole] = bench.run(Grey(), ITEM, data=DATA).evaluations
     results = bench.run(Grey(), ITEM, data=DATA, shard_seconds=1e-9, execution={"batch_size": 16})

@@ -530,7 +530,7 @@ def test_a_masked_model_falls_to_a_transfer_attack(bench: Bench) -> None:
     assert "black_box_stronger_than_white_box" in across(results)
 
 
-def test_a_job_under_corruptions_has_every_cell_whatever_its_shards(bench: Bench) -> None:
+def test_a_job_under_corruptions_has_every_cell_with_any_shards(bench: Bench) -> None:
     params = {"corruptions": ["gaussian_noise", "fog", "jpeg_compression"], "severities": [1, 5]}
     item = {"name": "corruptions", "params": params}
     model = Plain()

@@ -165,7 +165,7 @@ def test_what_is_no_report_ends_the_conversation(start: Started, tmp_path: Path)
 def test_a_request_larger_than_the_pipe_does_not_block(start: Started, tmp_path: Path) -> None:
     evaluator = start(settings(tmp_path, evaluator_command="sleep 600"))
     evaluator.send({"kind": "check", "padding": "x" * 1_000_000})
-    assert evaluator.receive(0.1) is None, "nobody reads it, and the supervisor can still stop"
+    assert evaluator.receive(0.1) is None, "unread, and the supervisor can still stop"
     reader = start(settings(tmp_path))
     reader.send(request(tmp_path, "shards=3") | {"padding": "x" * 1_000_000})
     assert len(answer(reader)["plan"]["shards"]) == 3

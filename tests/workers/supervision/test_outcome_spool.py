@@ -107,7 +107,7 @@ def test_a_database_that_is_still_away_keeps_the_file(
     assert path.exists()
 
 
-def test_an_expired_lease_that_nobody_claimed_is_no_reason_to_measure_again(
+def test_an_expired_unclaimed_lease_is_no_reason_to_measure_again(
     either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_behind(either_store, tmp_path / "spool", monkeypatch, ME)

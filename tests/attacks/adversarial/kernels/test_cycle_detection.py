@@ -61,7 +61,7 @@ def test_images_are_compared_bit_for_bit(dtype: torch.dtype) -> None:
 TAILS = [(tail, period) for tail in (0, 1, 2, 3, 7, 8, 13, 40, 65) for period in (1, 2, 3, 5, 12, 17, 31)]
 
 
-def test_the_length_of_every_cycle_is_exact_whatever_the_other_slots_do() -> None:
+def test_the_length_of_every_cycle_is_exact_with_any_other_slots() -> None:
     tails, periods = (torch.tensor(column) for column in zip(*TAILS, strict=True))
     late = torch.arange(len(TAILS)) % 4  # slots begin at different times
 

@@ -44,7 +44,7 @@ def test_a_higher_rate_swaps_the_words_of_a_lower_one_and_more() -> None:
     assert many.sum() > few.sum()
 
 
-def test_a_position_is_swapped_whatever_comes_after_it() -> None:
+def test_a_position_is_swapped_with_anything_after_it() -> None:
     swap = WordSwap(0.2, fixed_word(), 0)
     whole = swap(WORDS, "d").swapped
     for length in (1, 7, 16, 17, 1000):

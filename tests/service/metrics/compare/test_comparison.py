@@ -329,7 +329,7 @@ def test_an_arithmetic_that_differs_by_rounding_is_a_note(
     assert warning.message.startswith("job a was computed with "), "ids tell jobs of one name apart"
 
 
-def test_images_are_paired_whatever_the_seeds() -> None:
+def test_images_are_paired_with_any_seeds() -> None:
     here, there = job("a", [1, 0, 1]), job("b", [1, 1, 1])
     (row,) = compare([replace(here, seed=0), replace(there, seed=1)]).rows
     assert row.test is not None

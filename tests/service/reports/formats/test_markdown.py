@@ -1,4 +1,4 @@
-"""Markdown tables, as a reader of Markdown shows them, whatever users named their jobs."""
+"""Markdown tables, as a reader of Markdown shows them, with any names of jobs."""
 
 from __future__ import annotations
 

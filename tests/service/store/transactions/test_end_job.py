@@ -43,7 +43,7 @@ def test_a_job_at_work_is_canceled_when_its_last_worker_has_stopped(store: Store
     assert shard_states(store, job_id) == ["canceled"] * 4 + ["done"]
 
 
-def test_a_job_at_work_that_nobody_works_on_is_canceled_at_once(store: Store) -> None:
+def test_a_job_at_work_without_a_worker_is_canceled_at_once(store: Store) -> None:
     assert store.jobs.cancel(planned(store, 2)).state == "canceled"
 
 

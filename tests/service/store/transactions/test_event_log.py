@@ -37,7 +37,7 @@ def test_a_message_is_told_when_it_changes(store: Store) -> None:
     store.jobs.log(job_id, "epoch 2")
     store.jobs.log(job_id, "")
     store.jobs.log(job_id, "epoch 3")
-    store.jobs.log("0" * 26, "nobody")
+    store.jobs.log("0" * 26, "no such job")
     assert [data["message"] for data in told(store, job_id, "log")] == ["epoch 1", "epoch 2", "epoch 3"]
     rows = store.events.of(job_id)
     assert [row.seq for row in rows] == list(range(1, len(rows) + 1))

@@ -10,7 +10,7 @@ import pytest
 from assay.workers.data.formats.prefetch import prefetch
 
 
-def test_results_come_in_order_whatever_takes_longer() -> None:
+def test_results_come_in_order_though_some_take_longer() -> None:
     def slow_first(number: int) -> int:
         time.sleep(0.02 if number == 0 else 0)
         return number * 10

@@ -44,7 +44,7 @@ def test_confidence_is_the_largest_softmax_in_float64() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
-def test_answers_and_confidences_whatever_the_batch(batch_size: int) -> None:
+def test_answers_and_confidences_in_any_batch(batch_size: int) -> None:
     labels, seen = torch.tensor([2, 1, 0, 0, 1]), []
     options = {"batch_size": batch_size, "progress": seen.append}
     outcomes = classify_with_confidence(Table(), images_of, labels, IDS, **options)

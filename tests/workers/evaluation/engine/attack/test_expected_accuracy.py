@@ -248,7 +248,7 @@ class Scripted:
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.8, 0.6), (0.8, 0.5, 0.6), (0.8, 0.6, 0.5), (0.5, 0.6, 0.8)])
-def test_the_stage_with_the_lowest_share_counts_whatever_comes_after_it(
+def test_the_stage_with_the_lowest_share_counts_with_anything_after_it(
     shares: tuple[float, ...], run: Any, monkeypatch: Any
 ) -> None:
     """The second and third must be compared with the best of those before, not with the last."""

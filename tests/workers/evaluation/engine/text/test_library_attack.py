@@ -83,7 +83,7 @@ def test_draws_are_keyed_by_seed_recipe_and_example() -> None:
 
     first = text(0, "a")
     text(0, "b")
-    assert text(0, "a") == first, "whatever was drawn before"
+    assert text(0, "a") == first, "after any other draws"
     others = {
         text(seed, example, name) for seed in (0, 1) for example in "ab" for name in ("drawing", "other")
     }
