@@ -3,7 +3,7 @@
 An attack is a state machine over slots. The engine starts it on some examples, calls `step` until a slot is
 broken or done, takes that slot out and puts another example in. Everything is in the state, a dictionary of
 tensors with slots as the first dimension: states are selected by index and concatenated, and slots can be at
-different steps and restarts. The attack object is immutable.
+different steps and restarts.
 
 Keys of every state (`begin` makes them; attacks add their own):
 
@@ -40,8 +40,7 @@ Keys of every state (`begin` makes them; attacks add their own):
 The iterate that counts is the first misclassified one, else the one with the highest objective. With a
 target, only an iterate classified as it ends the slot; until then the misclassified one with the highest
 objective counts. Where expected accuracy counts it is the iterate with the fewest right answers. Attacks that
-minimise the perturbation keep the smallest adversarial; their slots end with `done`. The verdict is computed
-once, when a slot leaves (`judged`).
+minimise the perturbation keep the smallest adversarial; their slots end with `done`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Each draw has its own stream of random words (`philox`), keyed by a 128-bit hash of (seed, attack, restart,
 target, example id, step, purpose): an example gets the same numbers in every batch, shard, dtype and device,
-and after every resume. Numbers are made in float32 (`variates`) and cast. A device makes many words itself;
-few are made on the CPU and sent.
+and after every resume. Numbers are made in float32 (`variates`) and cast.
 
 `LibraryStream` is the exception, for comparisons: the draws of a library that seeds torch's generator once
 per batch.

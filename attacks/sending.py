@@ -9,8 +9,7 @@ from torch import Tensor
 def sent(values: Tensor, to: Tensor | torch.device) -> Tensor:
     """The values on a device, or on a tensor's; the host goes on before they have arrived.
 
-    Through pinned memory: `Tensor.to` alone ends when all that was queued before it has run. The host may
-    change its own values at once.
+    Through pinned memory: `Tensor.to` alone ends when all that was queued before it has run.
     """
     device = to.device if isinstance(to, Tensor) else to
     if values.device.type != "cpu" or device.type in ("cpu", "meta"):

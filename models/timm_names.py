@@ -3,8 +3,7 @@
     import assay.models.timm_names
     model = timm.create_model("rpc_symvit_tiny_patch16_224", num_classes=10, iterations=6)
 
-timm's usual arguments (num_classes, in_chans, img_size, drop_rate, drop_path_rate) and the parameters of the
-catalog's builder are accepted. There are no pretrained weights.
+There are no pretrained weights.
 """
 
 from __future__ import annotations

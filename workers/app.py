@@ -2,7 +2,7 @@
 
     python -P -m assay.workers.doorbell worker --pool prefork --concurrency 1
 
-Celery carries the doorbell and nothing else. The one pool process of a node is its supervisor (`node.py`).
+The one pool process of a node is its supervisor (`node.py`).
 """
 
 from __future__ import annotations

@@ -54,8 +54,7 @@ def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = Non
     """The component with its parameters bound, ready for the system's arguments.
 
     Kind "evaluation" has attacks too, as in `evaluations[].name`. Defaults are filled in, fractions become
-    floats, and references to attention become factories `factory(dim, heads, *, prefix_tokens=1)`. Raises
-    ValueError, which names every wrong parameter; NotFound.
+    floats, and references to attention become factories `factory(dim, heads, *, prefix_tokens=1)`.
     """
     catalog = catalog or load()
     component = catalog.find_evaluation(name) if kind == "evaluation" else catalog.find(kind, name)

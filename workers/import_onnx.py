@@ -1,7 +1,7 @@
 """`assay import-onnx`: converts an ONNX model of images to a program that can be uploaded.
 
-A user's command on a local file, not reachable over HTTP. Nothing in the file is run; external weights are
-read from the model's folder only. ONNX's reference evaluator on random images checks the program.
+Nothing in the file is run; external weights are read from the model's folder only. ONNX's reference evaluator
+on random images checks the program.
 
 B = batch, C = channels, S = image size.
 """
@@ -105,8 +105,7 @@ def convert(
 
     `image_size`: S where the model leaves it open; `logits`: the result to take of several; `task`:
     "classification" or "segmentation"; `mean`, `std` (above 0): of normalised images, per channel, in pixels
-    in [0, 1]. Raises CannotImport: no such model, an operator without counterpart, or different answers;
-    CannotExport; OSError.
+    in [0, 1].
     """
     from assay.workers.weights.onnx_graph import UnknownOperator, rewritten
     from assay.workers.weights.onnx_module import OnnxModule

@@ -1,8 +1,7 @@
 """`assay import-pickle`: converts a legacy PyTorch checkpoint to safetensors, which can then be uploaded.
 
-An operator's command on a local file, not reachable over HTTP. `weights_only=True` makes only tensors and
-plain values. What training scripts store beside them (arguments, NumPy's values, paths, dates) is replaced
-and dropped: none of its code runs.
+`weights_only=True` makes only tensors and plain values. What training scripts store beside them (arguments,
+NumPy's values, paths, dates) is replaced and dropped: none of its code runs.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ def command(name: str) -> list[str]:
 def slots(gpus: Sequence[str], settings: WorkerSettings) -> list[Slot]:
     """A slot for every `devices` GPUs, the last perhaps with fewer; without any, `nodes` on the CPU.
 
-    With `workers_per_gpu` above 1 each GPU has so many slots. The box's name, if any, begins slots' names. A
-    MIG slice has its own slot: CUDA shows a process one slice at most.
+    With `workers_per_gpu` above 1 each GPU has so many slots. A MIG slice has its own slot: CUDA shows a
+    process one slice at most.
     """
     whole = [gpu for gpu in gpus if not gpu.startswith(MIG)]
     groups = [tuple(whole[at : at + settings.devices]) for at in range(0, len(whole), settings.devices)]

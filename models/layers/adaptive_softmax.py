@@ -8,7 +8,7 @@ a word of cluster k has
     log p(w | h) = log softmax(head)_k + log softmax(h W_k^T + b_k)_w
 
 As in the code of the published small models (lmtool-fwp, `div_val` 1), all clusters have the full width and
-no projection. Narrower clusters are not supported.
+no projection.
 
 Logits of the head are computed in chunks of positions, and recomputed for the gradient: memory does not grow
 with batch times length times vocabulary.
@@ -33,8 +33,7 @@ LOGITS = 2**25
 class AdaptiveSoftmax(nn.Module):
     """The output layer of a language model; the word weights (V, C) are an argument of each call.
 
-    Cut-offs, in any order, start the clusters after the first; those not below V are dropped. A cut-off or a
-    vocabulary below 1 is a ValueError.
+    Cut-offs, in any order, start the clusters after the first; those not below V are dropped.
     """
 
     def __init__(self, width: int, vocabulary: int, cutoffs: Sequence[int]) -> None:

@@ -32,10 +32,7 @@ _open: ContextVar[_Added | None] = ContextVar("auxiliary_losses", default=None)
 
 @contextmanager
 def collected() -> Iterator[list[Tensor]]:
-    """Collect the losses added inside the block, scalars in call order.
-
-    Averages over layers come last, one for each name, when the block ends.
-    """
+    """Collect the losses added inside the block, scalars in call order."""
     added = _Added()
     token = _open.set(added)
     try:

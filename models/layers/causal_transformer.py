@@ -7,9 +7,9 @@ weights normal with standard deviation 0.02, biases 0. Deviations: positions cou
 sequence (that code: from its end, so a word's vector depends on the length), and LayerNorm weights are 1 at
 first.
 
-Such small weights suit long trainings with a long warm-up. `initialization` "scaled" is for short ones, in
-which small models else learn word frequencies only: word vectors with standard deviation C^-1/2, as large as
-the positions, and layers as in Glorot and Bengio (AISTATS 2010), equation 16.
+`initialization` "scaled" is for short ones, in which small models else learn word frequencies only: word
+vectors with standard deviation C^-1/2, as large as the positions, and layers as in Glorot and Bengio (AISTATS
+2010), equation 16.
 
 V = words of the vocabulary.
 """
@@ -44,8 +44,7 @@ class CausalTransformer(nn.Module):
 
     No weight depends on `length`, the max tokens of a sequence. Cut-offs are of `AdaptiveSoftmax`. Dropout is
     of embedding, attention output, MLP, and softmax input. With `encoder` only `features` are wanted, so that
-    attention may see later tokens. Raises ValueError: `heads` does not divide `width`, a size is below 1, or
-    attention sees later tokens.
+    attention may see later tokens.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.",)
@@ -98,7 +97,7 @@ class CausalTransformer(nn.Module):
         """Features (B, N, C) of the last layer, of right-padded tokens int64 (B, N) in [0, V).
 
         Padding does not affect earlier tokens. Only attention that sees later tokens needs `present`, boolean
-        (B, N), false for padding. Sequences longer than `length` are a ValueError.
+        (B, N), false for padding.
         """
         if tokens.dim() != 2 or tokens.shape[1] > self.sequence_length:
             raise ValueError(

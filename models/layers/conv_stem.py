@@ -27,8 +27,7 @@ class ConvStem(nn.Module):
     """Embeds an image as one token per patch: (B, channels, H, W) to (B, N, C), row by row.
 
     Each convolution halves height and width, then batch normalisation and, but after the last, a GELU. In
-    training mode the tokens of an example depend on the batch. A patch size, in pixels, other than 4, 8 and
-    16, or a width C below 8, is a ValueError.
+    training mode the tokens of an example depend on the batch.
     """
 
     def __init__(self, channels: int, patch_size: int, width: int) -> None:

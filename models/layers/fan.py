@@ -69,8 +69,7 @@ def waves(places: int, device: torch.device | None = None) -> Tensor:
 class FanBlock(nn.Module):
     """x + gamma1 attn(norm1(x)), then x + gamma2 mlp(norm2(x)) with channel processing for the MLP.
 
-    `heads` counts the heads of the channel processing. The MLP has `mlp_ratio` times C hidden units; dropout
-    acts inside and after the MLP and after the attention, stochastic depth on both branches.
+    `heads` counts the heads of the channel processing.
     """
 
     def __init__(
@@ -106,8 +105,7 @@ class FullyAttentionalNetwork(nn.Module):
     No weight depends on the image size: any height and width divisible by `patch_size` (4, 8 or 16 pixels)
     works. With 0 classes the class token's features are the output. The width C is at least 8; MLPs have
     `mlp_ratio` times C hidden units. Dropout is of embedding, attention output and MLP; stochastic depth has
-    one rate, as released. Raises ValueError: `patch_size` does not divide `image_size` or `heads` not
-    `width`, or a size is refused.
+    one rate, as released.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.", "cls_token", "cls_attn_blocks.")

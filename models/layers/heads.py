@@ -56,7 +56,6 @@ def make_attention(
 
     `tokens` is N of the longest sequence, prefix included, for mechanisms with weights or landmarks for
     places. `causal` is true where a layer must not see later tokens; None for mechanisms without such a form.
-    A value that the mechanism refuses is a ValueError.
     """
     wanted: dict[str, int] = {"prefix_tokens": prefix_tokens}
     if "tokens" in inspect.signature(factory).parameters:
@@ -69,8 +68,7 @@ def make_attention(
 def check_past_only(attention: nn.Module) -> None:
     """Rejects an attention that sees later tokens, for models that predict them.
 
-    `sees_later_tokens` says so; `causal_with` is the parameter to change, with its only causal value. Raises
-    ValueError: names the mechanism, and the parameter where it is known.
+    `sees_later_tokens` says so; `causal_with` is the parameter to change, with its only causal value.
     """
     if not getattr(attention, "sees_later_tokens", False):
         return
@@ -112,7 +110,7 @@ class HeadProjections(nn.Module):
     """The projections around a mechanism.
 
     `qkv` is (`projections` * C, C), head-major inside a row block; `proj` is (C, C). Dropout is the rate that
-    the mechanism drops in training, in [0, 1). `heads` that do not divide `dim` are a ValueError.
+    the mechanism drops in training, in [0, 1).
     """
 
     projections: ClassVar[int] = 3

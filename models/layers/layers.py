@@ -1,7 +1,6 @@
 """Building blocks of the models, and `Classifier`, the wrapper used everywhere else.
 
-Not taken from timm: importing timm takes seconds in every evaluator process. Names and layouts of the weights
-are timm's.
+Names and layouts of the weights are timm's.
 
 H and W = height and width in pixels, N = tokens.
 """
@@ -21,8 +20,7 @@ class Classifier(nn.Module):
 
     Mean and standard deviation, of each channel in pixel units of [0, 1], are part of the state dict: attacks
     work in pixel space, and saved weights keep their normalisation. The backbone maps normalised images (B,
-    channels, H, W) to logits (B, classes). Raises ValueError: `mean` and `std` differ in length, are empty,
-    or a standard deviation is not positive.
+    channels, H, W) to logits (B, classes).
     """
 
     mean: Tensor

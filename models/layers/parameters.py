@@ -118,10 +118,7 @@ def past_rule(parameter: str, allowed: str, namespace: str = "params") -> tuple[
 
 
 def layer_rule(parameter: str, depth: str) -> tuple[str, str]:
-    """The rule that a parameter of type `Layers` names layers that the model has.
-
-    `depth` is the expression for their number: "model.depth" or a number.
-    """
+    """The rule that a parameter of type `Layers` names layers that the model has."""
     layers = f"model.{parameter}"
     return (
         f"{layers} in ('all', 'first', 'last') or "

@@ -65,8 +65,7 @@ class PolicyNetwork(nn.Module):
 
     If `discrete`, an action is one of A. A window has at most `context` steps K, which no weight depends on,
     an episode at most `timesteps`. MLPs have `mlp_ratio` times C hidden units; dropout acts on the embedding,
-    after the attention and after the MLP. Raises ValueError: `heads` does not divide `width`, a size is below
-    1, or attention sees later tokens.
+    after the attention and after the MLP.
     """
 
     def __init__(
@@ -119,7 +118,6 @@ class PolicyNetwork(nn.Module):
         """Actions (B, K, A), or logits of discrete ones, of standardised contexts (B, K, S + A + 3).
 
         The output of a step depends on no later step, nor on its own action; at padding it has no meaning.
-        Raises ValueError: the windows are longer than `context`, or have other sizes.
         """
         given = Context.of(packed, self.embed_observation.in_features)
         batch, steps = packed.shape[:2]
@@ -175,8 +173,7 @@ class PolicyModel(Classifier):
 
     Mean and standard deviation of each number of an observation over the training set, (S,), and the divisor
     of returns-to-go are part of the state dict. The backbone is a `PolicyNetwork`, or any module from
-    standardised contexts to (B, K, A). Raises ValueError: `mean` and `std` differ in length, are empty, or a
-    divisor is not positive.
+    standardised contexts to (B, K, A).
     """
 
     return_scale: Tensor

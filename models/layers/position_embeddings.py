@@ -28,10 +28,7 @@ def square_grid(shape: tuple[int, ...]) -> Grid | None:
 
 
 def resize_positions(positions: Tensor, grid: Grid, wanted: Grid, how: Resizing = "bilinear") -> Tensor:
-    """Position embedding (1, 1 + h * w, C) of a grid (h, w) resized to another; the class token's is kept.
-
-    The class token comes first, then the grid row by row.
-    """
+    """Position embedding (1, 1 + h * w, C) of a grid (h, w) resized to another; the class token's is kept."""
     if grid == wanted:
         return positions
     plane = positions[:, 1:].transpose(1, 2).unflatten(2, grid)  # (1, C, h, w)

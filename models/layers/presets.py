@@ -31,7 +31,6 @@ class Preset:
     def build(self, classes: int, channels: int, **parameters: Any) -> nn.Module:
         """The model, from the parameters that the preset leaves free.
 
-        Of a language model both numbers are the words of the vocabulary. Raises TypeError: the preset fixes a
-        parameter, or the builder has none of that name; ValueError: the builder refuses a value.
+        Of a language model both numbers are the words of the vocabulary.
         """
         return self.builder(classes, channels, **self.size, **self.fixed, **{**self.defaults, **parameters})

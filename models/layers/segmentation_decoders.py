@@ -59,7 +59,7 @@ class MaskTransformer(nn.Module):
 
     A mask is the cosine of a class with each patch; a LayerNorm over the classes turns it into logits. The
     blocks always have softmax attention. Dropout is of the attention weights, the attention output and the
-    MLP. `heads` that do not divide `width` are a ValueError.
+    MLP.
     """
 
     def __init__(self, width: int, classes: int, *, depth: int, heads: int, dropout: float) -> None:

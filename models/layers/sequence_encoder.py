@@ -45,8 +45,7 @@ class SequenceEncoder(nn.Module):
     attention output, inside the MLP and after it. `norm_first` normalises what enters attention and MLP (Long
     Range Arena), else what leaves their sum (UEA); `final_norm` is a LayerNorm after the last layer.
     Activations are "gelu" (exact) or "relu". The normalization is "layer" or "batch" (over batch and places,
-    padding included, as in the UEA code). Raises ValueError: `heads` does not divide `width`, a word is
-    unknown, `length` is below 1, or an attention refuses its arguments.
+    padding included, as in the UEA code).
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class SequenceEncoder(nn.Module):
         """Features (B, N, C) of each place of embedded sequences (B, N, C), 1 <= N <= `length`.
 
         `mask` is boolean (B, N), true for the places that take part; None = all. Features of the others are
-        undefined. Raises ValueError: `x` is longer than `length` or empty, or `mask` is not boolean (B, N).
+        undefined.
         """
         self._check(x, mask)
         places = x.shape[1]
@@ -128,8 +127,7 @@ class SequenceEncoder(nn.Module):
 class SequenceBlock(nn.Module):
     """One layer, normalised before (`norm_first`) or after its two residual branches.
 
-    Dropout acts after the attention, inside the MLP and after it. An unknown activation or normalization is a
-    ValueError.
+    Dropout acts after the attention, inside the MLP and after it.
     """
 
     def __init__(
@@ -190,7 +188,7 @@ def pool(features: Tensor, mask: Tensor | None, how: SequencePooling, length: in
     """One vector per sequence: (B, N, C) to (B, C).
 
     "mean": over the places that take part (`mask`, boolean (B, N); None = all); "released": their sum divided
-    by `length`, the places with all padding; "last": the last of them. Another pooling is a ValueError.
+    by `length`, the places with all padding; "last": the last of them.
     """
     if how not in ("mean", "released", "last"):
         raise ValueError(f"pooling must be 'mean', 'released' or 'last': got {how!r}")

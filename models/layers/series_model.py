@@ -19,8 +19,7 @@ class SeriesModel(Classifier):
     A row (F + 1, T) has F features and as its last channel 1 where a step exists, 0 where it is padding. Mean
     and standard deviation of each feature over the training set, (F,), are part of the state dict. Attacks
     work on the input of `backbone`, (B, F + 1, T) to logits (B, classes): epsilon is in these standard
-    deviations. Raises ValueError: `mean` and `std` differ in length, are empty, or a standard deviation is
-    not positive.
+    deviations.
     """
 
     def __init__(self, backbone: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
@@ -44,7 +43,7 @@ class RegressionModel(SeriesModel):
     """`SeriesModel` that predicts a number in the unit of the training targets.
 
     Mean and standard deviation of the training targets are part of the state dict. The backbone predicts the
-    standardised target, (B, 1). Raises ValueError: as `SeriesModel`, or `target_std` is not positive.
+    standardised target, (B, 1).
     """
 
     target_mean: Tensor

@@ -57,10 +57,7 @@ class WordVectors(Protocol):
 
 
 def word_vectors(model: nn.Module) -> nn.Embedding:
-    """The layer of a `TokenModel` that makes words vectors; token gradients are taken by its output.
-
-    Raises ValueError: the backbone does not say where its words become vectors.
-    """
+    """The layer of a `TokenModel` that makes words vectors; token gradients are taken by its output."""
     backbone = getattr(model, "backbone", model)
     if isinstance(backbone, WordVectors):
         return backbone.word_vectors()

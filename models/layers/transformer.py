@@ -25,8 +25,7 @@ class VisionTransformer(nn.Module):
 
     With 0 classes the class token's features are the output. Sizes are in pixels. MLPs have `mlp_ratio` times
     C hidden units. Dropout is of embedding, attention output and MLP; stochastic depth rises linearly from 0
-    in the first layer to `drop_path` in the last. Raises ValueError: `patch_size` does not divide
-    `image_size` or `heads` not `width`, or the class token sees no patch in any layer.
+    in the first layer to `drop_path` in the last.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.",)

@@ -1,8 +1,7 @@
 """Graph of an exported program: from untrusted JSON to calls of allowed operators, or a rejection.
 
 The format is the schema of `torch._export.serde`, major version 8. `torch.export.load` is not used: it looks
-targets up by attribute, evaluates symbolic shapes as Python, and unpickles. Here no expression is evaluated:
-batch-dependent sizes are results of nodes.
+targets up by attribute, evaluates symbolic shapes as Python, and unpickles.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ Unlisted operators are refused by name. Left out on purpose: operators that read
 (`from_file`, `empty`, `resize_`, `set_`), that do not check their indices (`_unsafe_index`) or strides
 (`as_strided`, `_reshape_alias`), that exist on one kind of device only, or that return values to Python
 (`item`); overloads that are not of tensors, custom operators, and everything outside `aten` except a few
-functions of numbers for shapes with a dynamic batch. `guards.py` checks where listed operators check too
-little.
+functions of numbers for shapes with a dynamic batch.
 """
 
 from __future__ import annotations

@@ -37,10 +37,7 @@ FOLDERS = {"weights": "weight_", "constants": "tensor_"}
 
 
 def read_tensors(read: ReadEntry, model: str) -> dict[str, Tensor]:
-    """Parameters, buffers and constants of a program by qualified name.
-
-    Raises UnsafeProgram: a table is invalid, or a tensor is pickled or does not match its bytes.
-    """
+    """Parameters, buffers and constants of a program by qualified name."""
     found: dict[str, Tensor] = {}
     stored = total = 0
     for folder, prefix in FOLDERS.items():

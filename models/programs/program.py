@@ -72,10 +72,7 @@ class Program(nn.Module):
         self.register_buffer("_where", torch.zeros(()), persistent=False)
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Logits of images (B, C, S, S), or of ids (B, L) and their mask; large batches are split.
-
-        Raises ValueError: an id is below 0 or no word of the program.
-        """
+        """Logits of images (B, C, S, S), or of ids (B, L) and their mask; large batches are split."""
         if self.signature.length is not None:
             self._check_ids(inputs[0])
         largest = self.signature.largest_batch
@@ -147,8 +144,7 @@ class TextProgram(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (B, K), or (B, N, V) of a language model, of ids, int64 (B, N).
 
-        Ids are padded to L at the right. The mask never leaves out the first token. Raises ValueError: the
-        texts are empty or longer than L, or an id is no word.
+        Ids are padded to L at the right. The mask never leaves out the first token.
         """
         signature, longest = self.program.signature, self.sequence_length
         if tokens.dim() != 2 or not 1 <= tokens.shape[1] <= longest:
@@ -162,10 +158,7 @@ class TextProgram(nn.Module):
 
 
 def load_program(read: ReadEntry, graph: str, model: str, *, notes: bool = False) -> Program:
-    """Load the program of an archive.
-
-    Raises UnsafeProgram: it may not be run, or does not map images or ids to logits with a dynamic batch.
-    """
+    """Load the program of an archive."""
     content = _graph(read, graph)
     module = field(content, "graph_module", dict)
     body, stated = field(module, "graph", dict), field(module, "signature", dict)

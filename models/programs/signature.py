@@ -80,10 +80,7 @@ class Signature:
 
 
 def read_inputs(specs: list[Any]) -> tuple[dict[str, str], set[str], tuple[str, ...]]:
-    """Stored tensors (name in the graph to qualified name), which of them are parameters, and the inputs.
-
-    Raises UnsafeProgram: an input is no tensor, or the inputs are neither one nor two.
-    """
+    """Stored tensors (name in the graph to qualified name), which of them are parameters, and the inputs."""
     stored: dict[str, str] = {}
     parameters: set[str] = set()
     inputs: list[str] = []
@@ -139,10 +136,7 @@ def read_output(specs: list[Any]) -> str:
 def read_signature(
     content: Mapping[str, Any], values: Mapping[str, Any], inputs: tuple[str, ...], logits: str, words: int
 ) -> Signature:
-    """Check the stated shapes of inputs and result.
-
-    Raises UnsafeProgram: the shapes do not fit a model of images or texts with a dynamic batch.
-    """
+    """Check the stated shapes of inputs and result."""
     given = field(values, inputs[0], dict)
     number, sizes = field(given, "dtype", int), listed(given.get("sizes"), _size)
     if number == INT64 and len(sizes) == 2:

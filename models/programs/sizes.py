@@ -2,7 +2,7 @@
 
 Small inputs can have huge results (`repeat`, `arange`, an outer product). Sizes of results follow from sizes
 of arguments, except for three operators, where `guards.py` checks the values; so they are found once for each
-shape of the images. The process's memory limit is for what an operator allocates within a call.
+shape of the images.
 """
 
 from __future__ import annotations
@@ -38,10 +38,7 @@ def check_prediction(
     results: Sequence[str | list[str]],
     max_elements: int,
 ) -> None:
-    """Refuse a call with results that would be too large, without making it.
-
-    Raises UnsafeProgram: a result would have more elements, or more than `MAX_DIMENSIONS` dimensions.
-    """
+    """Refuse a call with results that would be too large, without making it."""
     simple = bound(operator, arguments, keywords)
     if simple is not None and simple <= max_elements:
         return
@@ -60,10 +57,7 @@ def check_prediction(
 def bound(
     operator: OpOverload[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> int | None:
-    """Elements that no result exceeds, for frequent operators; None for others.
-
-    A first prediction in a process imports torch's compiler: seconds of an evaluator.
-    """
+    """Elements that no result exceeds, for frequent operators; None for others."""
     name = operator._schema.name.removeprefix("aten::")
     tensors = list(_tensors([*arguments, *keywords.values()]))
     if name in LIKE_ARGUMENTS or name.removesuffix("_") in LIKE_ARGUMENTS:

@@ -63,10 +63,7 @@ LAYOUTS = (
 
 
 def layouts_for(wanted: Shapes) -> list[Layout]:
-    """All possible layouts for weights of a Classifier with these tensors, likeliest first.
-
-    A layout is named after its form, preceded by its wrapper, if any: "nvidia_fan", "deit/nvidia_fan".
-    """
+    """All possible layouts for weights of a Classifier with these tensors, likeliest first."""
     found = list(LAYOUTS)
     for form in FORMS:
         if form is SAME or not form.applies(wanted):

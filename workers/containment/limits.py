@@ -38,7 +38,7 @@ def apply(limits: Limits, *, programs: bool, gpu: bool) -> None:
 
     `programs`: it starts programs. A root's programs would run as the user that counts it, who owns none of
     its files: it is not counted, and its supervisor ends it when it has too many processes
-    (`supervision/job_limits.py`). The same with a GPU, on which this was never tried.
+    (`supervision/job_limits.py`).
     """
     # CUDA reserves address space far beyond any memory.
     kind = resource.RLIMIT_DATA if gpu else resource.RLIMIT_AS

@@ -3,7 +3,7 @@
     python -P -m assay.workers.containment.probe
 
 A process contains itself as an evaluator is contained under the environment's settings, and the missing parts
-are printed as a JSON object. With the argument `--here` the process itself does so, as `VARIABLE` says.
+are printed as a JSON object.
 """
 
 from __future__ import annotations

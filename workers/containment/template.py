@@ -84,8 +84,7 @@ class Child:
 class Template:
     """Forks evaluators, between them and the supervisor.
 
-    `prepare`: imports a request's modules of Assay. `serve`: the evaluator, in the child. `rehearse`: warms a
-    waiting child; starts no thread.
+    `prepare`: imports a request's modules of Assay. `serve`: the evaluator, in the child.
     """
 
     def __init__(

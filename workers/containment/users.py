@@ -3,9 +3,7 @@
 The kernel's rules then keep an evaluator from files and processes of the service and of other jobs, beside
 Landlock and the filter of calls. A job's user and group are a number made from its folder's name: the same
 for all its evaluators, on any worker, without a table. The folder stays with that user (mode 2770: what root
-writes there belongs to the group). Nothing outside the state folder is changed. A user namespace with a range
-of users (/etc/subuid) serves as root does; a namespace that a process makes by itself has one user, and
-separates nothing.
+writes there belongs to the group). Nothing outside the state folder is changed.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ class Users:
         """These users, refused where they cannot reach the state folder or read what evaluators read.
 
         If usable, state folder and artifacts may be passed through from now on, and their content is closed
-        to others. `libraries`: read by evaluators. Data and weights have their own modes.
+        to others.
         """
         roots = [environment.get(name, "") for name in ("ASSAY_DATA_ROOT", "ASSAY_WEIGHTS_ROOT")]
         deep = [Path(root) for root in roots if root and Path(root).resolve() in libraries]

@@ -4,8 +4,7 @@
     mypkg = "mypkg.assay"
 
 names a package. In it, a module or a sub-package named after a kind (`attack.py`, `attention/`) has
-components of that kind: names in `__all__`, as in Assay's own folders. No module is imported before it is
-walked, or one of its components is resolved.
+components of that kind: names in `__all__`, as in Assay's own folders.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Components from the `PRESETS` of a model's module: the builder's entry without the fixed parameters.
-
-`models.layers.presets.Preset` is not imported: no tensor may be here.
-"""
+"""Components from the `PRESETS` of a model's module: the builder's entry without the fixed parameters."""
 
 from __future__ import annotations
 

@@ -47,10 +47,7 @@ def count_cut(examples: ExampleSet, order: Sequence[int], length: int) -> int:
 
 
 def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:
-    """Facts of the data for the merge: `n` examples are used, or n repeats of a measurement are made.
-
-    `known_as` is the name of a well-known set, and `published` the number of its examples, where it differs.
-    """
+    """Facts of the data for the merge: `n` examples are used, or n repeats of a measurement are made."""
     facts: PlannedEvaluation = {"n": n, "available": len(examples.ids), "classes": examples.classes}
     name = catalog.task(examples.task).known_as(examples) or known_sequences(
         examples.name, examples.classes, len(examples.ids)

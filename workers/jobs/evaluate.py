@@ -38,12 +38,7 @@ Report = Callable[[ProgressReport], None]
 
 
 def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeReport:
-    """Answer an evaluate request.
-
-    OtherIdentity: this worker has other code than the worker that planned the job; OtherData and MissingData:
-    the data set's content has changed since, or is gone; BadWeights: weights, also another model's, are
-    missing; a ValueError: weights or the number of examples have changed.
-    """
+    """Answer an evaluate request."""
     spec, plan, number = request["spec"], request["plan"], request["evaluation"]
     provenance.check_identity(plan)
     item, planned = spec["evaluations"][number], plan["evaluations"][number]
@@ -118,11 +113,7 @@ def evaluation_of(item: EvaluationItem, task: str) -> Evaluation:
 
 
 def check_folders(item: EvaluationItem) -> None:
-    """Refuse, before anything is measured, an evaluation without its folders or libraries.
-
-    MissingData says how to fill a folder; CorruptData: its content cannot be read; a ValueError: a name leads
-    out of the data root, or a library is missing.
-    """
+    """Refuse, before anything is measured, an evaluation without its folders or libraries."""
     if is_attack(item):
         return
     made = catalog.build("evaluation", item["name"], item["params"])()

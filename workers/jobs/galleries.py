@@ -24,10 +24,7 @@ BOUNDS = JsonBounds(MAX_SHARD_BYTES, values=500_000, containers=100_000)
 def write_gallery(
     folder: Path, index: int, name: str, rows: Sequence[OutcomeRow]
 ) -> list[ArtifactDescription]:
-    """Writes the gallery of an evaluation from its outcome `rows`, the same in any order of its shards.
-
-    A gallery is no measurement: a job does without where the candidates of a shard are gone or malformed.
-    """
+    """Writes the gallery of an evaluation from its outcome `rows`, the same in any order of its shards."""
     described = [row.extra["gallery"] for row in rows if "gallery" in row.extra]
     if not described:
         return []

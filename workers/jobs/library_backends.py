@@ -3,8 +3,7 @@
 Backend and attack determine whether an example's result depends on the examples beside it: the attack states
 it (`THREAT`), `tests/laws/test_attack_laws.py` tests it. cleverhans and pyautoattack's Auto-PGD get Assay's
 draws, keyed by example; `compatible` kernels and the library's Square and FAB take one stream of draws per
-batch (FAB only after its first restart). Passes of the library's Square and FAB are shared out evenly in a
-batch.
+batch (FAB only after its first restart).
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ def draws_for_a_batch(backend: str, attack: str, params: Params) -> bool:
 
 
 def describe(backend: str, attack: str, params: Params, stages: Sequence[str]) -> str:
-    """Caveats of a row due to its backend: cleverhans, compatible, pyautoattack or textattack.
-
-    `stages` are the names of an ensemble's attacks, with default parameters; other attacks have no stages.
-    """
+    """Caveats of a row due to its backend: cleverhans, compatible, pyautoattack or textattack."""
     if backend == "textattack":
         return (
             "the package's own code ran its recipe, one text at a time, with its random numbers seeded by"

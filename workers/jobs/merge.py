@@ -58,19 +58,14 @@ class Merged:
 
 
 def save_evaluation(store: Store, folder: Path, job_id: str, evaluation: int) -> None:
-    """Merge an evaluation after all its shards; save it with its outcome table.
-
-    NotFound of a deleted job, an OSError of the table; a ValueError where outcomes are missing or measured
-    twice.
-    """
+    """Merge an evaluation after all its shards; save it with its outcome table."""
     _save_one(store, folder, store.jobs.get(job_id), evaluation, store.results.outcomes(job_id, evaluation))
 
 
 def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> None:
     """Merge the evaluations without a result, plot them, and end the job; its shards are all done.
 
-    `svg` renders the plots, too, once the job has ended. Errors as of `save_evaluation`, and MixedIdentities
-    where workers with different code have measured it.
+    `svg` renders the plots, too, once the job has ended.
     """
     job, merged = store.jobs.get(job_id), store.results.of(job_id)
     measured: list[OutcomeRow] = []
@@ -168,10 +163,7 @@ def _whole(table: OutcomeTable, ordered: Sequence[OutcomeRow], n: int, place: st
 
 
 def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Merged:
-    """One row of the results, from the outcomes of all shards in any order.
-
-    MixedIdentities of workers with different code, a ValueError where outcomes are missing or measured twice.
-    """
+    """One row of the results, from the outcomes of all shards in any order."""
     plan, spec = plan_of(job, rows), user_spec(job.spec)
     item = with_constants(evaluations(job)[index], plan["evaluations"][index])
     check_identities(plan, rows)
@@ -236,10 +228,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
 
 
 def table_of(job: JobRow, item: EvaluationItem) -> OutcomeTable:
-    """The outcome table of an evaluation of the job, by the task of its data.
-
-    NotFound: the catalog has no such evaluation; ComponentMissing: this worker lacks the table's package.
-    """
+    """The outcome table of an evaluation of the job, by the task of its data."""
     return catalog.outcome_table(load_catalog().find_evaluation(item["name"]), _tasks(job, item))
 
 

@@ -25,11 +25,7 @@ CAUSES = (
 def of_answers(
     answers: Answers | None, classes: int | None, *, guesses: bool, noun: str
 ) -> Iterator[Warning]:
-    """Warnings about the unattacked answers; the metrics of attacked examples are then invalid.
-
-    No `answers`: the outcome table has none; no `classes`: their number is not known. `guesses`: accuracies
-    like a guess are expected, of random weights or data chosen against models. `noun`: an example's name.
-    """
+    """Warnings about the unattacked answers; the metrics of attacked examples are then invalid."""
     if answers is None or not answers.total:
         return
     severity: Severity = "invalid" if answers.attacked else "caution"

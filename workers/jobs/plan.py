@@ -48,11 +48,7 @@ from assay.workers.weights.training_record import doubts, trained_on, trained_wi
 
 
 def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport], None]) -> PlanReport:
-    """Answer a plan request.
-
-    MissingData of a data set, BadWeights where weights, also an attack's, are missing, and a ValueError where
-    model and data or evaluation do not fit each other.
-    """
+    """Answer a plan request."""
     spec = request["spec"]
     data = session.data(spec["data"], "test")
     catalog.check_rules(spec, data)

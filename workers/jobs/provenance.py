@@ -24,10 +24,7 @@ SIMULATORS = ("gymnasium", "mujoco")
 
 
 def collect(device: torch.device, dtype: torch.dtype, spec: UserSpec) -> ShardProvenance:
-    """The `code`, `packages`, `device`, `draws` and `pulled` parts of the provenance of a job's results.
-
-    Any number depends on these packages, or they hold or run the job's components, model and attacks.
-    """
+    """The `code`, `packages`, `device`, `draws` and `pulled` parts of the provenance of a job's results."""
     used = packages() | packages_of(spec, load())
     used |= versions(libraries_of(load(), spec, {}))
     if (load().find("data", spec["data"]["name"]).facts or {}).get("package") in SIMULATORS:

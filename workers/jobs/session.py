@@ -101,10 +101,7 @@ class Session:
         return data
 
     def classifier(self, spec: UserSpec, *, device: str, weights: str | None) -> Loaded:
-        """The classifier of a job spec with the weights of a safetensors file, or random or pulled ones.
-
-        BadWeights of keys or shapes that do not fit, a ValueError of a model that this data does not allow.
-        """
+        """The classifier of a job spec with the weights of a safetensors file, or random or pulled ones."""
         # The kind too: a model to be trained has gradients enabled.
         execution = (spec["execution"]["dtype"], spec["execution"].get("channels_last"), device)
         key = _key(spec["kind"], spec["model"], spec["data"], spec["seed"], execution, weights)
@@ -115,10 +112,7 @@ class Session:
         return self._loaded[1]
 
     def other(self, source: ModelSource, execution: Execution, *, device: str) -> Loaded:
-        """The classifier of another job, for attacks that need a second model.
-
-        BadWeights where they are missing or do not fit, MissingData without the data that it was trained on.
-        """
+        """The classifier of another job, for attacks that need a second model."""
         key = _key(source, execution, device)
         if key not in self._others:
             if len(self._others) >= MAX_OTHERS:

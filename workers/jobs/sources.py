@@ -33,8 +33,7 @@ def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> P
     """The plan's record of other models used by a job, and the jobs with `gradients_not_compared`.
 
     The request's `sources` are {job: {"spec", "weights"}}, with the path of the weights, by a job's id or
-    `checkpoint:NAME@SHA256`. The record is {job: {"model": {"name", "params"}, "weights_sha256"}}. BadWeights
-    are missing or do not fit; a ValueError: a model is for other images or classes.
+    `checkpoint:NAME@SHA256`. The record is {job: {"model": {"name", "params"}, "weights_sha256"}}.
     """
     found: dict[str, ForeignModel] = {}
     not_compared: list[str] = []
@@ -141,10 +140,7 @@ def examples_of(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -
 def content_hash(
     session: Session, spec: EvaluateJobSpec, item: EvaluationItem, examples: ExampleSet
 ) -> dict[str, str]:
-    """The hashes of an evaluation's data set, by its label, and of files that its corruptions read.
-
-    MissingData of such files says what to do; MissingExtra is of the library that is to run an attack.
-    """
+    """The hashes of an evaluation's data set, by its label, and of files that its corruptions read."""
     if (library := library_of(item["params"])) is not None:
         require_module(f"the backend {library!r} of {item['name']!r}", library)
     label = content_label(data_label(item["data"] or spec["data"]), item["params"])

@@ -34,10 +34,7 @@ from assay.workers.weights.training_record import TrainedOn
 def train_model(
     request: TrainRequest, session: Session, report: Report, processes: Processes = ALONE
 ) -> tuple[Loaded, Trained]:
-    """Train the model of a request; every process of the training calls this with the same request.
-
-    MissingData; TrainingDiverged: the loss is not finite; a ValueError: model and data do not fit.
-    """
+    """Train the model of a request; every process of the training calls this with the same request."""
     spec = request["spec"]
     data, held_out = session.data(spec["data"], "train"), session.data(spec["data"], "test")
     loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])

@@ -83,11 +83,7 @@ def with_constants(item: EvaluationItem, planned: PlannedEvaluation) -> Evaluati
 def baseline_errors(
     known_as: str | None, params: Params, image_size: int | None
 ) -> Mapping[str, float] | None:
-    """Errors that a data set's mean corruption error is relative to; None without any.
-
-    AlexNet's are of the stored ImageNet-C; generated images are alike with its constants, size (`image_size`,
-    in pixels) and files.
-    """
+    """Errors that a data set's mean corruption error is relative to; None without any."""
     generated = {"constants": "imagenet_c", "as_files": True}
     alike = params.get("source") == "stored" or (
         image_size == ALEXNET_SIZE and all(params.get(name) == value for name, value in generated.items())

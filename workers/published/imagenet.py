@@ -6,7 +6,7 @@ ADE20K. Table 5 (Square) is left out: it states no epsilon.
 
 Also clean accuracy of Primal-Attention's DeiT-Small/16 (Chen et al. 2023, NeurIPS, table 7a) and of the
 Conv2D attention in DeiT-tiny with 4 heads (Nguyen et al. 2023, ICLR, table 6). ImageNet-100 is left out: the
-paper does not list its classes. Neither paper states how it prepared the images: DeiT's way is taken.
+paper does not list its classes.
 
 Parameters are the released attack code's where it exists; a note says where the paper's text differs.
 """

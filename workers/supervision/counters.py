@@ -1,7 +1,6 @@
 """Counters and gauges of a supervisor between two heartbeats.
 
-Counters go to the database as sums to be added, unwritten sums the next time. A killed worker loses at most
-ten seconds of counts, which are for monitoring only.
+Counters go to the database as sums to be added, unwritten sums the next time.
 """
 
 from __future__ import annotations

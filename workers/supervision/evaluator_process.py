@@ -2,8 +2,6 @@
 
 Requests and reports have their own pipes, because libraries print to stdout. A session of its own lets one
 signal end the process group; it ends itself when its request pipe closes (`workers.evaluator`).
-
-All waits for the evaluator have a limit: it may be stuck, or half dead.
 """
 
 from __future__ import annotations
@@ -144,11 +142,7 @@ class EvaluatorProcess:
         self._push()
 
     def receive(self, timeout: float) -> EvaluatorReport | None:
-        """The next report, or None within `timeout` seconds.
-
-        Raises EvaluatorDied: the process has ended or closed its pipe; ProtocolBroken: a report that its
-        request does not allow.
-        """
+        """The next report, or None within `timeout` seconds."""
         try:
             line = self._next_line(timeout)
             if line is None:

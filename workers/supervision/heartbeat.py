@@ -1,7 +1,4 @@
-"""Rates of a running shard's reports and checks, with Redis in front of the database.
-
-Without Redis every report is written at once, and every check asks the database.
-"""
+"""Rates of a running shard's reports and checks, with Redis in front of the database."""
 
 from __future__ import annotations
 

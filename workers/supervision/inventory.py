@@ -103,11 +103,7 @@ class Inventory:
         return not before <= {*self._known}
 
     def lanes(self, unmet: Callable[[str, str], bool]) -> list[Lane]:
-        """The lanes that this worker may claim from, of those judged last.
-
-        `unmet`: whether no worker of a device class meets a digest's requirements: then any may take an
-        unplanned shard.
-        """
+        """The lanes that this worker may claim from, of those judged last."""
         since = {lane: self._unmet_since.get(lane, time.monotonic()) for lane in self._judged}
         self._unmet_since = {
             lane: begun

@@ -100,10 +100,7 @@ class TrainingLimits:
 
 
 class EvaluatorWatch:
-    """Holds a job's evaluator to limits that only its supervisor can see.
-
-    `max_bytes`: of `folder` and the evaluator's temporary folders; 0: no limit. `seconds`: between looks.
-    """
+    """Holds a job's evaluator to limits that only its supervisor can see."""
 
     def __init__(self, process: EvaluatorProcess, folder: Path, max_bytes: int, seconds: float) -> None:
         self._process, self._folder, self._max_bytes, self._seconds = process, folder, max_bytes, seconds

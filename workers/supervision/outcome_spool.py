@@ -43,10 +43,7 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True)
 
     def record(self, claim: Claim, row: OutcomeRow) -> Finished | None:
-        """Write the outcome to disk, then record it; None when the fence refuses it.
-
-        Raises OperationalError: the database is away; call again, or leave it to `flush`.
-        """
+        """Write the outcome to disk, then record it; None when the fence refuses it."""
         path = self._folder / f"{claim.shard_id}-{claim.fence}.json"
         try:
             if not path.exists():  # else complete: called again, after the database was away
@@ -58,10 +55,7 @@ class Spool:
         return finished
 
     def flush(self) -> Iterator[tuple[Claim, Finished]]:
-        """Record outcomes left by this or a dead supervisor; yields accepted outcomes.
-
-        Raises OperationalError: the database is still away.
-        """
+        """Record outcomes left by this or a dead supervisor; yields accepted outcomes."""
         for path in sorted(self._folder.glob("*.json")):
             try:
                 entry = self._read(path)

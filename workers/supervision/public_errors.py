@@ -21,10 +21,7 @@ def in_words(error: BaseException) -> str:
 
 
 def without_paths(text: str, settings: WorkerSettings, job_id: str) -> str:
-    """An error with paths relative to the job's folder, without other paths of the state folder.
-
-    In a distributed service, variables name the roots of data and weights.
-    """
+    """An error with paths relative to the job's folder, without other paths of the state folder."""
     text = text.replace(f"{settings.folder(job_id)}/", "")
     if settings.mode == "distributed":
         text = name_roots(text, {"ASSAY_DATA_ROOT": settings.data_root, WEIGHTS_ROOT: settings.weights_root})

@@ -1,8 +1,4 @@
-"""Repairs the effects of crashes: expired leases, dead owners, overdue jobs, lost merges and doorbells.
-
-Every reaper looks for dead owners on its machine; one does the rest, and deletes expired files
-(`workers.supervision.retention`).
-"""
+"""Repairs the effects of crashes: expired leases, dead owners, overdue jobs, lost merges and doorbells."""
 
 from __future__ import annotations
 
@@ -94,11 +90,7 @@ class Reaper(threading.Thread):
         self._counters.write(self._store.counters)
 
     def _sweep_for_all(self) -> None:
-        """What one reaper does for all.
-
-        A finished job is merged at the second sweep that sees it: before, a supervisor is most likely merging
-        it.
-        """
+        """What one reaper does for all."""
         overdue = self._store.jobs.time_out(self._duty.at)
         if overdue:
             log.warning("%d jobs timed out", overdue)

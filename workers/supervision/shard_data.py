@@ -47,10 +47,7 @@ class ShardData:
         self._read_hashes: dict[str, str] = {}
 
     def hashes(self) -> dict[str, str]:
-        """The hash of each readable data set of the shard by its label.
-
-        Raises OtherDataHere: a set differs from the plan's; EvaluatorDied: while it hashed, or interrupted.
-        """
+        """The hash of each readable data set of the shard by its label."""
         if self._claim.kind not in ("plan", "evaluate"):
             return {}
         spec, found = cast(EvaluateJobSpec, self._claim.spec), dict[str, str]()
@@ -68,10 +65,7 @@ class ShardData:
         return found
 
     def differing(self) -> str | None:
-        """Which data set of the shard, read again, is not the planned one; None where all are.
-
-        Raises UnfitWorker: no evaluator may read it; EvaluatorDied: while it hashed, or interrupted.
-        """
+        """Which data set of the shard, read again, is not the planned one; None where all are."""
         if self._claim.kind != "evaluate" or self._claim.plan is None:
             return None
         spec, planned = cast(EvaluateJobSpec, self._claim.spec), self._claim.plan["data_sha256"]

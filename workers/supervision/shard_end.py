@@ -52,11 +52,7 @@ class Workplace:
 
 
 class ShardEnd:
-    """Records the end of a claim.
-
-    `interrupted`: the shard has to end for a reason outside it. `canceled`: by a cancel of its job; None
-    where the claim is lost.
-    """
+    """Records the end of a claim."""
 
     def __init__(
         self,

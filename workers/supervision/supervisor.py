@@ -40,9 +40,8 @@ STOPPED = frozenset({JobState.CANCELING, JobState.CANCELED, JobState.TIMED_OUT})
 class Supervisor(threading.Thread):
     """Runs shards until `stop`.
 
-    `device_classes`: its evaluator's. A supervisor for `CHECKS` alone is no counted worker, and keeps its
-    evaluator for `CHECK_IDLE_SECONDS` at most. `number`: of the supervisor in its process. `ring_others`:
-    tells other supervisors of a claimable job; may fail.
+    A supervisor for `CHECKS` alone is no counted worker, and keeps its evaluator for `CHECK_IDLE_SECONDS` at
+    most. `ring_others`: tells other supervisors of a claimable job; may fail.
     """
 
     def __init__(

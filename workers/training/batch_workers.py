@@ -92,7 +92,7 @@ class MadeBatches(OrderedBatches):
 
         `batch_size` counts all processes' examples; an epoch visits `rows` (None: all) `repeats` times.
         `workers` processes make the examples; with 0 this process does. `noise`: mean and standard deviation
-        of erased rectangles. Raises ValueError: no examples, or too few for the processes.
+        of erased rectangles.
         """
         if len(examples.ids) == 0:
             raise ValueError("there are no training examples")
@@ -105,11 +105,7 @@ class MadeBatches(OrderedBatches):
         super().__init__(Order(n, seed=seed, batch_size=batch_size, repeats=repeats, rows=rows), processes)
 
     def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
-        """The batches of the steps start..stop-1.
-
-        Raises ValueError: an example's data are bad; MemoryError: memory was too short for an example;
-        MakingFailed: an example cannot be made otherwise; RuntimeError: a worker process died.
-        """
+        """The batches of the steps start..stop-1."""
         per_step = -(-len(self._part.rows) // CHUNK)
         with closing(self._chunks(start, stop)) as chunks:
             while batch := list(islice(chunks, per_step)):

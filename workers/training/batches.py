@@ -1,9 +1,5 @@
 """Batches of a training: the interface, and batches of images in memory.
 
-`Source` is the loop's interface, with three implementations: `Batches`;
-`workers.training.tokens.TokenBatches`, of words; `workers.training.batch_workers.MadeBatches`, of examples
-made by worker processes. `workers.training.source` chooses.
-
 Legend: B examples of this process's part of a batch, C channels, S image side.
 """
 
@@ -87,7 +83,7 @@ class Batches(OrderedBatches):
     ):
         """Loads all images at once if their bytes, or float32 pixels, take at most `CACHE_BYTES`.
 
-        `rows`: indices to visit. Raises ValueError: no examples, or too few for the processes.
+        `rows`: indices to visit.
         """
         self._data = data
         self._seed = seed

@@ -58,7 +58,7 @@ def save_text(text: str, path: Path) -> None:
 def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str]) -> None:
     """Write a state dict as safetensors; equal weights and metadata give equal bytes.
 
-    Tensors that share memory are written once per name. The header has the metadata and the content's hash.
+    Tensors that share memory are written once per name.
     """
     save_tensors(model.state_dict(), path, metadata)
 

@@ -113,9 +113,7 @@ class Learner:
         the size.
 
         `batch` is this process's part; `step`, the number of steps done before, keys all randomness. The
-        momentum, or the first beta, stays where it is None. Raises torch.OutOfMemoryError: the smallest piece
-        does not fit into memory; or, with batch normalisation in several processes, any: the others wait for
-        its statistics.
+        momentum, or the first beta, stays where it is None.
         """
         images, truth = batch.images, batch.truth
         if images.is_floating_point():  # token ids keep their dtype

@@ -74,16 +74,9 @@ def train(
 
     `report` gets the steps done, at most twice a second, and each durable checkpoint, every
     `checkpoint_seconds` of wall time and at the end. All `processes` call this alike, and the first writes
-    and reports; the numbers are a single process's up to rounding, but dropout and drop-path draw others. The
-    bits are the same with any number of `workers`, which make examples. After each epoch the first process
-    asks `held_out_loss`, and all processes ask `judge`, for the log and the selection, about examples that
-    are not trained on; `rows` (None: all) are. `metadata`: for headers of weights files.
-
-    Raises TrainingDiverged: the loss or a weight is infinite or NaN; ValueError: unsupported dtype, empty
-    data, nothing to train, an unreadable example, or another training's checkpoint; torch.OutOfMemoryError:
-    the smallest part of a batch does not fit (larger parts are halved); OSError: the weights could not be
-    written, or another file although the disk has room (without room for checkpoint or log the training goes
-    on).
+    and reports; the numbers are a single process's up to rounding, but dropout and drop-path draw others.
+    After each epoch the first process asks `held_out_loss`, and all processes ask `judge`, for the log and
+    the selection, about examples that are not trained on; `rows` (None: all) are.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype}; allowed: {', '.join(map(str, DTYPES))}")

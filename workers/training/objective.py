@@ -58,10 +58,7 @@ class Attacked(NamedTuple):
 
 
 def plain(model: Logits, images: Tensor, target: Tensor, smoothing: float) -> Objective:
-    """Cross-entropy of images (B, C, S, S), of a model in training mode.
-
-    Target: labels, int64 (B,), or class probabilities (B, K); label smoothing is in [0, 1).
-    """
+    """Cross-entropy of images (B, C, S, S), of a model in training mode."""
     logits = model(images)
     return Objective(functional.cross_entropy(logits, target, label_smoothing=smoothing), logits, None)
 
@@ -129,10 +126,7 @@ def robust(
     training: AdversarialTraining,
     smoothing: float,
 ) -> Objective:
-    """Loss of PGD-AT or TRADES at the points of `attack` for images (B, C, S, S), in training mode.
-
-    Target: int64 (B,) or class probabilities (B, K); label smoothing is in [0, 1).
-    """
+    """Loss of PGD-AT or TRADES at the points of `attack` for images (B, C, S, S), in training mode."""
     passes = training.passes_of_update
     if training.objective == "pgd_at":
         logits = model(attacked.images)

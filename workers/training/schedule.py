@@ -134,10 +134,7 @@ SCHEDULES: dict[str, Callable[..., float]] = {
 def learning_rate(
     recipe: Recipe, step: int, *, steps: int, per_epoch: int, warmup_steps: int, peak: float
 ) -> float:
-    """Learning rate of a step in [0, steps) of a recipe's training.
-
-    Start of the warm-up and end of the decay are at most the peak, which is scaled to the batch.
-    """
+    """Learning rate of a step in [0, steps) of a recipe's training."""
     warmup = float(warmup_steps)
     if recipe.by_epoch:
         step = max(step // per_epoch - recipe.epochs_late, 0)

@@ -1,7 +1,6 @@
 """Validation during a training: what is left for it, how the model does on it, which weights are kept.
 
-The validation share of the training set is never trained on; the test set plays no part. Some released code
-selects the epoch on the test set ("released_test"): results then carry a warning.
+The validation share of the training set is never trained on; the test set plays no part.
 
 Legend: B examples of a batch, K classes.
 """

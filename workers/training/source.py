@@ -33,10 +33,7 @@ class Batching:
 
 
 def source_of(data: ExampleSet, recipe: Recipe, how: Batching) -> Source:
-    """Batch source of a training on its split.
-
-    Raises ValueError: no examples, too few for the processes, or an unsupported augmentation.
-    """
+    """Batch source of a training on its split."""
     source: Source = catalog.task(data.task).batches(data, recipe, how)
     return source
 

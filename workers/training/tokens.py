@@ -47,8 +47,7 @@ class TokenBatches(OrderedBatches):
         """Prepares the order, keyed by the seed; only the stream of a language set is read before `between`.
 
         `length` is L, and the max words of a labelled text. A batch has `batch_size` examples over all
-        processes; `rows` (None: all) are visited. Raises ValueError: no examples, or too few for the
-        processes.
+        processes; `rows` (None: all) are visited.
         """
         self._load, n = read(data, length)
         if n == 0:

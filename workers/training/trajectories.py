@@ -48,7 +48,7 @@ class TrajectoryBatches(OrderedBatches):
     ) -> None:
         """Lays the trajectories end to end; the seed keys the order of windows of `length` K.
 
-        `batch_size`: windows over all processes. ValueError: no examples, or too few for the processes.
+        `batch_size`: windows over all processes.
         """
         if not data.trajectories:
             raise ValueError(f"data set {data.name!r} has no training examples")

@@ -79,11 +79,7 @@ def unreachable(url: str, error: httpx.TransportError) -> Unreachable:
 
 
 def download(remote: Remote, partial: Path, report: ByteReporter) -> None:
-    """Fetch a file to a path; what an earlier attempt left there is kept, and the rest asked for.
-
-    Unreachable: the host does not answer, or the connection breaks again and again. PullFailed: the host
-    refuses, the content is not the promised one, or the disk is full.
-    """
+    """Fetch a file to a path; what an earlier attempt left there is kept, and the rest asked for."""
     try:
         if remote.cached is not None:
             shutil.copyfile(remote.cached, partial)

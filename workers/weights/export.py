@@ -3,7 +3,6 @@
     python -P -m assay.workers.weights.export PACKAGE.MODULE:FUNCTION --output x.pt2
 
 The command runs the user's own code, on the user's own machine: it imports the module and calls the function.
-Nothing that is uploaded is ever run this way.
 
 The program is made by `torch.export` on the CPU with a dynamic batch, read back by the reader of uploads,
 which names every operator that is not allowed, and compared with the module at batches of 1, 2 and 5.
@@ -113,8 +112,7 @@ def export_program(
     """Export a module to a file for `POST /checkpoints`, in evaluation mode, in float32 on the CPU.
 
     A module of other devices or types is copied; training modes are restored; a file that is there is
-    replaced. It warns of a program that returns probabilities in place of logits. CannotExport: the module
-    cannot be exported, calls something that is not allowed, or the program answers differently.
+    replaced. It warns of a program that returns probabilities in place of logits.
 
     The module maps images (B, C, S, S), or ids (B, L) and perhaps their mask, to logits, or to a mapping or
     an object that has them as `logits` or `out`: of `task` "classification" and, of texts, "sequence" (B, K),

@@ -2,7 +2,7 @@
 
 A graph holds what `forward` computes, and its derivative is the graph's own. What a module says of its
 derivative is lost: the `backward` of a `torch.autograd.Function`, hooks on gradients, a branch taken only
-where gradients are asked for. Attacks would follow gradients that the module does not have.
+where gradients are asked for.
 
 A few inputs are differentiated, each by one of three losses, with the same random numbers, in float32; where
 that differs, in float64, if both can. Texts are differentiated by the tables with a row for each word.

@@ -33,8 +33,8 @@ def check_fit(
 ) -> None:
     """Reject data that a model cannot be evaluated on.
 
-    A ValueError of other channels or classes, or of a policy another environment. For a set that uses some of
-    a model's logits, the names of all classes are compared, too: a count cannot show that the logits match.
+    For a set that uses some of a model's logits, the names of all classes are compared, too: a count cannot
+    show that the logits match.
     """
     for fact in FACTS:
         given, wanted = made_for(examples, fact), made_for(model_data, fact)

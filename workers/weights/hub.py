@@ -44,10 +44,7 @@ class Repository:
 
 
 def repository(name: str, revision: str) -> Repository:
-    """A repository by its name and a branch, a tag or a commit; without a network from the hub's cache.
-
-    Unreachable: neither hub nor cache has it; PullFailed: no such repository or revision, or no permission.
-    """
+    """A repository by its name and a branch, a tag or a commit; without a network from the hub's cache."""
     try:
         return _listed(name, revision)
     except Unreachable:

@@ -51,7 +51,7 @@ def load_weights(classifier: Classifier, path: Path, data: ExampleSet, positions
 
     So a training job's weights keep the job's hash, and the normalisation of halved weights keeps its
     precision. Messages name the data. `positions` resizes position embeddings of another grid, None rejects
-    them. BadWeights: the file is missing or damaged, or keys or shapes do not fit.
+    them.
     """
     shapes, metadata = read_shapes(path)
     wanted = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}

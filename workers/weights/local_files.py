@@ -21,9 +21,7 @@ SAVE = "model.save_pretrained(folder, safe_serialization=True) writes safetensor
 def local_origin(reference: PulledReference, path: Path) -> Origin:
     """The origin of weights on this machine: a folder of transformers, or the published file of a library.
 
-    The revision of a folder is `local-` and the beginning of the hash over its files. A ValueError: an
-    unknown name or another revision of a folder; PullFailed: a path without weights that can be taken; an
-    OSError of a file.
+    The revision of a folder is `local-` and the beginning of the hash over its files.
     """
     if reference.source == "hf":
         return _folder(reference, path)

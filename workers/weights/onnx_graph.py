@@ -2,7 +2,7 @@
 
 Each step keeps what the model computes, up to the rounding of other types than float32: operators of newer
 opsets are written in older ones, tensors that follow from stored ones alone are stored, and the input becomes
-pixels in [0, 1], channels first. This module needs the extra `onnx`.
+pixels in [0, 1], channels first.
 
 B = batch, C = channels, S = image size.
 """

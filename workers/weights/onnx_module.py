@@ -4,8 +4,6 @@
 `Gather`, then `Reshape`), and no export can follow an operator with sizes from a tensor. The graph is
 therefore interpreted here: values that depend on shapes and constants alone stay Python numbers, among them
 the symbolic size of the batch, and the few operators that take sizes get them as numbers.
-
-This module needs the extra `onnx`.
 """
 
 from __future__ import annotations

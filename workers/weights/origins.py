@@ -39,11 +39,7 @@ class Origin:
 
 
 def origin_of(reference: PulledReference) -> Origin:
-    """Find out where the weights of a reference are.
-
-    A ValueError of an unknown name has the nearest; PullFailed: the source has no weights that can be pulled,
-    or does not answer.
-    """
+    """Find out where the weights of a reference are."""
     return {"timm": _timm, "torchvision": _torchvision, "hf": _transformers}[reference.source](reference)
 
 

@@ -2,7 +2,7 @@
 
 All assumptions of an attack are tested on the CPU in float32: logits for any batch, finite, repeatable and
 independent of the batch, with gradients that are finite (ids of texts have none). Further abilities
-(gradients not all zero, float64, autocast to bfloat16) are recorded. A machine with a GPU runs it there, too.
+(gradients not all zero, float64, autocast to bfloat16) are recorded.
 """
 
 from __future__ import annotations

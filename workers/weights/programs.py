@@ -60,8 +60,7 @@ def load_classifier(
 ) -> tuple[Classifier, str]:
     """Classifier of an uploaded program for some data, and the file's sha256; `vocabulary` is the words'.
 
-    The file's hash, not the tensors': two programs may have the same weights and different graphs. BadWeights
-    as for `read_program`, or of another task, other classes, channels or words.
+    The file's hash, not the tensors': two programs may have the same weights and different graphs.
     """
     program, digest = _read(path)
     if (found := program.signature.task) != task:

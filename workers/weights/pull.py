@@ -70,10 +70,7 @@ def _serve(root: Path, text: str, request: PullRequest) -> None:
 
 
 def pull(root: Path, reference: PulledReference) -> PulledWeights:
-    """Fetch the weights of a reference; weights that are there are only compared with their hashes.
-
-    A ValueError: an unknown name; PullFailed; an OSError: the weights folder cannot be written.
-    """
+    """Fetch the weights of a reference; weights that are there are only compared with their hashes."""
     from assay.workers.weights.origins import default_of, origin_of
 
     there = _there(root, default_of(reference))

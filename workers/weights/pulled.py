@@ -104,10 +104,7 @@ def weights_root() -> Path:
 
 
 def find(root: Path, reference: str) -> PulledWeights:
-    """The pulled weights that a reference means, by the records alone; a ValueError if it is none.
-
-    WeightsUnavailable: they are not pulled; the message ends with the command that pulls them.
-    """
+    """The pulled weights that a reference means, by the records alone; a ValueError if it is none."""
     parsed = parse_reference(reference)
     alike = [one for one in listed(root, parsed.source) if str(parsed) in (one.reference, *one.aliases)]
     if not alike:
@@ -118,10 +115,7 @@ def find(root: Path, reference: str) -> PulledWeights:
 
 
 def checked(root: Path, reference: str, sha256: str | None) -> PulledWeights:
-    """As `find`, with all files compared with the record and, where given, the digest of a spec.
-
-    WeightsUnavailable: they are not pulled, are damaged, or differ from the spec's.
-    """
+    """As `find`, with all files compared with the record and, where given, the digest of a spec."""
     found = find(root, reference)
     command = parse_reference(reference).command
     if faults := found.faults():

@@ -28,8 +28,7 @@ class CannotBuild(ValueError):
 def build_module(name: str, folder: Path) -> nn.Module:
     """Import a module of code and call a function of it for an `nn.Module`, or take a class or a module.
 
-    The folder of the package goes to the front of `sys.path`. CannotBuild: there is no such module or
-    function, the code fails, or it returns something else.
+    The folder of the package goes to the front of `sys.path`.
     """
     where, separator, function = name.partition(":")
     if not separator or not where or not function:
@@ -104,8 +103,7 @@ def _line(error: Exception) -> str:
 def load_tensors(module: nn.Module, file: Path) -> None:
     """Load the tensors of a safetensors file into a module, all of them by name.
 
-    A wrapper's prefix before all names is taken off. Of tied weights the file needs one name. CannotBuild:
-    the file cannot be read as safetensors, or names or shapes do not fit.
+    A wrapper's prefix before all names is taken off. Of tied weights the file needs one name.
     """
     if not file.is_file():
         raise CannotBuild(f"there is no file {file}")

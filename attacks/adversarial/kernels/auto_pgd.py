@@ -70,8 +70,6 @@ def windows(steps: int) -> Tensor:
 class AutoPGD:
     """Auto-PGD on one loss, for several targets one after the other where the loss has any.
 
-    What depends only on a slot's number of steps is known without asking the device.
-
     Keys of the state beside the keys of `begin`:
 
         target        (CPU) number of the present target

@@ -11,7 +11,6 @@ previous check, the search is over. Deviations:
 - p is at least 1; there, fewer than ten iterates are an error.
 
 A finished search goes on without effect until the host asks: after a check, at most every `patience` steps.
-The time of asking changes neither results nor counted passes.
 
 Keys of the state:
 

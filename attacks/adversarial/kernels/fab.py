@@ -68,7 +68,7 @@ class Boundary:
         """The state of new slots, at the image.
 
         It adds `targets`, the classes in their order, (B, T), and `target`, the number of the present one, on
-        the CPU, (B,). The image is the first iterate that may count.
+        the CPU, (B,).
         """
         state = begin(examples, examples.labels, examples.images)
         state["targets"] = self._targets(examples)

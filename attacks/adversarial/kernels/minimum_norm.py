@@ -1,8 +1,7 @@
 """Searches for the smallest adversarial perturbation by gradient steps, a single run for each image.
 
 A step of the kernel evaluates the present iterate, keeps it if it is adversarial and smaller than the last
-kept, and moves. The first iterate is the image. An image for which nothing is found counts as itself, and is
-right.
+kept, and moves. An image for which nothing is found counts as itself, and is right.
 
 Where the searches end the model is nearly undecided, and rounding in another batch may turn the answer: an
 iterate counts only if the wrong logit leads by ROUNDINGS roundings of the largest logit.

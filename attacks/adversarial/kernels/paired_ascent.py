@@ -15,8 +15,7 @@ at its end, the lane goes on where
     -m_1 <= CLOSE * -m_0    or    -m_1 <= FORECAST * (m_1 - m_h)
 
 that is, where it has come close, or would get there at the rate of the last half round. Both hold alike for
-scaled logits. An example is done when no lane goes on, or after `rounds` later rounds. All of it depends on
-the example alone.
+scaled logits.
 
 With more than `many` classes, the other targets are those that a linear model reaches first among
 `candidates` classes (`malt.py`), chosen after round 0, which breaks most breakable examples.

@@ -4,7 +4,7 @@ The arithmetic of cleverhans 4.0 (`fast_gradient_method`). Deviations: the loss 
 gradient that is not finite counts as zero.
 
 The pass that judges the image yields its only gradient as well (`SharedStep`), unless it is averaged over
-several. Where the engine verifies every success, that is the only judgement.
+several.
 """
 
 from __future__ import annotations

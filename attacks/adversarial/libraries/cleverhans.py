@@ -1,7 +1,7 @@
 """Attacks of the library cleverhans, as kernels whose one step is one whole run of the library.
 
 The library gets the model as a function, and Assay's keyed draws for uniform numbers: its attacks are as
-independent of batching as the native ones. It is imported on first use.
+independent of batching as the native ones.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ class _KeyedUniform(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Cleverhans:
-    """An attack of cleverhans 4.0. Its iterates are float32 for any dtype of the model.
-
-    Only the last iterate counts: the library looks at no other.
-    """
+    """An attack of cleverhans 4.0. Its iterates are float32 for any dtype of the model."""
 
     name: str
     ball: Ball | None

@@ -2,7 +2,7 @@
 
 One run is one restart for one target. Assay's keyed draws replace the library's, from torch's global
 generator for the whole batch. Targets are Assay's too: both take them in the order of the logits of the
-unattacked image. It is imported on first use.
+unattacked image.
 
 The library clamps to [0, 1]. In the `paper` protocol it sees the images in an interval so wide that nothing
 is clamped, mapped onto [0, 1], with epsilon scaled alike.

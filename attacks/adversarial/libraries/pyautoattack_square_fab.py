@@ -2,7 +2,7 @@
 
 The library seeds torch's generator in each run, so its draws depend on the batch (FAB draws nothing in its
 first restart). The generator is restored afterwards. The library clips to [0, 1]; where clipping is not
-allowed, it gets the images scaled so that no clip binds. It is imported on first use.
+allowed, it gets the images scaled so that no clip binds.
 """
 
 from __future__ import annotations

@@ -57,8 +57,7 @@ class Corruption:
         """Corrupts images (B, C, H, W) in [0, 1], of any floating dtype, with one or three channels.
 
         The result for an example depends only on the seed, the corruption, the severity and its id (except
-        float rounding, which may move a value by one level). It has multiples of 1/255 in [0, 1], with the
-        shape, dtype and device of `images`.
+        float rounding, which may move a value by one level).
         """
         _check(images, ids)
         corrupted = torch.empty_like(images)

@@ -49,10 +49,7 @@ def frost_texture(number: int, height: int, width: int, constants: Constants = "
 
 
 def frost_crops(places: Tensor, height: int, width: int, constants: Constants) -> Tensor:
-    """Crops of the photographs, uint8 (n, 3, H, W), from their numbers, rows and columns, int64 (n, 3).
-
-    Beside a CPU the device of the places keeps the photographs.
-    """
+    """Crops of the photographs, uint8 (n, 3, H, W), from their numbers, rows and columns, int64 (n, 3)."""
     if places.device.type == "cpu":
         parts = [
             frost_texture(number, height, width, constants)[:, top : top + height, left : left + width]

@@ -8,7 +8,7 @@ downloads:
     word vectors      from a local folder, in place of a download
     PartOfSpeech, UniversalSentenceEncoder    left out, as in the native recipe
 
-The package is imported on first use. It draws from the global generators of Python and numpy.
+It draws from the global generators of Python and numpy.
 """
 
 from __future__ import annotations

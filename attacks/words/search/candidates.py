@@ -1,8 +1,4 @@
-"""Candidate texts of the next step of an attack on text, filtered by the recipe's rules.
-
-Some rules restrict the words that may be changed (no stop words, nothing twice, no short words), others the
-changed texts that are accepted (few changes, words of similar meaning).
-"""
+"""Candidate texts of the next step of an attack on text, filtered by the recipe's rules."""
 
 from __future__ import annotations
 

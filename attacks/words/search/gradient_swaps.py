@@ -4,9 +4,7 @@ Ebrahimi et al. 2018, "HotFlip: White-Box Adversarial Examples for Text Classifi
 equation 10 and section 3.3 (beam search);
 Zou et al. 2023, "Universal and Transferable Adversarial Attacks on Aligned Language Models", algorithm 1.
 
-A search ranks swaps by the first-order estimate of the change of the loss, and puts the best to the model. It
-is a generator of questions to the model, so that searches share passes. It sees one example only; other
-examples in the passes change the rounding of its answers, nothing else.
+A search ranks swaps by the first-order estimate of the change of the loss, and puts the best to the model.
 
 N = tokens of the text, V = words of the vocabulary, C = width of the vectors, F = free positions.
 """

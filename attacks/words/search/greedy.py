@@ -1,7 +1,7 @@
 """Search methods of the recipes, as generators that yield texts and receive the model's answers.
 
-A search yields its queries and knows nothing of other examples, so that examples share batches. Its queries
-are TextAttack's, in order; ties are resolved in text order, where TextAttack has an unstable sort.
+Its queries are TextAttack's, in order; ties are resolved in text order, where TextAttack has an unstable
+sort.
 
 Morris et al. 2020, "TextAttack"; greedy search in the order of importance: Jin et al. 2020, "Is BERT Really
 Robust?", algorithm 1; the weighted saliency: Ren et al. 2019, "Generating Natural Language Adversarial

@@ -1,6 +1,6 @@
 """Attack recipe for text classifiers: transformations, constraints and a search method.
 
-Morris et al. 2020, "TextAttack". The goal is always untargeted: any class but the true one.
+Morris et al. 2020, "TextAttack".
 """
 
 from __future__ import annotations

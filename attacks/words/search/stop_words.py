@@ -1,7 +1,6 @@
 """Words that recipes leave unchanged: NLTK's list of English stop words (179), and TextFooler's (266).
 
-NLTK's list is from its data until 2024; later releases list 198. It is stored here because the attacked words
-depend on it.
+NLTK's list is from its data until 2024; later releases list 198.
 """
 
 from __future__ import annotations

@@ -34,11 +34,7 @@ def written(folder: Path) -> tuple[int, ...]:
 
 
 def read_vectors(folder: Path) -> tuple[list[str], NDArray[np.float32]]:
-    """Words and their vectors, float32 (n, d); the first vector of a repeated word counts.
-
-    Raises OSError: a file cannot be read; ValueError: a file does not contain word vectors; the message names
-    it and the line.
-    """
+    """Words and their vectors, float32 (n, d); the first vector of a repeated word counts."""
     path = folder / (TEXT if (folder / TEXT).is_file() else ARRAY)
     with np.errstate(over="ignore"):  # refused below
         words, vectors = _text(path) if path.name == TEXT else (_words(folder / WORDS), _array(path))

@@ -1,8 +1,4 @@
-"""Word change, the value of a component of kind `words`: maps a word to its candidates.
-
-A change knows one word at a time; the caller chooses words and candidates (`attacks.words.search.word_swap`,
-`attacks.words.search.recipes`).
-"""
+"""Word change, the value of a component of kind `words`: maps a word to its candidates."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def synonyms(folder: Path) -> WordChange:
     """The synonyms of a word, in every sense and part of speech; phrases are left out.
 
     Ren et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word
-    Saliency", section 3.2. Raises OSError: a file cannot be read; ValueError: a file is not one of WordNet.
+    Saliency", section 3.2.
     """
     wordnet = _read(folder)
 

@@ -41,8 +41,7 @@ class ClassAttentionBlock(nn.Module):
     """Class attention and an MLP on the class token, each scaled by a learned vector: (B, N, C) to (B, N, C).
 
     As released, with z = LayerNorm(x), patch tokens go from x to 2 LayerNorm(x + gamma1 z). The MLP has
-    `mlp_ratio` times C hidden units; dropout acts inside and after the MLP and after the attention. `heads`
-    that do not divide the width are a ValueError.
+    `mlp_ratio` times C hidden units; dropout acts inside and after the MLP and after the attention.
     """
 
     def __init__(self, width: int, heads: int, *, mlp_ratio: float, dropout: float) -> None:

@@ -15,8 +15,7 @@ class DotProductAttention(HeadProjections):
 
     The weights are `proj` (C, C) and `qkv` (`projections` * C, C), with the row blocks q, k, v (timm's and
     DeiT's layout) or k, v (the RPC authors'). If `causal`, each token attends to itself and to those before
-    it. Dropout is the share of the attention weights that is dropped in training, in [0, 1). `heads` that do
-    not divide `dim` are a ValueError.
+    it. Dropout is the share of the attention weights that is dropped in training, in [0, 1).
     """
 
     def __init__(

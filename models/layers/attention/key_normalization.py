@@ -36,7 +36,7 @@ EPSILON = 1e-5
 class KeyNormalization(nn.Module):
     """Shift, and in the form "full" scale, of queries and keys by the statistics of the keys.
 
-    A learned beta is the weight `beta`. An unknown form, or a beta outside [0, 10], is a ValueError.
+    A learned beta is the weight `beta`.
     """
 
     def __init__(self, form: Form, beta: float, *, learn_beta: bool) -> None:

@@ -39,10 +39,7 @@ def find_attention(name: str) -> AttentionFactory:
 def attention_of_layers(
     attention: AttentionFactory | str, layers: Layers, depth: int, others: AttentionFactory
 ) -> list[AttentionFactory]:
-    """The mechanism of each of `depth` layers: `attention`, itself or its name, in the chosen ones.
-
-    Raises ValueError: no attention has that name, or there is no such layer.
-    """
+    """The mechanism of each of `depth` layers: `attention`, itself or its name, in the chosen ones."""
     chosen = select_layers(layers, depth)
     factory = find_attention(attention) if isinstance(attention, str) else attention
     return [factory if layer in chosen else others for layer in range(depth)]

@@ -122,8 +122,7 @@ class LandmarkAttention(ProjectedAttention):
     """Attention approximated from L landmarks among queries and keys, by an iterative inverse.
 
     Half of the landmarks are queries, half keys (`draw_landmarks`, `iterative_inverse`). Gamma is added to
-    the diagonal of the landmarks' matrix. Dropout acts on the output before its projection. Raises
-    ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    the diagonal of the landmarks' matrix. Dropout acts on the output before its projection.
     """
 
     def __init__(

@@ -4,13 +4,6 @@ A mechanism with the output proj(softmax(q k^T / sqrt(D)) v), over all tokens, h
 states `OFFERS = ("softmax",)`: also RPC, with q = k = Z, the points of its last iteration, and Scaled
 Attention, with v = (I - S) V. A model states the same if `softmax_layers` finds its layers.
 
-Others report matrices (`matrix_layers`): `attention_matrix`, the weights of all tokens for each (`OFFERS =
-("attention_matrix",)`), or `kernel_factors`, L and R of a kernel matrix L R^T (`OFFERS =
-("kernel_matrix",)`). RPC-Attention reports every iteration (`pursuit`, `OFFERS = ("pursuit",)`,
-`pursuit_layers`).
-
-Hooks observe the layers: an unobserved model has no overhead.
-
 L = layers.
 """
 
@@ -85,17 +78,13 @@ def softmax_layers(model: nn.Module, *, causal: bool = False) -> list[nn.Module]
     """Self-attention layers of a model's encoder, in order: of its `blocks` those that have `attn`.
 
     Of a Segmenter only the `encoder` is searched; class attention is skipped. If `causal`, layers may hide
-    later tokens; their q, k, v are taken before the mask. Raises ValueError: no such layers, or the mechanism
-    of some cannot report its q, k and v.
+    later tokens; their q, k, v are taken before the mask.
     """
     return _layers(model, (SoftmaxLayer,), "does not end in a softmax over all tokens", causal)
 
 
 def matrix_layers(model: nn.Module, *, kernels: bool, causal: bool = False) -> list[nn.Module]:
-    """Layers of a model with an attention matrix that can be computed, as `softmax_layers` finds them.
-
-    Raises ValueError: no such layers, or the mechanism of some has no such matrix.
-    """
+    """Layers of a model with an attention matrix that can be computed, as `softmax_layers` finds them."""
     able: tuple[type, ...] = (SoftmaxLayer, MatrixLayer, *([KernelLayer] if kernels else []))
     return _layers(model, able, "has no attention matrix to look at", causal)
 

@@ -51,8 +51,7 @@ FACTOR_RULES = (
 def factors_of(factors: Sequence[int] | None, heads: int) -> tuple[int, ...]:
     """The factor of each head, from a list that is repeated until every head has one.
 
-    None is the published factors, else factors that double with every second head, up to 8. Raises
-    ValueError: the length of the list does not divide `heads`, or a factor is below 1.
+    None is the published factors, else factors that double with every second head, up to 8.
     """
     if factors is None:
         doubling = tuple(min(2 ** (head // 2), LARGEST_DEFAULT) for head in range(heads))
@@ -99,8 +98,7 @@ class ScaledHeads(HeadProjections, ABC):
     The weights are `qkv` (3C, C) with the row blocks q, k, v, head-major inside a block (timm's and DeiT's
     layout), and `proj` (C, C). The normalization, if any, is by the statistics of each head's own keys.
     `causal` is given to `mix`, only with factors of 1. Dropout is the share of the attention weights that is
-    dropped in training, in [0, 1). Raises ValueError: `heads` does not divide `dim`, or the factors do not
-    suit.
+    dropped in training, in [0, 1).
     """
 
     def __init__(

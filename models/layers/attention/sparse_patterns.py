@@ -228,7 +228,7 @@ class SparseHeads(ScaledHeads):
     """Softmax attention over a pattern, with keys and values at each head's resolution.
 
     Arguments as of `ScaledHeads`; the stride may follow from `tokens`, the length of the longest sequence,
-    prefix included. Raises ValueError: as `ScaledHeads`.
+    prefix included.
     """
 
     def __init__(

@@ -38,10 +38,7 @@ def transformers() -> ModuleType:
 
 
 def checked_folder(folder: Path | None, name: str) -> Path:
-    """The folder of a pulled model for the component `name`; None where the job names no pulled weights.
-
-    Raises ValueError: the folder is missing, or holds something else than a whole model in safetensors.
-    """
+    """The folder of a pulled model for the component `name`; None where the job names no pulled weights."""
     if folder is None:
         raise ValueError(
             f'the model {name!r} has no weights but pulled ones: give it "weights": {{"pulled": true}}'
@@ -55,10 +52,7 @@ def checked_folder(folder: Path | None, name: str) -> Path:
 
 
 def config_of(folder: Path) -> Any:
-    """The configuration of the model in a folder.
-
-    Raises ValueError: it is missing, quantized, or needs the code of the repository.
-    """
+    """The configuration of the model in a folder."""
     library = transformers()
     try:
         config = library.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

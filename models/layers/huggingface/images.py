@@ -168,10 +168,7 @@ class ImageProcessing(nn.Module):
 
 
 def _normalization(given: Mapping[str, Any], channels: int) -> Normalization:
-    """Mean and standard deviation of pixels in [0, 1] that come to the processor's rescaling and normalising.
-
-    Raises ValueError: they are of another number of channels.
-    """
+    """Mean and standard deviation of pixels in [0, 1] before the processor's rescaling and normalising."""
     factor = 255 * float(given.get("rescale_factor", 1 / 255)) if given.get("do_rescale", True) else 255.0
     mean, std = [0.0] * channels, [1.0] * channels
     if given.get("do_normalize", True):

@@ -39,10 +39,7 @@ class LabelOrder(NamedTuple):
 
 
 def match_labels(labels: Sequence[str], class_names: Sequence[str], how: Labels = "auto") -> LabelOrder:
-    """The logit of each class of a data set.
-
-    Raises ValueError: the numbers differ, or the names contradict the numbers without deciding.
-    """
+    """The logit of each class of a data set."""
     check_classes(tuple(labels), len(class_names))
     numbers = tuple(range(len(labels)))
     if how == "number":

@@ -15,10 +15,7 @@ from assay.models.layers.language import PAD
 
 
 def sequence_length(model: nn.Module, tokenizer: OwnTokenizer, config: Any, asked: int | None) -> int:
-    """Tokens that a model reads at most.
-
-    Raises ValueError: the user asks for more, or the tokenizer has tokens that the model does not know.
-    """
+    """Tokens that a model reads at most."""
     rows = model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
     if int(tokenizer.numbers.max()) >= rows:
         raise ValueError(

@@ -4,7 +4,7 @@ Everywhere in Assay id 0 is padding and id 1 the unknown word, so that a tokeniz
 
     id = 1 for the tokenizer's unknown token, else number + 2
 
-The tables `numbers` and `words` lead back. The word with the slot of the unknown token is never used.
+The tables `numbers` and `words` lead back.
 """
 
 from __future__ import annotations
@@ -124,8 +124,7 @@ class OwnTokenizer:
 def own_length(stated: int | None, config: Any, padding: int | None, asked: int | None) -> int:
     """Tokens that a model reads at most, special ones included, as stated by its tokenizer and its config.
 
-    `padding` is `padding_idx` of position embeddings that count from the next one on; None without. A
-    ValueError: the user has `asked` for more.
+    `padding` is `padding_idx` of position embeddings that count from the next one on; None without.
     """
     own = getattr(config, "max_position_embeddings", None)
     if isinstance(own, int) and own > 0:

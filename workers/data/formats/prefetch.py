@@ -20,8 +20,7 @@ def prefetch(
 ) -> Generator[Loaded, None, None]:
     """What `load` makes of each item, in order; as many are loaded ahead as there are threads.
 
-    By default a thread for each processor, at most `MAX_THREADS`. Errors of `load` are raised at their item's
-    turn. Closing the iterator ends the threads.
+    By default a thread for each processor, at most `MAX_THREADS`.
     """
     threads = threads or max(1, min(MAX_THREADS, os.cpu_count() or 1))
     waiting = iter(items)

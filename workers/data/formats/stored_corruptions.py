@@ -52,10 +52,7 @@ class Kind:
 
 
 class StoredCorruptions:
-    """Corrupted images of a folder, decoded on demand by as many threads as torch may use.
-
-    An evaluation chooses the cells (`of_cells`), by default all present.
-    """
+    """Corrupted images of a folder, decoded on demand by as many threads as torch may use."""
 
     task = TASK
     channels = 3

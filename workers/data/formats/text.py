@@ -1,7 +1,6 @@
 """Text sets: documents for language models, and labelled sentences for classifiers.
 
 A text is a sequence of words; the data set tokenises it, and its `Vocabulary` gives the words' ids.
-`workers/data/formats/dataset.py` is the counterpart for images.
 
 Legend: n examples, V words of the vocabulary, B requested examples, N tokens.
 """

@@ -1,8 +1,5 @@
 """Analyses: evaluations of a model's internals or cost, not of its answers.
 
-The `measure` of an analysis returns `Measured`, which is merged by the analysis's outcome table
-(`service/metrics/tables/`), in a process without tensors.
-
 n = examples, or repeats of a measurement of the machine.
 """
 

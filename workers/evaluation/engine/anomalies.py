@@ -61,10 +61,7 @@ def score_anomalies(
     dtype: DType = "float32",
     progress: Progress | None = None,
 ) -> AnomalyScores:
-    """Runs the model on unattacked images; `labels` are 1 for anomalies, 0 for others, int64 (n,).
-
-    A ValueError without images, or where they are outside [0, 1].
-    """
+    """Runs the model on unattacked images; `labels` are 1 for anomalies, 0 for others, int64 (n,)."""
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype)
     confidence = torch.full((len(ids),), torch.nan, dtype=torch.float64)
     prediction = torch.full((len(ids),), -1, dtype=torch.int64)

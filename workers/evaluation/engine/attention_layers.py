@@ -1,7 +1,6 @@
 """Runs a model over examples and inspects q, k and v of its layers, or their attention matrices.
 
-Of a language model each document gives one window of words from its start, cut from the whole text; of a pair
-of sequences the first is looked at. Padding is left out.
+Padding is left out.
 
 B = batch, N = tokens, H = heads, D = features of a head, L = chosen layers, n = examples.
 """
@@ -70,10 +69,7 @@ def look_at_layers(
     """Measures every chosen layer for every example in float64, independent of batches.
 
     `length` is the number of words of a window of a language model: with it layers may be causal, and have
-    padding, which `look` is told; without it every token takes part, as of images. Returns measurements by
-    name, (n, L, ...) on the CPU, and facts for the merge: the layers' numbers and a batch that had to be
-    reduced. A ValueError without examples, of images outside [0, 1], or of layers that the model does not
-    have.
+    padding, which `look` is told; without it every token takes part, as of images.
     """
 
     def read(

@@ -1,7 +1,4 @@
-"""The corruptions of an evaluation, with the constants and the files of a released script.
-
-The only place where evaluations build corruptions: for squares, windows and galleries.
-"""
+"""The corruptions of an evaluation, with the constants and the files of a released script."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The model as attacks see it: a function from images to logits that fits into memory.
 
-When a pass runs out of memory it is repeated in halves, as are all later ones. Results don't change but
-for rounding, because each row of the logits depends on its own image only.
+When a pass runs out of memory it is repeated in halves, as are all later ones.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class ExampleOutcomes:
         """The adversarial examples found, if requested: one safetensors file.
 
         It has `images` (n, C, H, W) in the attacked space, `labels` and `predictions` (n,), and in its header
-        the `ids` as JSON. Examples that were wrong before the attack, and those that hold out, are left out.
+        the `ids` as JSON.
         """
         if self.adversarial is not None:
             broken = self.clean_correct & ~self.correct
@@ -148,11 +148,7 @@ def _listed(values: Tensor) -> list[object]:
 
 
 class Ledger:
-    """Collects outcomes as examples finish, in any order, and over several stages of an attack.
-
-    `keep_adversarial` keeps the images that count; `attacked`: perturbations have a size; `targeted`: and
-    targets.
-    """
+    """Collects outcomes as examples finish, in any order, and over several stages of an attack."""
 
     def __init__(
         self,

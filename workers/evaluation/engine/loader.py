@@ -57,8 +57,7 @@ SERIES_DIMENSIONS = 3
 class Loader:
     """Loads images to the device and runs the model on them.
 
-    Levels become pixels on the device, with the bits of the CPU. Images travel from pinned
-    memory while the host goes on; for a GPU a thread reads `Stored` images a batch ahead.
+    Levels become pixels on the device, with the bits of the CPU.
     """
 
     def __init__(
@@ -96,10 +95,9 @@ class Loader:
     def passes(self, screening: Screening | None, bound: ErrorBound | None = None) -> list[Passes]:
         """The passes that an attack by gradients runs with, one after the other.
 
-        Adversarial examples from bfloat16 must hold without autocast. Where one does not, the example was not
-        attacked to the end: so a run without autocast follows, on all remaining examples. With gradients
-        alone in bfloat16, as with dtype bfloat16, there is one run: iterates are judged without autocast, but
-        where the `bound` says that bfloat16 judges alike.
+        Adversarial examples from bfloat16 must hold without autocast. With gradients alone in bfloat16, as
+        with dtype bfloat16, there is one run: iterates are judged without autocast, but where the `bound`
+        says that bfloat16 judges alike.
         """
         if screening == "bfloat16":
             return [self.attacked.in_bfloat16(), self.attacked]
@@ -236,7 +234,7 @@ class Feed:
     """Waiting examples: loads them in order, and settles those that are wrong without an attack.
 
     On a GPU the next batch is given to the model before its examples are wanted: when slots are free, its
-    verdict is on the host, which waits for nothing. At most two batches wait.
+    verdict is on the host, which waits for nothing.
 
     `rows` were left by an earlier stage; None for all. `first` takes the attack's first gradient in the same
     pass, with this objective: one pass less per attacked example, a wasted backward pass per example that is

@@ -199,11 +199,7 @@ def changed(one: Tensor, other: Tensor, tolerance: float) -> int:
 
 
 def changes(one: Tensor, other: Tensor) -> Tensor:
-    """Largest difference between two answers (B, classes) to an image, as a share of its largest logit, (B,).
-
-    What is not finite in both is a case of its own (`nonfinite`): no change where both have the same
-    infinity, NaN where a difference is.
-    """
+    """Largest difference of two answers (B, classes) to an image, as a share of its largest logit, (B,)."""
     one, other = one.flatten(1), other.flatten(1)  # segmentation has logits per pixel
     scale = one.abs().masked_fill(~one.isfinite(), 0.0).amax(1).clamp(min=1e-12)
     difference = torch.where(one == other, 0.0, (one - other).abs()).amax(1)

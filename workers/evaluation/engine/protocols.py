@@ -4,8 +4,6 @@ Two protocols. `pixel`: images in [0, 1], true labels, the worst case per exampl
 without an attack stays wrong and is not attacked; an attacked one leaves the batch at its first misclassified
 iterate, and the next example in order takes its slot. `paper`: normalised images without clipping, the
 model's own predictions as labels, the final iterate, no early exit; wrong examples may become right.
-
-Memory holds a batch and at most two batches of waiting images, however many examples there are.
 """
 
 from __future__ import annotations
@@ -54,9 +52,7 @@ def classify(
     It maps images in [0, 1] to logits, on `device`, in `dtype` (float32 for bfloat16, which is autocast); its
     mode, parameters and buffers are left as they were. `images_of` loads images by index, from 0 to n - 1 in
     the order of `ids`; labels are int64 (n,). `progress` gets the number of examples with an outcome,
-    `observe` the indices (B,) and the logits (B, classes) of every batch. With `sequences` the input is
-    tokens, right-padded, and batches are of sequences of like length. A ValueError without examples, or where
-    images are outside [0, 1].
+    `observe` the indices (B,) and the logits (B, classes) of every batch.
     """
     alike = LikeLengths(images_of, batch_size, torch.device(device)) if sequences else None
     loader = Loader(model, alike.tokens if alike else images_of, labels, ids, batch_size, device, dtype)
@@ -109,11 +105,11 @@ def attack_pixel(
     to 8 bits as well.
 
     `screening` and dtype bfloat16 are as in `Loader.passes`; where the bound of the error is refuted, the
-    attack begins again without it. `capture`, `compiled` and `preparing` are for `Loader.prepare_passes`.
+    attack begins again without it.
 
     `prepare` makes, of each batch on the device, what the attack perturbs and the model reads, None for the
     images themselves; `box` is its range, None if unbounded, as for time series. `candidates` keeps images
-    for a gallery. A ValueError as of `classify`, or where the attack does not fit.
+    for a gallery.
     """
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype, prepare)
     rough = screening == "bfloat16_gradients" or dtype == "bfloat16"
@@ -174,10 +170,10 @@ def attack_paper(
 ) -> ExampleOutcomes:
     """Attacks the model's backbone on normalised images, as the released code of the papers does.
 
-    Nothing is clipped; the loss is by the model's own predictions; the final iterate counts (with
-    several restarts the one with the highest loss), compared with the true labels. The attack's epsilon is in
-    units of the normalised images; the model has its normalisation and backbone apart; `keep_adversarial`
-    returns the final iterates, in normalised space. All else is as for `attack_pixel`.
+    Nothing is clipped; the loss is by the model's own predictions; the final iterate counts (with several
+    restarts the one with the highest loss), compared with the true labels. The attack's epsilon is in units
+    of the normalised images; the model has its normalisation and backbone apart; `keep_adversarial` returns
+    the final iterates, in normalised space.
     """
     if isinstance(attack, Ensemble):
         raise ValueError(f"{attack.name} is a worst case over several attacks, which `paper` doesn't have")

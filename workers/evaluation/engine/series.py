@@ -172,8 +172,7 @@ class Perturbed:
     def measure(self, shard: Shard) -> ExampleOutcomes | SquaredErrors:
         """One row per series: the answer to the perturbed one, and the size of the perturbation.
 
-        For regression the errors with and without it. A ValueError without series, or of values that are not
-        finite.
+        For regression the errors with and without it.
         """
         found = {norm: torch.zeros(len(shard.ids), dtype=torch.float64) for norm in ("Linf", "L2")}
         randomness = Randomness(shard.seed, self.name)

@@ -7,8 +7,6 @@ global generators; here these are seeded per image, and per mixed batch. Images 
 erased, as in timm. Deviation: the middle image of an odd batch is mixed with itself; timm rejects such a
 batch.
 
-Importing this module imports timm, which takes seconds.
-
 Legend: B batch, C channels, S image side, K classes.
 """
 

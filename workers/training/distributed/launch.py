@@ -46,8 +46,7 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 def train_on_devices(request: TrainRequest, report: Report, timeout: float = SUM_TIMEOUT_SECONDS) -> Trained:
     """Train a request's model in `execution.devices` processes; returns when all have ended.
 
-    A process waits `timeout` seconds at most for another in a sum. Raises FailedElsewhere: a process failed,
-    died or hung, and the others were stopped; ValueError: not enough GPUs.
+    A process waits `timeout` seconds at most for another in a sum.
     """
     count = request["spec"]["execution"].get("devices", 1)
     _check_devices(request["spec"]["execution"]["device"], count)

@@ -34,10 +34,7 @@ def main() -> None:
 
 
 def join(rank: int, size: int, local: int, *, on_gpu: bool, timeout: timedelta) -> None:
-    """Make this process, `rank` in [0, size), part of the group: NCCL on the GPU `local`, else gloo.
-
-    A sum may wait `timeout` for other processes; then it ends this process.
-    """
+    """Make this process, `rank` in [0, size), part of the group: NCCL on the GPU `local`, else gloo."""
     import torch  # A sum may wait `timeout` for the other processes; the wait then ends this process
 
     from assay.workers import accelerator

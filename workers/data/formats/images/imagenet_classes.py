@@ -2,7 +2,7 @@
 
 Russakovsky et al. 2015, "ImageNet Large Scale Visual Recognition Challenge"; Hendrycks et al. 2021, "Natural
 Adversarial Examples" (A, O) and "The Many Faces of Robustness" (R). Each of the three has 200 of the 1000
-classes. Free of torch, because the processes that merge results do without it.
+classes.
 """
 
 from __future__ import annotations

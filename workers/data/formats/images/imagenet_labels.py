@@ -1,7 +1,6 @@
 """Label lists for ImageNet's validation images in one flat folder.
 
-The names of the challenge's 50 000 images (Russakovsky et al. 2015) have no class. Lists: the development
-kit's (its own numbers, explained in meta.mat), Kaggle's, TensorFlow's and Caffe's.
+The names of the challenge's 50 000 images (Russakovsky et al. 2015) have no class.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ judged both ways: the first ones, those too near to tell, and a share of the oth
 the largest error so far, absolute or as a share of the row's largest logit, the larger of both.
 
 An error above the bound refutes it: from then on every row is judged in float32, and the attack begins again
-so (`protocols.attack_pixel`). What an error outside the share could hide is an iterate that is wrong in
-float32 alone; the last iterate and the iterate that counts are always judged in float32.
+so (`protocols.attack_pixel`).
 
 The bound is the model's, not an example's: docs/decisions/0018-the-bound-of-bfloat16-is-the-models.md.
 

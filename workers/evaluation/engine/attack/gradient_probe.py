@@ -10,7 +10,6 @@ With the two largest logits a, b of an example x, per pixel of a segmentation, a
     linear^2  = sum_i sum_j (df/dx_j)^2 (2 e_ij)^2      its mean over the signs of e, were f linear
     tiny      : change > RATIO linear
 
-A margin is not saturated where its cross-entropy is, and the mean over pixels keeps one number an example.
 Noise is as large as SHARE standard deviations of the channel, and clipped to the range of the examples.
 
 B = batch.

@@ -49,8 +49,7 @@ class MarginBounds:
 
     The model maps images (B, C, S, S) in [0, 1] to logits (B, K), and is left as it was; it is traced with
     `example`, (1, C, S, S). IBP takes intervals; CROWN linear relaxations; alpha-CROWN optimises their slopes
-    in so many iterations. UnsupportedModel names the operators that cannot be bounded, and the modules that
-    call them; without the library a ValueError.
+    in so many iterations.
     """
 
     def __init__(self, model: nn.Module, example: Tensor, method: Method, iterations: int = 20) -> None:

@@ -88,11 +88,7 @@ def run_batch(
     tell: Callable[[], None],
     read: Callable[[State], State] = judged,
 ) -> None:
-    """Attacks one batch that is never refilled; broken slots leave before the next step.
-
-    Libraries work this way, and draw for the examples left in the batch, so it is used where their draws are
-    wanted.
-    """
+    """Attacks one batch that is never refilled; broken slots leave before the next step."""
     left: list[Examples | None] = [examples]
     run_slots(
         attack,

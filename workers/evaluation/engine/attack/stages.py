@@ -41,8 +41,8 @@ COMPATIBLE = "compatible"
 class PixelRun:
     """Runs so many stages one after the other over the same examples.
 
-    `progress` gets the number of examples done; those that wait for later stages count in part. `eight_bit`
-    judges adversarial examples rounded to 8 bits as well; `ensemble`: the stages are part of the outcomes.
+    `eight_bit` judges adversarial examples rounded to 8 bits as well; `ensemble`: the stages are part of the
+    outcomes.
     """
 
     def __init__(
@@ -110,12 +110,7 @@ class PixelRun:
         number: int,
         final: bool,
     ) -> Stage:
-        """Attacks all remaining examples through this forward pass, and returns the stage's counts.
-
-        `randomness`: has the job's seed; the stage's draws are keyed by its own name; `number`: of the
-        stage in its ensemble; `final`: whether it is the stage's last run: examples left by an earlier one
-        are no evidence.
-        """
+        """Attacks all remaining examples through this forward pass, and returns the stage's counts."""
         begun, before = time.monotonic(), self._ledger.cost()
         self._forward = forward
         self._verification = Verification(

@@ -105,7 +105,7 @@ def resume(state: State, discrepancy: Tensor) -> State:
     """Slots whose success was refused, as they go on: with a demand, and no passes that were counted before.
 
     `discrepancy` is by how much the difference of the logits, `wrong_by`, fell in the second judgement,
-    float64 (B,), on the CPU. The demand is twice it, and at least twice an earlier refusal's.
+    float64 (B,), on the CPU.
     """
     rounding = ROUNDINGS * torch.finfo(state["logits"].dtype).eps * state["logits"].abs().amax(1).double()
     discrepancy = discrepancy.to(rounding.device)

@@ -73,17 +73,13 @@ def attack_segmentation(
 ) -> AttackedPixels:
     """Attacks the model with every loss of an ensemble; further arguments and errors as for `segment`.
 
-    Random draws are keyed by the ids. `class_weights` (K,) are for losses that are balanced. `ranks` are the
-    places in the order of sampling of the rows that a gallery may show.
+    `class_weights` (K,) are for losses that are balanced.
 
     With `screening` bfloat16 each loss is raised in it first, and without autocast on images with right
     pixels left: the better of both counts. With bfloat16_gradients, and with dtype bfloat16, there is one
     run, and only gradients are in bfloat16: every map has pixels near a boundary, which no bound could spare.
-    `capture`, `compiled` and `preparing` are as for `protocols.attack_pixel`.
 
-    `keep_adversarial` returns the images with the fewest right pixels. `progress` gets the number of images
-    done, where images that wait for later losses count in part; `staged` the name of a finished loss, and the
-    number of images with right pixels left.
+    `keep_adversarial` returns the images with the fewest right pixels.
     """
     loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
     screened = screening is not None or dtype == "bfloat16"

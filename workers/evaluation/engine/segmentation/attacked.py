@@ -77,8 +77,7 @@ class AttackedPixels:
         """The images with the fewest right pixels, if requested: one safetensors file.
 
         It has `images` (n, C, H, W) in [0, 1], `label_maps` (n, H, W) with 255 for what is ignored, and in
-        its header, as JSON, the `ids` and the loss that found each (`losses`). Images that no loss made worse
-        are left out.
+        its header, as JSON, the `ids` and the loss that found each (`losses`).
         """
         if self.adversarial is not None and self.maps is not None:
             found = self.worst.nonzero().flatten()

@@ -1,8 +1,7 @@
 """Segmentation of corrupted images at the model's size, generated on demand.
 
 Kamann and Rother, "Benchmarking the Robustness of Semantic Segmentation Models", CVPR 2020, corrupt images as
-ImageNet-C does. Here a batch of squares is corrupted at a time, and never stored; `workers/evaluation/
-sliding_window_corruptions.py` is for whole images at their own size.
+ImageNet-C does.
 """
 
 from __future__ import annotations
@@ -34,11 +33,7 @@ def segment_corrupted(
     dtype: DType = "float32",
     progress: Progress | None = None,
 ) -> PixelCounts:
-    """Runs the model on each image uncorrupted and under each corruption; arguments as for `segment`.
-
-    The corruptions' random numbers depend on the job's `seed` and the example ids. A ValueError as of
-    `segment`.
-    """
+    """Runs the model on each image uncorrupted and under each corruption; arguments as for `segment`."""
     loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
     tally, done = CellTally(ids, classes), 0
     with torch.no_grad(), frozen(model):

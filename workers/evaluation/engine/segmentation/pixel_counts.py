@@ -67,8 +67,7 @@ def segment(
     """Runs the model on unattacked images.
 
     It maps images in [0, 1] to logits (B, K, H, W); on `device`, in `dtype` (float32 for bfloat16, which is
-    autocast). Its mode, parameters and buffers are left as they were. A ValueError without images, of images
-    outside [0, 1], or of logits of another shape.
+    autocast).
     """
     loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
     counts = torch.zeros(len(ids), 3, classes, dtype=torch.int64)

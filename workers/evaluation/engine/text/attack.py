@@ -1,8 +1,7 @@
 """Runs a recipe against a text classifier: many searches at once, with batched queries.
 
 Each example's search is a generator (`attacks/words/search/greedy.py`) that asks about some texts and waits.
-In each round the questions of all examples in hand go to the model together; then every search goes on. For
-each example the questions and their order are as in a run alone. Within an example a text is put to the
+For each example the questions and their order are as in a run alone. Within an example a text is put to the
 model once, as in TextAttack, and counted as a query each time it comes up. A model's own tokenizer often
 reads two candidates as the same tokens, such as an unknown one: they are put to the model once, too, so that
 rounding never decides between them.
@@ -228,8 +227,7 @@ def expected_rows(
 ) -> tuple[TextRow, ...]:
     """The rows with the share of fresh draws of the model that are right, before and after the attack.
 
-    The model is in evaluation mode; draws are keyed by the job's seed and the first text of a batch. `status`
-    says whether most draws are right: `skipped` where they were not before.
+    The model is in evaluation mode; draws are keyed by the job's seed and the first text of a batch.
     """
     found: list[TextRow] = []
     for start in range(0, len(rows), batch_size):

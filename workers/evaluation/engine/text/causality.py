@@ -5,9 +5,8 @@ that sees later words, by a mask that is missing, a statistic over the whole win
 batch, has a number of the same form that means nothing. The probe replaces the suffix of some windows behind
 several cuts, and compares the loss of each word before the cut: it must not change.
 
-A few windows cannot show a dependence that is rare, as in a nearly empty sparse part. A part of the
-model that looks at later tokens by its definition therefore says so with the attribute `sees_later_tokens`;
-a model with such a part leaks, regardless of what the probe finds.
+A part of the model that looks at later tokens by its definition therefore says so with the attribute
+`sees_later_tokens`; a model with such a part leaks, regardless of what the probe finds.
 
 It runs in float64 where the model can, in shapes that do not change between the passes: a causal model's
 losses are then equal to the last bits. Passes begin with the same random state, so that a model which draws

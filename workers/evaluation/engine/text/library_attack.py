@@ -49,10 +49,7 @@ class LibraryTextAttack:
 
 @dataclass
 class Victim:
-    """The model's answers to the texts of an example: one pass for what it reads alike.
-
-    Rounding then never decides between two texts that are the same to the model.
-    """
+    """The model's answers to the texts of an example: one pass for what it reads alike."""
 
     ask: Ask
     label: int

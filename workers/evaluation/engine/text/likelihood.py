@@ -96,11 +96,9 @@ def score(
 ) -> Scores:
     """Scores the targets in some ranges of a text; a batch of no window is a ValueError.
 
-    The model is on `device`, in `dtype` (float32 for bfloat16, which is autocast); its mode, parameters and
-    buffers are left as they were. `words` are the ids of the text seen by the model, integers (T,); `wanted`
-    ranges [a, b) of targets, never the first word of a text; `targets` the ids to predict, (T,), by default
-    `words`. The batch, on a CPU of at most `CPU_WORDS`, only affects rounding. `progress` gets the windows
-    done.
+    `words` are the ids of the text seen by the model, integers (T,); `wanted` ranges [a, b) of targets, never
+    the first word of a text; `targets` the ids to predict, (T,), by default `words`. The batch, on a CPU of
+    at most `CPU_WORDS`, only affects rounding.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}, it must be at least 1")

@@ -1,7 +1,6 @@
 """Runs a gradient-guided search against a text classifier, many texts at once.
 
-Gradients and candidates of texts of like length share passes (`text_reader.passes`). What counts is the text,
-not its tokens: the text found is read again, like any other, and the model's answer to it decides.
+Gradients and candidates of texts of like length share passes (`text_reader.passes`).
 """
 
 from __future__ import annotations
