@@ -142,9 +142,9 @@ def test_without_steps_the_image_alone_is_judged(run: Any) -> None:
 
 
 def test_images_keep_their_dtype(run: Any) -> None:
-    class Single(Linear):
+    class Single(LinearModel):
         def forward(self, points: Tensor) -> Tensor:
             return super().forward(points.double())
 
     attack = ascent(steps=2, restarts=2, random_start=True)
-    assert run(attack, Single(), pair(0.5, 0.5).float(), LABELS)["best"].dtype == torch.float32
+    assert run(attack, Single(WEIGHTS), pair(0.5, 0.5).float(), LABELS)["best"].dtype == torch.float32
