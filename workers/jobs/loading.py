@@ -12,9 +12,11 @@ import torch
 from torch import nn
 
 from assay.models.layers.layers import Classifier
+from assay.models.layers.position_embeddings import Resizing
 from assay.models.layers.token_model import TokenModel, reads_series, reads_words, wrap
 from assay.service.contract.records import AssumedNormalization
 from assay.service.contract.stored_specs import ModelReference, UserSpec
+from assay.service.contract.weights_options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
 from assay.workers import accelerator, catalog
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet, model_classes
@@ -70,60 +72,92 @@ class Loaded:
         return accelerator.device_class(self.device)
 
 
+@dataclass(frozen=True)
+class ModelRequest:
+    """A model that a job asks for: its spec, the data, the device, and the file of its weights, if any."""
+
+    spec: UserSpec
+    data: ExampleSet
+    device: torch.device
+    file: Path | None
+
+    @property
+    def model(self) -> ModelReference:
+        """The model of the spec."""
+        return self.spec["model"]
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is an exported program."""
+        return self.model["name"] == EXPORTED
+
+    @property
+    def weights(self) -> Mapping[str, Any]:
+        """The weights of the spec; empty for random weights."""
+        return cast(Mapping[str, Any], self.model["weights"] or {})
+
+    def backbone(self, **system: object) -> nn.Module:
+        """The model for the data, with random or pulled weights."""
+        build = catalog.build("model", self.model["name"], self.model["params"])
+        # Random weights depend on the job's seed alone, and the draw leaves no trace in torch's state.
+        digest = hashlib.blake2b(f"weights/{self.spec['seed']}".encode(), digest_size=8).digest()
+        with torch.random.fork_rng(devices=[]):
+            # torch.manual_seed would reseed the GPUs for good
+            torch.default_generator.manual_seed(int.from_bytes(digest) >> 1)
+            pulled = pulled_weights(self.model)
+            own = {} if pulled is None else {"pretrained": pulled.folder}
+            return built_for(self.data, build, **own, **system)
+
+    def program(self, task: str, vocabulary: str | None = None) -> tuple[Classifier, str]:
+        """The program of the file for a task, and its hash; BadWeights without a file."""
+        if self.file is None:
+            raise BadWeights(f"the model {EXPORTED!r} has no weights but those of a checkpoint")
+        return load_classifier(self.file, model_classes(self.data), self.data.channels, task, vocabulary)
+
+    def load_file(
+        self, classifier: Classifier, backbone: nn.Module | None = None, *, positions: Resizing | None = None
+    ) -> File:
+        """Load the file, if any, into a classifier, or a part of a model into its backbone."""
+        if self.file is None:
+            return File({}, foreign=False)
+        if backbone is not None and self.weights.get("part") is not None:
+            load_backbone(backbone, self.model, self.file)
+            return File({}, foreign=False)
+        return load_weights(classifier, self.file, self.data, positions)
+
+    def prepared(
+        self,
+        classifier: Classifier,
+        *,
+        digest: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        assumed: AssumedNormalization | None = None,
+    ) -> Loaded:
+        """A classifier on the device, in the job's arithmetic, with the given hash or its state dict's."""
+        execution = self.spec["execution"]
+        dtype = DTYPES[execution["dtype"]]
+        classifier.requires_grad_(self.spec["kind"] == "train").eval()
+        digest = digest or state_sha256(classifier)
+        classifier.to(device=self.device, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+        if execution.get("channels_last") and not self.is_program:
+            classifier.to(memory_format=torch.channels_last)
+        if execution["dtype"] == "tf32" and has_tf32(self.device):
+            computes_in_tf32(classifier)
+        return Loaded(
+            classifier=classifier,
+            image_size=image_size_of(self.model, classifier.backbone),
+            weights_sha256=digest,
+            untrained=self.model["weights"] is None,
+            device=self.device,
+            dtype=dtype,
+            metadata=metadata or {},
+            assumed=assumed,
+        )
+
+
 def state_sha256(module: nn.Module) -> str:
     """Hash of every tensor of the state dict with its name, dtype and shape, in name order."""
     return content_sha256(sorted(module.state_dict().items()))
-
-
-def program_of(
-    weights: str | None, data: ExampleSet, task: str, vocabulary: str | None = None
-) -> tuple[Classifier, str]:
-    """The program of a file for a task, and its hash; BadWeights without a file."""
-    if weights is None:
-        raise BadWeights(f"the model {EXPORTED!r} has no weights but those of a checkpoint")
-    return load_classifier(Path(weights), model_classes(data), data.channels, task, vocabulary)
-
-
-def prepared(
-    spec: UserSpec,
-    classifier: Classifier,
-    device: torch.device,
-    *,
-    digest: str | None = None,
-    metadata: Mapping[str, str] | None = None,
-    assumed: AssumedNormalization | None = None,
-) -> Loaded:
-    """A classifier on the job's device, in its arithmetic, with the given hash or its state dict's."""
-    model, dtype = spec["model"], DTYPES[spec["execution"]["dtype"]]
-    classifier.requires_grad_(spec["kind"] == "train").eval()
-    digest = digest or state_sha256(classifier)
-    classifier.to(device=device, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
-    if spec["execution"].get("channels_last") and model["name"] != EXPORTED:
-        classifier.to(memory_format=torch.channels_last)
-    if spec["execution"]["dtype"] == "tf32" and has_tf32(device):
-        computes_in_tf32(classifier)
-    return Loaded(
-        classifier=classifier,
-        image_size=image_size_of(model, classifier.backbone),
-        weights_sha256=digest,
-        untrained=model["weights"] is None,
-        device=device,
-        dtype=dtype,
-        metadata=metadata or {},
-        assumed=assumed,
-    )
-
-
-def backbone_of(spec: UserSpec, data: ExampleSet, **system: object) -> nn.Module:
-    """The model of a spec for the data, with random or pulled weights."""
-    model = spec["model"]
-    build = catalog.build("model", model["name"], model["params"])
-    # Random weights depend on the job's seed alone, and the draw leaves no trace in torch's state.
-    seed = int.from_bytes(hashlib.blake2b(f"weights/{spec['seed']}".encode(), digest_size=8).digest()) >> 1
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed the GPUs for good
-        own = {"pretrained": pulled.folder} if (pulled := pulled_weights(model)) is not None else {}
-        return built_for(data, build, **own, **system)
 
 
 def image_size_of(model: ModelReference, backbone: nn.Module) -> int:
@@ -140,56 +174,44 @@ def image_size_of(model: ModelReference, backbone: nn.Module) -> int:
     return int(size)
 
 
-def load_program(
-    spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None, task: str
-) -> Loaded:
+def load_program(request: ModelRequest, task: str) -> Loaded:
     """An exported program of images, for a task that programs have."""
-    program, digest = program_of(weights, data, task)
-    loaded = prepared(spec, program, device, digest=digest)
+    program, digest = request.program(task)
+    loaded = request.prepared(program, digest=digest)
     return replace(loaded, gradients_not_compared=not cast(Any, program.backbone).compared)
 
 
-def load_images(
-    spec: UserSpec, backbone: nn.Module, data: ImageSet, device: torch.device, weights: str | None
-) -> Loaded:
+def load_images(request: ModelRequest, backbone: nn.Module) -> Loaded:
     """A model of images or time series with the weights of a file, if any; BadWeights do not fit."""
-    model = spec["model"]
+    data, model = cast(ImageSet, request.data), request.model
     mean, std = data.mean, data.std
-    source = model["weights"] or {}
     if pulled_weights(model) is not None:
         mean, std = normalization_of_pulled(getattr(backbone, "pretrained_cfg", None), data, model)
-    stated = source.get("normalization")
+    stated = request.weights.get("normalization")
     if isinstance(stated, dict):
-        mean, std = normalization_of_upload(stated, data)
+        mean, std = normalization_of_upload(cast(ChannelStatistics, stated), data)
     # Mean and standard deviation of the targets of a regression.
     classifier = wrap(backbone, mean, std, getattr(data, "target_statistics", None))
-    file = File({}, foreign=False)
-    if weights is not None and source.get("part") is not None:
-        load_backbone(backbone, model, Path(weights))
-    elif weights is not None:
-        file = load_weights(classifier, Path(weights), data, source.get("positions"))
+    file = request.load_file(classifier, backbone, positions=request.weights.get("positions"))
     assumed: AssumedNormalization | None = None
     if file.foreign and stated is None:
         assumed = {"data": data.name, "mean": [*mean], "std": [*std]}
-    return prepared(spec, classifier, device, metadata=file.metadata, assumed=assumed)
+    return request.prepared(classifier, metadata=file.metadata, assumed=assumed)
 
 
-def load_words(spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
+def load_words(request: ModelRequest) -> Loaded:
     """A model of words, or an exported program of texts; a ValueError: the model is for images."""
-    model = spec["model"]
-    if model["name"] == EXPORTED:
-        words = cast(TextSet, data).vocabulary.sha256
-        program, digest = program_of(weights, data, data.task, words)
+    data = request.data
+    if request.is_program:
+        program, digest = request.program(data.task, cast(TextSet, data).vocabulary.sha256)
         unstated = cast(Any, program.backbone).program.vocabulary is None
-        return replace(prepared(spec, program, device, digest=digest), unstated_vocabulary=unstated)
-    backbone = backbone_of(spec, data)
+        return replace(request.prepared(program, digest=digest), unstated_vocabulary=unstated)
+    backbone = request.backbone()
     if not reads_words(backbone):
-        raise ValueError(f"the data set {data.name!r} is text, the model {model['name']!r} is for images")
-    classifier, file = TokenModel(backbone), File({}, foreign=False)
-    if weights is not None:
-        check_same_words(Path(weights), data)
-    if weights is not None and (model["weights"] or {}).get("part") is not None:
-        load_backbone(backbone, model, Path(weights))
-    elif weights is not None:
-        file = load_weights(classifier, Path(weights), data, None)
-    return prepared(spec, classifier, device, metadata=file.metadata)
+        name = request.model["name"]
+        raise ValueError(f"the data set {data.name!r} is text, the model {name!r} is for images")
+    classifier = TokenModel(backbone)
+    if request.file is not None:
+        check_same_words(request.file, data)
+    file = request.load_file(classifier, backbone)
+    return request.prepared(classifier, metadata=file.metadata)

@@ -25,7 +25,7 @@ from assay.workers.data.formats.dataset import (
     ExampleSet,
     model_class_names,
 )
-from assay.workers.jobs.loading import Loaded
+from assay.workers.jobs.loading import Loaded, ModelRequest
 from assay.workers.precision import allow_tf32
 from assay.workers.weights.logit_names import names_of
 
@@ -108,7 +108,7 @@ class Session:
         if self._loaded is None or self._loaded[0] != key:
             self._loaded = None  # free the old model before building the new one
             data = self.data(spec["data"], "train" if spec["kind"] == "train" else "test")
-            self._loaded = (key, _named(_load(spec, data, device, weights), spec, data))
+            self._loaded = (key, _load(spec, data, device, weights))
         return self._loaded[1]
 
     def other(self, source: ModelSource, execution: Execution, *, device: str) -> Loaded:
@@ -126,7 +126,7 @@ class Session:
                 EvaluateJobSpec, {**source["spec"], **changes}
             )  # `_load` reads the fields common to both
             data = self.data(spec["data"], "test")
-            self._others[key] = _named(_load(spec, data, device, source["weights"]), spec, data)
+            self._others[key] = _load(spec, data, device, source["weights"])
         return self._others[key]
 
 
@@ -142,11 +142,9 @@ def resolve_device(name: str) -> torch.device:
 
 
 def _load(spec: UserSpec, data: ExampleSet, device_name: str, weights: str | None) -> Loaded:
-    loaded: Loaded = catalog.task(data.task).load(spec, data, resolve_device(device_name), weights)
-    return loaded
-
-
-def _named(loaded: Loaded, spec: UserSpec, data: ExampleSet) -> Loaded:
+    file = None if weights is None else Path(weights)
+    request = ModelRequest(spec, data, resolve_device(device_name), file)
+    loaded: Loaded = catalog.task(data.task).load(request)
     names = names_of(loaded.classifier, spec["model"], loaded.metadata, model_class_names(data))
     return replace(loaded, logit_names=names)
 

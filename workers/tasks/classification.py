@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import reads_series
-from assay.service.contract.stored_specs import EvaluationItem, ModelReference, Params, UserSpec
-from assay.service.submission.weights import EXPORTED
+from assay.service.contract.stored_specs import EvaluationItem, ModelReference, Params
 from assay.workers.data.formats.dataset import (
     DataSet,
     ExampleSet,
@@ -28,7 +27,7 @@ from assay.workers.evaluation.engine.attack.attacks import ClassifierAttack
 from assay.workers.evaluation.engine.attention_layers import Shown
 from assay.workers.evaluation.engine.probe import Question, logits_question
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
-from assay.workers.jobs.loading import Loaded, backbone_of, load_images, load_program
+from assay.workers.jobs.loading import Loaded, ModelRequest, load_images, load_program
 from assay.workers.published.match import known_as
 
 if TYPE_CHECKING:
@@ -74,16 +73,16 @@ class Task:
         """Facts for the plan of an attack, by the training set and the inputs' size."""
         return {}
 
-    def load(self, spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
+    def load(self, request: ModelRequest) -> Loaded:
         """The model of a spec, with the weights of a file, or random or pulled ones.
 
         BadWeights: keys or shapes do not fit; a ValueError: the model does not allow this data.
         """
-        if spec["model"]["name"] == EXPORTED:
-            return load_program(spec, data, device, weights, self.program)
-        backbone = backbone_of(spec, data)
-        self.check_model(spec["model"], backbone, data)
-        return load_images(spec, backbone, cast(ImageSet, data), device, weights)
+        if request.is_program:
+            return load_program(request, self.program)
+        backbone = request.backbone()
+        self.check_model(request.model, backbone, request.data)
+        return load_images(request, backbone)
 
     def check_model(self, model: ModelReference, backbone: nn.Module, data: ExampleSet) -> None:
         """Refuse a model for other inputs: a ValueError."""

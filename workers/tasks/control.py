@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
-from assay.service.contract.stored_specs import EvaluationItem, UserSpec
+from assay.service.contract.stored_specs import EvaluationItem
 from assay.service.submission.limits import BACKWARD_COST
 from assay.workers import catalog
 from assay.workers.data.formats.control.trajectories import ControlSet, policy_for
@@ -18,9 +17,8 @@ from assay.workers.evaluation.engine.probe import Question, logits_question
 from assay.workers.evaluation.engine.rollout import opening
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.returns import Returns
-from assay.workers.jobs.loading import Loaded, backbone_of, prepared
+from assay.workers.jobs.loading import Loaded, ModelRequest
 from assay.workers.tasks.classification import Task
-from assay.workers.weights.load import load_weights
 
 if TYPE_CHECKING:
     from assay.workers.training.batches import Source
@@ -47,13 +45,10 @@ FACTS = {
 
 
 class _ControlTask(Task):
-    def load(self, spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
-        acted = cast(ControlSet, data)
-        policy = policy_for(backbone_of(spec, data, discrete=acted.environment.discrete), acted)
-        if weights is None:
-            return prepared(spec, policy, device)
-        file = load_weights(policy, Path(weights), data, None)
-        return prepared(spec, policy, device, metadata=file.metadata)
+    def load(self, request: ModelRequest) -> Loaded:
+        acted = cast(ControlSet, request.data)
+        policy = policy_for(request.backbone(discrete=acted.environment.discrete), acted)
+        return request.prepared(policy, metadata=request.load_file(policy).metadata)
 
     def trial_inputs(self, data: ExampleSet, size: int, count: int) -> Tensor:
         contexts = torch.zeros(count, size, data.channels + data.classes + 3)  # steps that exist, of zeros

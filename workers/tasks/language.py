@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel
-from assay.service.contract.stored_specs import EvaluationItem, UserSpec
+from assay.service.contract.stored_specs import EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import LanguageSet, TextSet
@@ -22,7 +22,7 @@ from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.engine.text.causality import causality_evidence
 from assay.workers.evaluation.forced_continuation import ForcedContinuation
 from assay.workers.evaluation.perplexity import Perplexity
-from assay.workers.jobs.loading import Loaded, load_words
+from assay.workers.jobs.loading import Loaded, ModelRequest, load_words
 from assay.workers.published.language import known_text
 from assay.workers.tasks.classification import Task
 
@@ -53,8 +53,8 @@ class _LanguageTask(Task):
     def known_as(self, data: ExampleSet) -> str | None:
         return known_text(data.name, data.classes, cast(LanguageSet, data).starts[-1])
 
-    def load(self, spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
-        return load_words(spec, data, device, weights)
+    def load(self, request: ModelRequest) -> Loaded:
+        return load_words(request)
 
     def trial_inputs(self, data: ExampleSet, size: int, count: int) -> Tensor:
         return torch.ones(count, size, dtype=torch.int64)

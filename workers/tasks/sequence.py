@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from assay.service.contract.stored_specs import UserSpec
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import SequenceSet, TextSet
 from assay.workers.evaluation.engine.attention_layers import Shown
 from assay.workers.evaluation.engine.shard import Shard
-from assay.workers.jobs.loading import Loaded, load_words
+from assay.workers.jobs.loading import Loaded, ModelRequest, load_words
 from assay.workers.published.language import known_text
 from assay.workers.tasks.classification import Task
 
@@ -44,8 +43,8 @@ class _SequenceTask(Task):
     def known_as(self, data: ExampleSet) -> str | None:
         return known_text(data.name, data.classes, len(data.ids))
 
-    def load(self, spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
-        return load_words(spec, data, device, weights)
+    def load(self, request: ModelRequest) -> Loaded:
+        return load_words(request)
 
     def trial_inputs(self, data: ExampleSet, size: int, count: int) -> Tensor:
         return torch.ones(count, size, dtype=torch.int64)
