@@ -242,10 +242,12 @@ def restated_parameters(house: House) -> float:
 
 def untested_helpers(house: House) -> float:
     """Percent of helper modules without a test file of their name; types of the wire need none."""
-    wire = [
-        file for file in house.helpers() if file.parts[:2] == ("service", "contract") or "wire" in file.stem
+    wire = {("service", "contract"), *(("service", feature) for feature in (*FEATURES, *SHARED))}
+    helpers = [
+        file
+        for file in house.helpers()
+        if file.parts[:2] not in wire or (file.parts[1] != "contract" and file.stem != "wire")
     ]
-    helpers = [file for file in house.helpers() if file not in wire]
     without = sum(str(file.parent / f"test_{file.name}") not in house.tests for file in helpers)
     return round(100 * without / len(helpers))
 

@@ -33,7 +33,7 @@ def test_every_method_is_there(transport: httpx.BaseTransport) -> None:
 
     wanted = {name for name in vars(AssayClient) if not name.startswith("_")}
     assert wanted <= run(transport, names)
-    assert {"plots", "upload_checkpoint", "artifacts"} <= run(transport, names)
+    assert {"plots", "upload_checkpoint", "artifacts", "download"} <= run(transport, names)
 
 
 def test_jobs_are_submitted_listed_and_waited_for_together(
