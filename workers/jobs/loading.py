@@ -16,7 +16,7 @@ from assay.models.layers.position_embeddings import Resizing
 from assay.models.layers.token_model import TokenModel, reads_series, reads_words, wrap
 from assay.service.contract.records import AssumedNormalization
 from assay.service.contract.stored_specs import ModelReference, UserSpec
-from assay.service.contract.weights_options import ChannelStatistics
+from assay.service.contract.weights.options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
 from assay.workers import accelerator, catalog
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet, model_classes
