@@ -19,7 +19,7 @@ import psycopg
 from sqlalchemy import insert, text
 
 from assay.service.contract.records import Columns
-from assay.service.store.fair_queue import Lane
+from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.ids import new_id
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store, open_store

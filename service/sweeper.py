@@ -13,9 +13,9 @@ from collections.abc import Callable
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from assay.service.store.duty import Duty, Silence
+from assay.service.store.fleet.duty import Duty, Silence
+from assay.service.store.fleet.workers import REAPER
 from assay.service.store.store import Store
-from assay.service.store.workers import REAPER
 
 log = logging.getLogger(__name__)
 SWEEP_SECONDS = 10.0

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from assay.service.store import lease_owner
 from assay.service.store.connections import wrong_settings
+from assay.service.store.fleet import lease_owner
 from assay.workers.diagnosis import devices, machine, service
 from assay.workers.diagnosis.finding import Finding, fail, ok
 from assay.workers.settings import WorkerSettings

@@ -36,7 +36,7 @@ from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, declare, listen, run, unwind
 from assay.service.settings import Settings
 from assay.service.store.connections import unknown_variables, wrong_settings
-from assay.service.store.fair_queue import CHECKS
+from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.store import Store, open_store
 from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.containment.probe import why_refused

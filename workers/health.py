@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 from sqlalchemy.exc import DBAPIError
 
-from assay.service.store import lease_owner
 from assay.service.store.connections import wrong_settings
 from assay.service.store.database import Database
-from assay.service.store.workers import Workers
+from assay.service.store.fleet import lease_owner
+from assay.service.store.fleet.workers import Workers
 from assay.workers.settings import WorkerSettings
 
 UNHEALTHY = 1

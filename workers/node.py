@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from assay.service.store.fair_queue import CHECKS
+from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.store import open_store
 from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.devices import device_classes

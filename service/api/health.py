@@ -16,7 +16,7 @@ from assay.service.contract.findings.data_disagreements import counted
 from assay.service.contract.fleet.version import ServiceVersion
 from assay.service.contract.fleet.worker_records import refused_parts
 from assay.service.contract.results import Answer
-from assay.service.store.identities import Refused
+from assay.service.store.fleet.identities import Refused
 from assay.service.store.live import redis_answers
 
 API_VERSION = "v1"

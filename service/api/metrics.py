@@ -36,10 +36,10 @@ from assay.service.api.errors import documented
 from assay.service.connection_guard import ConnectionGuard
 from assay.service.contract.states import JobState, ShardState
 from assay.service.settings import Settings
+from assay.service.store.fleet.workers import SHARD_BOUNDS
 from assay.service.store.live import redis_answers
 from assay.service.store.overview import Overview, WorkerRow
 from assay.service.store.store import Store
-from assay.service.store.workers import SHARD_BOUNDS
 from assay.service.telemetry import BOUNDS, Requests
 
 FRESH_SECONDS = 2.0
@@ -48,7 +48,7 @@ MAX_SHARE = 0.05
 MAX_LABEL = 500
 SCRAPE_TIMEOUT_SECONDS = 3.0
 DEVICES = ("auto", "cpu", "cuda")
-# Counters of the workers and of features, with their descriptions; `service/store/workers.py` has the sums.
+# Counters of the workers and of features, with their descriptions; `store/fleet/workers.py` has the sums.
 COUNTED = {
     "assay_examples": "Examples measured by finished evaluate shards, by device class.",
     "assay_forward_passes": "Examples put through a model by finished shards, by device class.",

@@ -8,8 +8,8 @@ from assay.service.api.deps import SettingsDep, StoreDep, StrictRouter
 from assay.service.api.views import iso_or_none
 from assay.service.contract.limits import LimitStatus, QueueStatus, QuotaStatus
 from assay.service.settings import Settings
-from assay.service.store.allotments import Allotment, QueuePlace, Use
-from assay.service.store.quotas import Quota
+from assay.service.store.fleet.allotments import Allotment, QueuePlace, Use
+from assay.service.store.fleet.quotas import Quota
 
 router = StrictRouter(prefix="/api/v1/quota", tag="quota")
 

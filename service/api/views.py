@@ -29,8 +29,8 @@ from assay.service.contract.stored_specs import evaluations_in
 from assay.service.contract.threat import ThreatOf
 from assay.service.contract.warning_codes import WarningCode
 from assay.service.metrics.compare.sanity_checks import cross_checks
-from assay.service.store.identities import Refused
-from assay.service.store.lanes import Blocked
+from assay.service.store.fleet.identities import Refused
+from assay.service.store.fleet.lanes import Blocked
 from assay.service.store.live import Live
 from assay.service.store.rows import ArtifactRow, CheckpointRow, JobRow
 from assay.service.store.tenants import TenantStore

@@ -20,8 +20,8 @@ from assay.service.contract.weights.checkpoints import NAME_PATTERN
 from assay.service.contract.weights.options import WeightsReading
 from assay.service.store.audit import Actor, record
 from assay.service.store.database import Database
+from assay.service.store.fleet.quotas import Quota, check_in_flight, check_room, one_at_a_time
 from assay.service.store.ids import decode_cursor, encode_cursor
-from assay.service.store.quotas import Quota, check_in_flight, check_room, one_at_a_time
 from assay.service.store.rows import CheckpointRow, CheckpointState, Claim
 from assay.service.store.tables import checkpoints, dependencies, jobs
 from assay.service.store.tenant_tables import reservations

@@ -16,11 +16,11 @@ from assay.service.contract.fleet.worker_records import Gauges
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.identities import admitted
+from assay.service.store.fleet.identities import admitted
+from assay.service.store.fleet.workers import CounterKey
 from assay.service.store.ids import created_at
 from assay.service.store.tables import QUEUED, RUNNING, cordons, counters, jobs, shards, workers
 from assay.service.store.transactions.transitions import CLAIMABLE
-from assay.service.store.workers import CounterKey
 
 ONLINE_SECONDS = 60.0
 MAX_QUEUES = 50  # of tenants, so that a monitor does not drown in series

@@ -17,7 +17,7 @@ from assay.service.contract.records import PlanWithShards, TrainingSpeed
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.fair_queue import Lane
+from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.row_mapping import read_job, shard_row
 from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ProgressSnapshot, ShardRow
 from assay.service.store.tables import RUNNING, jobs, shards

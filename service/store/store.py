@@ -18,22 +18,22 @@ from typing import Self, TypeVar
 from sqlalchemy import text
 
 from assay.service.store import overview
-from assay.service.store.allotments import Allotments
 from assay.service.store.artifacts import Artifacts
 from assay.service.store.audit import Audit
 from assay.service.store.browser_sessions import BrowserSessions
 from assay.service.store.checkpoints import Checkpoints
-from assay.service.store.cordons import Cordons
 from assay.service.store.database import Database
 from assay.service.store.events import Events
+from assay.service.store.fleet.allotments import Allotments
+from assay.service.store.fleet.cordons import Cordons
+from assay.service.store.fleet.lanes import Lanes
+from assay.service.store.fleet.workers import Counters, Workers
 from assay.service.store.jobs import Jobs
 from assay.service.store.keys import Keys
-from assay.service.store.lanes import Lanes
 from assay.service.store.overview import WorkerRow
 from assay.service.store.results import ResultRows
 from assay.service.store.shards import Shards
 from assay.service.store.uploads import Uploads
-from assay.service.store.workers import Counters, Workers
 
 FeatureStore = TypeVar("FeatureStore")
 

@@ -17,10 +17,11 @@ from assay.service.contract.events import EventType
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import ResultJson
 from assay.service.contract.stored_specs import ModelReference, Spec
-from assay.service.store.allotments import Allotment
 from assay.service.store.audit import Actor
 from assay.service.store.checkpoints import NewCheckpoint
-from assay.service.store.quotas import Quota
+from assay.service.store.fleet.allotments import Allotment
+from assay.service.store.fleet.quotas import Quota
+from assay.service.store.fleet.workers import Workers
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import (
     ArtifactRow,
@@ -34,7 +35,6 @@ from assay.service.store.rows import (
 )
 from assay.service.store.store import Store
 from assay.service.store.transactions.dependencies import missing_dependency
-from assay.service.store.workers import Workers
 from assay.service.submission.dependencies import Dependency, dependencies_of
 
 CachedValue = TypeVar("CachedValue")

@@ -9,10 +9,10 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from assay.service.contract.errors import InvalidState
 from assay.service.contract.limits import Limits
-from assay.service.store import lease_owner
 from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.quotas import (
+from assay.service.store.fleet import lease_owner
+from assay.service.store.fleet.quotas import (
     RETRY_SECONDS,
     Quota,
     check_in_flight,

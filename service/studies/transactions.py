@@ -9,7 +9,7 @@ from sqlalchemy import Connection, insert, select
 
 from assay.service.contract.limits import Limits
 from assay.service.store.audit import Actor, record
-from assay.service.store.quotas import QUEUE_RETRY_SECONDS, over_limit, queued_jobs
+from assay.service.store.fleet.quotas import QUEUE_RETRY_SECONDS, over_limit, queued_jobs
 from assay.service.store.tables import jobs, study_jobs
 from assay.service.store.transactions.standings import tenant_limits
 from assay.service.store.transactions.submit import add_job

@@ -24,8 +24,8 @@ from assay.service.contract.fleet.workers import (
     WorkerStatus,
 )
 from assay.service.contract.results import Page
-from assay.service.store.cordons import Cordon, ListedWorker
-from assay.service.store.identities import ALLOWED, WITHDRAWN, Ruling
+from assay.service.store.fleet.cordons import Cordon, ListedWorker
+from assay.service.store.fleet.identities import ALLOWED, WITHDRAWN, Ruling
 
 router = StrictRouter(prefix=WORKERS_PATH, tag="workers", dependencies=[Depends(administrator)])
 ROUTERS, BEFORE = (router,), "keys"

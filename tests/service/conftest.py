@@ -19,7 +19,7 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
 from assay.service.metrics.statistics.intervals import wilson
 from assay.service.settings import Settings
-from assay.service.store.fair_queue import CHECKS
+from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store, open_store
 from assay.service.store.transactions.release import DIFFERENT

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay.service.client import AssayClient
-from assay.service.store import lease_owner
+from assay.service.store.fleet import lease_owner
 from tests.e2e.running import processes
 from tests.storm import revision
 from tests.storm.disguise import VARIABLE, Disguise, Lie, version_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.store.fair_queue import CHECKS
+from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.rows import Claim, JobRow, OutcomeRow
 from assay.service.store.store import Store
 from assay.workers.identity import identity

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
-from assay.service.store.fair_queue import CHECKS
+from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.rows import JobRow
 from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.service.store import lease_owner
+from assay.service.store.fleet import lease_owner
 from assay.service.store.store import Store, open_store
 from assay.workers import health
 from tests.support.servers import free_port

@@ -25,9 +25,9 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.findings.data_disagreements import on_workers
 from assay.service.store.clock import now
 from assay.service.store.database import Database
+from assay.service.store.fleet.workers import Workers
 from assay.service.store.live import redis_answers
 from assay.service.store.upgrade import configuration
-from assay.service.store.workers import Workers
 from assay.workers.diagnosis.finding import Finding, fail, ok, warn
 from assay.workers.diagnosis.machine import INSTALL, existing
 from assay.workers.settings import WorkerSettings

@@ -13,8 +13,8 @@ from statistics import fmean
 from typing import Literal
 
 from assay.service.contract.fleet.worker_records import Gauges, GpuMemory
+from assay.service.store.fleet.workers import SHARD_BOUNDS, CounterKey, Counters
 from assay.service.store.rows import Claim, OutcomeRow
-from assay.service.store.workers import SHARD_BOUNDS, CounterKey, Counters
 from assay.service.submission.requirements import MIN_MEMORY
 
 SHARD_SECONDS = "assay_shard_seconds"

@@ -23,9 +23,9 @@ from typing import Any
 from assay.service.contract.extras import command_for, has_module, version_of
 from assay.service.contract.fleet.worker_records import Gauges, Requirements
 from assay.service.contract.weights.pulled import PulledRecord, find_record, parse_reference
-from assay.service.store import lease_owner
-from assay.service.store.fair_queue import Lane
-from assay.service.store.lanes import OpenLane
+from assay.service.store.fleet import lease_owner
+from assay.service.store.fleet.fair_queue import Lane
+from assay.service.store.fleet.lanes import OpenLane
 from assay.service.submission.packages import is_folder
 from assay.service.submission.requirements import PlanningDevice, at_least
 from assay.workers.devices import device_classes

@@ -21,7 +21,7 @@ from pathlib import Path
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
-from assay.service.store import lease_owner
+from assay.service.store.fleet import lease_owner
 from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.store.store import Store
 

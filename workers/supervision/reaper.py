@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from assay.service.store import lease_owner
 from assay.service.store.artifacts import UPLOAD
-from assay.service.store.duty import Duty
-from assay.service.store.fair_queue import CHECKS
+from assay.service.store.fleet import lease_owner
+from assay.service.store.fleet.duty import Duty
+from assay.service.store.fleet.fair_queue import CHECKS
+from assay.service.store.fleet.workers import REAPER
 from assay.service.store.store import Store
-from assay.service.store.workers import REAPER
 from assay.workers.devices import device_count
 from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings

@@ -14,8 +14,8 @@ from assay.service.contract import logs
 from assay.service.contract.errors import NotFound
 from assay.service.contract.fleet.worker_records import Gauges
 from assay.service.contract.states import JobState
-from assay.service.store import lease_owner
-from assay.service.store.fair_queue import CHECKS
+from assay.service.store.fleet import lease_owner
+from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store

@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Row, func, or_, select, update
 from assay.service.contract.limits import Limits
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
-from assay.service.store.fair_queue import CLOCK_STEP, WARM_SHARDS, Lane, in_turn, lanes_of
-from assay.service.store.identities import admits
-from assay.service.store.lanes import read_lanes
-from assay.service.store.quotas import serialize
+from assay.service.store.fleet.fair_queue import CLOCK_STEP, WARM_SHARDS, Lane, in_turn, lanes_of
+from assay.service.store.fleet.identities import admits
+from assay.service.store.fleet.lanes import read_lanes
+from assay.service.store.fleet.quotas import serialize
 from assay.service.store.rows import Claim
 from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.deadline import first_deadline, resume

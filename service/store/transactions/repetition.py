@@ -20,7 +20,7 @@ from assay.service.contract.states import JobState
 from assay.service.store.clock import now
 from assay.service.store.columns import pack, unpack
 from assay.service.store.database import Database
-from assay.service.store.lanes import lacking, open_lane
+from assay.service.store.fleet.lanes import lacking, open_lane
 from assay.service.store.rows import OutcomeRow
 from assay.service.store.tables import QUEUED, jobs, lanes, outcomes, shards, workers
 from assay.service.store.transactions.event_log import record_message

@@ -17,7 +17,7 @@ from assay.service.contract.records import Replan
 from assay.service.contract.states import RETRYABLE, JobState, ShardState
 from assay.service.store.artifacts import weights_expired
 from assay.service.store.clock import now
-from assay.service.store.quotas import check_submission
+from assay.service.store.fleet.quotas import check_submission
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.tables import artifacts, jobs, results, shards
 from assay.service.store.transactions.claim import start_job

@@ -13,9 +13,16 @@ from sqlalchemy.dialects import postgresql, sqlite
 from assay.service.contract.limits import LIMITS, Limits
 from assay.service.contract.states import ShardState
 from assay.service.store.clock import now
-from assay.service.store.fair_queue import STATED_SECONDS, Lane, Standing, clock_after, lanes_of, pool_of
-from assay.service.store.identities import admitted
-from assay.service.store.lanes import read_lanes
+from assay.service.store.fleet.fair_queue import (
+    STATED_SECONDS,
+    Lane,
+    Standing,
+    clock_after,
+    lanes_of,
+    pool_of,
+)
+from assay.service.store.fleet.identities import admitted
+from assay.service.store.fleet.lanes import read_lanes
 from assay.service.store.tables import RUNNING, jobs, shards, workers
 from assay.service.store.tenant_tables import accounts, clocks, tenants
 from assay.service.store.transactions.transitions import CLAIMABLE

@@ -14,10 +14,10 @@ from assay.service.contract.stored_specs import Spec
 from assay.service.store.artifacts import weights_expired
 from assay.service.store.clock import now
 from assay.service.store.columns import storable
-from assay.service.store.fair_queue import CHECKS
+from assay.service.store.fleet.fair_queue import CHECKS
+from assay.service.store.fleet.lanes import first_lane
+from assay.service.store.fleet.quotas import check_submission
 from assay.service.store.ids import new_id
-from assay.service.store.lanes import first_lane
-from assay.service.store.quotas import check_submission
 from assay.service.store.rows import ShardKind
 from assay.service.store.tables import idempotency_keys, jobs, shards, tags
 from assay.service.store.transactions.dependencies import (

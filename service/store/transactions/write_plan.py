@@ -11,7 +11,7 @@ from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.contract.records import PlannedShard, PlanWithShards
 from assay.service.contract.states import JobState
 from assay.service.store.clock import now
-from assay.service.store.lanes import open_lane
+from assay.service.store.fleet.lanes import open_lane
 from assay.service.store.tables import shards
 from assay.service.store.transactions.deadline import lower_deadline, pause
 from assay.service.store.transactions.pace import new_pace

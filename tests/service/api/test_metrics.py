@@ -19,9 +19,9 @@ from sqlalchemy.exc import OperationalError
 
 from assay.service.api import metrics
 from assay.service.settings import Settings
+from assay.service.store.fleet.workers import CounterKey
 from assay.service.store.live import redis_answers
 from assay.service.store.store import Store
-from assay.service.store.workers import CounterKey
 from supply.site import metrics_page
 from tests.support.servers import PrivateRedis
 

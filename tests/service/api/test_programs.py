@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from assay.service.settings import Settings
-from assay.service.store.fair_queue import CHECKS
+from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.store import Store
 from tests.support.archives import archive
 from tests.support.tensors import tensor_file

@@ -183,7 +183,7 @@ def test_a_failed_upload_gives_its_room_back(api: httpx.Client, app_store: Store
 def test_the_room_of_a_dead_process_is_free_at_once_and_its_file_is_found(
     api: httpx.Client, app_store: Store, key: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assay.service.store.lease_owner.is_dead", lambda owner: owner == DEAD)
+    monkeypatch.setattr("assay.service.store.fleet.lease_owner.is_dead", lambda owner: owner == DEAD)
     for name in ("x", "y"):
         reserve(app_store, name, 10, owner=DEAD)
     assert upload(api, "a", key("alice")).status_code == 202

@@ -14,7 +14,7 @@ from assay.service.cli import commands, main
 from assay.service.client import AssayClient
 from assay.service.client import transport as transport_module
 from assay.service.contract.errors import InvalidState, NotFound
-from assay.service.store.fair_queue import CHECKS
+from assay.service.store.fleet.fair_queue import CHECKS
 from tests.support.archives import archive
 from tests.support.tensors import tensor_file
 

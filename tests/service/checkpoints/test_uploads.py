@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.store.fair_queue import CHECKS
+from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.store import Store
 from tests.support.tensors import tensor_file
 

@@ -113,7 +113,7 @@ def test_every_change_leaves_a_row(store: Store, alice: TenantStore) -> None:
 
 
 def audit_quota() -> Any:
-    from assay.service.store.quotas import Quota
+    from assay.service.store.fleet.quotas import Quota
 
     return Quota(10, 10**9)
 

@@ -10,7 +10,7 @@ import pytest
 
 from assay.service.contract.errors import InvalidSpec, InvalidState, NotFound, TooLarge, TooManyRequests
 from assay.service.contract.limits import UNLIMITED
-from assay.service.store.quotas import Quota
+from assay.service.store.fleet.quotas import Quota
 from assay.service.store.rows import CheckpointRow
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View

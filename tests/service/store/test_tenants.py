@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from assay.service.contract.errors import IdempotencyMismatch, InvalidSpec, InvalidState, NotFound
 from assay.service.contract.limits import UNLIMITED
-from assay.service.store.quotas import Quota
+from assay.service.store.fleet.quotas import Quota
 from assay.service.store.store import Store
 from assay.service.store.tables import jobs
 from assay.service.store.tenants import TenantJobs, TenantPart, TenantStore, View

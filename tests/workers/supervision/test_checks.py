@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.store.fair_queue import CHECKS
+from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.rows import CheckpointRow
 from assay.service.store.store import Store
 from assay.workers.supervision.supervisor import Supervisor

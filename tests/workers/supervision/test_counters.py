@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from assay.service.contract.fleet.worker_records import GpuMemory
-from assay.service.store import lease_owner
+from assay.service.store.fleet import lease_owner
+from assay.service.store.fleet.workers import Counters
 from assay.service.store.store import Store
-from assay.service.store.workers import Counters
 from assay.workers.supervision.counters import LEAST_REPORTS, WorkerCounters
 from assay.workers.supervision.reaper import Reaper
 from tests.support.jobs import claim, planned

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from assay.service.contract.fleet.worker_records import Requirements
-from assay.service.store.fair_queue import Lane
-from assay.service.store.lanes import OpenLane
+from assay.service.store.fleet.fair_queue import Lane
+from assay.service.store.fleet.lanes import OpenLane
 from assay.service.submission.requirements import PlanningDevice, digest_of
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import inventory

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from assay.service.store import lease_owner
+from assay.service.store.fleet import lease_owner
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store
 from assay.workers.supervision.outcome_spool import ABANDONED_SECONDS, Spool

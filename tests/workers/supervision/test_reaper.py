@@ -12,13 +12,13 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.exc import OperationalError
 
-from assay.service.store import lease_owner
 from assay.service.store.clock import now
-from assay.service.store.duty import Duty
+from assay.service.store.fleet import lease_owner
+from assay.service.store.fleet.duty import Duty
+from assay.service.store.fleet.workers import REAPER
 from assay.service.store.store import Store
 from assay.service.store.tables import duties, jobs, shards
 from assay.service.store.transactions.transitions import lock_job
-from assay.service.store.workers import REAPER
 from assay.service.sweeper import Sweeper
 from assay.workers.supervision.reaper import Reaper
 from tests.support.jobs import WORKER, claim, planned

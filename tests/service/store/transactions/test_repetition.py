@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from assay.service.contract.errors import InvalidState
-from assay.service.store.fair_queue import Lane
+from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store
 from assay.service.store.transactions.pace import eta_seconds

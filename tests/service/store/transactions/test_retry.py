@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select, update
 
 from assay.service.contract.limits import Limits
-from assay.service.store.quotas import stored_bytes
+from assay.service.store.fleet.quotas import stored_bytes
 from assay.service.store.store import Store
 from assay.service.store.tables import artifacts, shards
 from assay.service.store.tenant_tables import accounts

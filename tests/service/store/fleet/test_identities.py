@@ -8,7 +8,7 @@ import pytest
 
 from assay.service.contract.fleet.worker_records import CodeProvenance
 from assay.service.store.audit import Actor, AuditFilter
-from assay.service.store.identities import ALLOWED, OWN, SETTING, WITHDRAWN, Refused
+from assay.service.store.fleet.identities import ALLOWED, OWN, SETTING, WITHDRAWN, Refused
 from assay.service.store.store import Store
 from assay.service.store.transactions.standings import online_identities
 from tests.support.jobs import WORKER, add, claim, evaluate_spec, planned

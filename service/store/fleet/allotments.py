@@ -16,8 +16,8 @@ from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
-from assay.service.store.fair_queue import Standing, before, expected_seconds, lanes_of
-from assay.service.store.quotas import Quota, held_checkpoints, in_flight, queued_jobs, stored_bytes
+from assay.service.store.fleet.fair_queue import Standing, before, expected_seconds, lanes_of
+from assay.service.store.fleet.quotas import Quota, held_checkpoints, in_flight, queued_jobs, stored_bytes
 from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.tenant_tables import accounts, api_keys, tenants
 from assay.service.store.transactions.standings import (

@@ -17,8 +17,8 @@ from assay.service.contract.stored_specs import Spec
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
-from assay.service.store.fair_queue import Lane
-from assay.service.store.identities import admitted
+from assay.service.store.fleet.fair_queue import Lane
+from assay.service.store.fleet.identities import admitted
 from assay.service.store.tables import LEFT, cordons, lanes, shards, workers
 from assay.service.submission.requirements import digest_of, first_requirements
 

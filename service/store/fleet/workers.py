@@ -18,8 +18,8 @@ from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
-from assay.service.store.identities import Refused, admitted, refused
-from assay.service.store.lanes import Blocked, blocked
+from assay.service.store.fleet.identities import Refused, admitted, refused
+from assay.service.store.fleet.lanes import Blocked, blocked
 from assay.service.store.tables import cordons, counters, duties, workers
 
 FORGOTTEN_SECONDS = 86400

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import select, update
 
 from assay.service.contract.fleet.worker_records import Requirements
-from assay.service.store.fair_queue import CHECKS, Lane
+from assay.service.store.fleet.fair_queue import CHECKS, Lane
 from assay.service.store.store import Store
 from assay.service.store.tables import lanes, shards
 from assay.service.submission.requirements import digest_of

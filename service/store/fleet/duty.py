@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import time
 
-from assay.service.store import lease_owner
+from assay.service.store.fleet import lease_owner
+from assay.service.store.fleet.workers import DutyRow
 from assay.service.store.store import Store
-from assay.service.store.workers import DutyRow
 
 log = logging.getLogger(__name__)
 JUMP_SECONDS = 10.0

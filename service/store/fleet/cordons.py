@@ -21,7 +21,7 @@ from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
-from assay.service.store.identities import Identities, standing
+from assay.service.store.fleet.identities import Identities, standing
 from assay.service.store.tables import cordons, shards, workers
 
 ONLINE_SECONDS = 60.0

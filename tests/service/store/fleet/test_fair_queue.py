@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.service.store.fair_queue import (
+from assay.service.store.fleet.fair_queue import (
     WARM_SHARDS,
     Standing,
     before,

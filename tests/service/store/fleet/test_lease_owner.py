@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.service.store import lease_owner
+from assay.service.store.fleet import lease_owner
 
 
 def named(**changes: str) -> str:

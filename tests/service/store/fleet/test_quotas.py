@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert
 from assay.service.contract.errors import InvalidState, TooLarge, TooManyRequests
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.store.clock import now
-from assay.service.store.quotas import (
+from assay.service.store.fleet.quotas import (
     NEAR,
     Quota,
     check_in_flight,
