@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.folders import find_folder
-from assay.workers.data.formats.images.imagenet_files import (
-    ImageNetFiles,
-    Resize,
-    find_classes,
-    refuse_training,
-)
+from assay.workers.data.formats.images.imagenet_files import ImageNetFiles, Resize, natural_shift
 
 __all__ = ["imagenet_r"]
 
@@ -37,7 +31,4 @@ def imagenet_r(
     Args:
         resize: interpolation of the short side (the set's authors: bilinear).
     """
-    refuse_training("imagenet_r", split)
-    root, where = find_folder(root, folder)
-    images = find_classes(where, root, "imagenet_r")
-    return ImageNetFiles("imagenet_r", root, images, resize, crop_fraction)
+    return natural_shift("imagenet_r", root, split, folder, resize, crop_fraction)

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.folders import find_folder
-from assay.workers.data.formats.images.imagenet_files import (
-    ImageNetFiles,
-    Resize,
-    find_classes,
-    refuse_training,
-)
+from assay.workers.data.formats.images.imagenet_files import ImageNetFiles, Resize, natural_shift
 
 __all__ = ["imagenet_sketch"]
 
@@ -30,7 +24,4 @@ def imagenet_sketch(
 
     FOLDER/WNID/IMAGE: the archive's folder `sketch`, or what is in it. The folders must be the 1000 classes.
     """
-    refuse_training("imagenet_sketch", split)
-    root, where = find_folder(root, folder)
-    images = find_classes(where, root, "imagenet_sketch")
-    return ImageNetFiles("imagenet_sketch", root, images, resize, crop_fraction)
+    return natural_shift("imagenet_sketch", root, split, folder, resize, crop_fraction)

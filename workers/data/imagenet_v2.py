@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.folders import find_folder
-from assay.workers.data.formats.images.imagenet_files import (
-    ImageNetFiles,
-    Resize,
-    find_classes,
-    refuse_training,
-)
+from assay.workers.data.formats.images.imagenet_files import ImageNetFiles, Resize, natural_shift
 
 __all__ = ["imagenet_v2"]
 
@@ -35,7 +29,4 @@ def imagenet_v2(
     they are different test sets). NUMBER, from 0 to 999, is the class's index among ImageNet's sorted WordNet
     ids.
     """
-    refuse_training("imagenet_v2", split)
-    root, where = find_folder(root, folder)
-    images = find_classes(where, root, "imagenet_v2", folders=FOLDERS)
-    return ImageNetFiles("imagenet_v2", root, images, resize, crop_fraction)
+    return natural_shift("imagenet_v2", root, split, folder, resize, crop_fraction, FOLDERS)

@@ -21,10 +21,7 @@ from assay.service.contract.stored_specs import (
     UserSpec,
 )
 from assay.workers import accelerator, catalog
-from assay.workers.data.formats.dataset import (
-    ExampleSet,
-    model_class_names,
-)
+from assay.workers.data.formats.dataset import ExampleSet, model_class_names
 from assay.workers.jobs.loading import Loaded, ModelRequest
 from assay.workers.precision import allow_tf32
 from assay.workers.weights.logit_names import names_of

@@ -15,7 +15,7 @@ from annotated_types import doc
 
 from assay.service.submission.class_folders import holds_images, is_image, visible_folders
 from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.folders import check_inside
+from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.images.image_files import ImageFiles, walk_images
 from assay.workers.data.formats.images.imagenet_classes import (
     ALL,
@@ -200,3 +200,19 @@ def _relative(folder: Path, base: Path) -> str:
 
 def _listing(names: Sequence[str]) -> str:
     return ", ".join(names[:LISTED]) + (", ..." if len(names) > LISTED else "")
+
+
+def natural_shift(
+    name: str,
+    root: Path | None,
+    split: str,
+    folder: str,
+    resize: Resize,
+    crop_fraction: float,
+    folders: Sequence[str] | None = None,
+) -> ImageNetFiles:
+    """A test set with a folder for each class, by default named by its WordNet id."""
+    refuse_training(name, split)
+    base, where = find_folder(root, folder)
+    images = find_classes(where, base, name, folders=folders)
+    return ImageNetFiles(name, base, images, resize, crop_fraction)
