@@ -19,7 +19,7 @@ __all__ = ["exported"]
 TASKS = ("classification", "segmentation", "sequence", "language")
 RULES = (("data.pairs != True", "an exported program reads one text, the data are pairs of texts"),)
 # A program takes images of a single size, also where other models take any.
-FACTS = {"fixed_image_size": True}
+FACTS = {"fixed_image_size": True, "exported_program": True}
 
 
 def exported(

@@ -102,6 +102,12 @@ class Catalog:
                 )
 
     @functools.cached_property
+    def program_model(self) -> str | None:
+        """The model with exported programs as checkpoints; None in catalogs of earlier versions."""
+        models = (entry for (kind, _), entry in self._components.items() if kind == "model")
+        return next((entry.name for entry in models if (entry.facts or {}).get("exported_program")), None)
+
+    @functools.cached_property
     def digest(self) -> str:
         """Hash of all entries: equal on services and workers with the same catalog."""
         entries = [self._components[key].model_dump(by_alias=True) for key in sorted(self._components)]

@@ -17,7 +17,7 @@ from assay.service.files.class_names import BadClassNames, class_names_in
 from assay.service.files.model_classes import names_in_program
 from assay.service.files.program_file import BadProgram, is_archive
 from assay.service.files.safetensors_header import LENGTH_BYTES, read_header
-from assay.service.submission.weights import EXPORTED, check_same_model
+from assay.service.submission.weights import check_same_model
 
 GIVEN: Loc = ("query", "model")
 NAMES: Loc = ("query", "class_names")
@@ -42,9 +42,9 @@ def model_of_file(
     catalog: Catalog, given: Mapping[str, Any] | None, path: Path, reading: WeightsReading
 ) -> ComponentReference:
     """The full model of an uploaded file; InvalidSpec for another file, or against the caller's words."""
-    model = model_of_weights(catalog, given, _model_inside(path, reading))
-    if model["name"] == EXPORTED and not is_archive(path):
-        _refuse(GIVEN, f"the model {EXPORTED!r} is an exported program (.pt2), and this file is none")
+    model = model_of_weights(catalog, given, _model_inside(catalog.program_model, path, reading))
+    if model["name"] == catalog.program_model and not is_archive(path):
+        _refuse(GIVEN, f"the model {model['name']!r} is an exported program (.pt2), and this file is none")
     return model
 
 
@@ -112,9 +112,9 @@ def reference_in(text: str, loc: Loc) -> dict[str, Any]:
     return {key: reference[key] for key in ("name", "params") if key in reference}
 
 
-def _model_inside(path: Path, reading: WeightsReading) -> dict[str, Any] | None:
+def _model_inside(programs: str | None, path: Path, reading: WeightsReading) -> dict[str, Any] | None:
     if is_archive(path):
-        return _program(path, reading)
+        return _program(programs, path, reading)
     _check_kind(path)
     header = read_header(path)
     check_reading(reading, header.shapes)
@@ -148,7 +148,7 @@ def names_in(text: str) -> list[str]:
     raise AssertionError("there is a remark")
 
 
-def _program(path: Path, reading: WeightsReading) -> dict[str, Any]:
+def _program(programs: str | None, path: Path, reading: WeightsReading) -> dict[str, Any]:
     try:
         own = names_in_program(path)
     except BadProgram as error:
@@ -159,7 +159,7 @@ def _program(path: Path, reading: WeightsReading) -> dict[str, Any]:
     for name, stated in reading.items():
         if stated is not None and name != "class_names":
             _refuse(("query", name), "an exported program takes pixels in [0, 1], and has everything inside")
-    return {"name": EXPORTED}
+    return {"name": programs}
 
 
 def _refuse(loc: Loc, message: str) -> NoReturn:

@@ -29,7 +29,6 @@ from assay.service.contract.stored_specs import (
 )
 from assay.service.contract.weights.pulled import READERS, is_pulled, reference_to
 from assay.service.submission.packages import files_of, library_of
-from assay.service.submission.weights import EXPORTED
 
 DIGEST_LENGTH = 16
 # Compute capability of the first GPUs that compute in bfloat16 and in TF32.
@@ -78,7 +77,7 @@ def folders_read(catalog: Catalog, spec: Spec) -> set[str]:
 def first_requirements(catalog: Catalog, spec: Spec) -> Requirements:
     """The requirements of the shard that plans, trains or checks."""
     if spec["kind"] == "check":
-        return {"gpu": True} if spec["model"]["name"] == EXPORTED else {}
+        return {"gpu": True} if spec["model"]["name"] == catalog.program_model else {}
     folders = {*folders_of(catalog, "data", spec["data"])}
     for item in evaluations_in(spec):
         folders |= {*folders_of(catalog, "evaluation", item)}

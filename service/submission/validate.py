@@ -135,7 +135,7 @@ class _Validation:
             self.dtype = str(shape["execution"].get("dtype", self.dtype))
         if "model" in shape:
             spec["model"] = self._check_model(shape["model"])
-            check_exported(shape, self.source, self.problems)
+            check_exported(shape, self.catalog.program_model, self.source, self.problems)
             check_pulled_only(shape, self.model, self.problems)
         if "data" in shape:
             self.data = self._check_data(shape["data"], self.problems, ("data",))

@@ -17,7 +17,6 @@ from assay.service.contract.weights.options import WeightsReading
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"
 LOC: Loc = ("model", "weights")
-EXPORTED = "exported"  # The model with exported programs as checkpoints.
 
 
 class JobLike(Protocol):
@@ -212,19 +211,25 @@ def check_other_checkpoint(
     return None
 
 
-def check_exported(job: Mapping[str, Any], source: WeightsSource | None, problems: Problems) -> None:
-    """Report requests that an exported program cannot serve: training, use without its file, some dtypes."""
+def check_exported(
+    job: Mapping[str, Any], programs: str | None, source: WeightsSource | None, problems: Problems
+) -> None:
+    """Report requests that an exported program cannot serve: training, use without its file, some dtypes.
+
+    `programs` is the name of the model with programs as checkpoints.
+    """
     model, execution = (
         part if isinstance(part := job.get(name), dict) else {} for name in ("model", "execution")
     )
-    if model.get("name") == EXPORTED and job.get("kind") == "train":
+    own = programs is not None and model.get("name") == programs
+    if own and job.get("kind") == "train":
         message = "an exported program cannot be trained: its graph is for evaluation"
-        problems.add(("model", "name"), message, given=EXPORTED)
-    elif model.get("name") == EXPORTED and "checkpoint" not in (model.get("weights") or {}):
-        message = "the model 'exported' is an uploaded program: its weights must be a checkpoint"
+        problems.add(("model", "name"), message, given=programs)
+    elif own and "checkpoint" not in (model.get("weights") or {}):
+        message = f"the model {programs!r} is an uploaded program: its weights must be a checkpoint"
         allowed = '{"checkpoint": name}; POST /api/v1/checkpoints?name= takes the .pt2 file'
         problems.add(LOC, message, given=model.get("weights"), allowed=allowed)
-    elif model.get("name") == EXPORTED and execution.get("channels_last"):
+    elif own and execution.get("channels_last"):
         message = "an exported program fixes the order of its values in memory"
         problems.add(("execution", "channels_last"), message, given=True, allowed=[False])
     known = source.dtypes if source is not None else None

@@ -19,7 +19,6 @@ from assay.models.programs.program import TextProgram
 from assay.models.programs.reading import UnsafeProgram
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.catalog.component import Component
-from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
 from assay.workers.evaluation.engine.probe import probe_shard
 from assay.workers.weights.program_check import examine
@@ -36,7 +35,7 @@ from tests.support.shards import Given, shard
 
 # Models of other libraries, and one architecture of each.
 LIBRARIES = {"timm": "resnet10t", "torchvision": "shufflenet_v2_x0_5"}
-KINDS = [name for name in load().names("model") if name not in (EXPORTED, *LIBRARIES, *hf_models.MODELS)]
+KINDS = [name for name in load().names("model") if name not in ("exported", *LIBRARIES, *hf_models.MODELS)]
 
 
 @pytest.fixture

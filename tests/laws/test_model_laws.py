@@ -18,7 +18,6 @@ from assay.models.layers.token_model import WordVectors
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
 from assay.service.submission.validate import validate
-from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
 from tests.support import hf_models
 
@@ -154,7 +153,7 @@ def check(model: str, task: str, params: Mapping[str, Any], classes: int, channe
 
 
 # An exported program and a model of Hugging Face are defined by their files, not by parameters.
-OF_FILES = (EXPORTED, *hf_models.MODELS)
+OF_FILES = ("exported", *hf_models.MODELS)
 
 
 @pytest.mark.sampled

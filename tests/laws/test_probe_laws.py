@@ -16,7 +16,6 @@ from assay.attacks.kernel import Forward
 from assay.models.layers.attention.lookup import attentions, find_attention
 from assay.models.layers.heads import AttentionFactory
 from assay.service.catalog.catalog import load
-from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
 from assay.workers.evaluation.engine.probe import probe, probe_shard
 from tests.laws.test_model_laws import DATA, SMALL, SMALL_PARAMETERS, WORDS
@@ -98,7 +97,7 @@ def given(task: str, module: Any, channels: int, classes: int) -> Tensor:
 
 
 # Those of files, and those of libraries, which are large.
-LEFT_OUT = (EXPORTED, "timm", "torchvision", *hf_models.MODELS)
+LEFT_OUT = ("exported", "timm", "torchvision", *hf_models.MODELS)
 
 
 @pytest.mark.sampled

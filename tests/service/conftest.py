@@ -109,7 +109,7 @@ CATALOG = Catalog(
             rules=[{"expression": "model.width % model.heads == 0", "message": "heads must divide width"}],
         ),
         component("model", "other_vit", {}),
-        component("model", "exported", {}),
+        component("model", "exported", {}, facts={"exported_program": True}),
         component("data", "digits", {}, facts={"classes": 10, "channels": 1, "train": 1437, "test": 360}),
         component("recipe", "short", {"epochs": integer(2, minimum=1)}, tasks=[]),
         component("evaluation", "clean", {}, passes={"forward": "1", "backward": "0"}),

@@ -14,12 +14,12 @@ import safetensors
 from torch import Tensor
 
 from assay.models.weights.layouts import Layout
+from assay.service.catalog.catalog import load
 from assay.service.contract.findings.verdict_records import VerdictRecord
 from assay.service.contract.messages import CheckedReport, CheckRequest, ProgressReport
 from assay.service.contract.stored_specs import ModelReference
 from assay.service.contract.weights.checkpoints import MAX_LISTED, Verdict, WrongShape
 from assay.service.contract.weights.options import ChannelStatistics
-from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
 from assay.workers.exhaustion import is_out_of_memory
 from assay.workers.jobs.session import Session
@@ -49,7 +49,9 @@ def run(request: CheckRequest, session: Session, report: Callable[[ProgressRepor
     size = path.stat().st_size if path.is_file() else 0
     try:
         with limited_memory(memory_limit(size)):
-            found = program_check.run(path) if model["name"] == EXPORTED else _compare(path, model)
+            found = (
+                program_check.run(path) if model["name"] == load().program_model else _compare(path, model)
+            )
             return _named(found, (model.get("weights") or {}).get("class_names"))
     except Exception as error:  # a lack of memory has many types
         if not is_out_of_memory(error):

@@ -14,10 +14,10 @@ from torch import nn
 from assay.models.layers.layers import Classifier
 from assay.models.layers.position_embeddings import Resizing
 from assay.models.layers.token_model import TokenModel, reads_series, reads_words, wrap
+from assay.service.catalog.catalog import load
 from assay.service.contract.records import AssumedNormalization
 from assay.service.contract.stored_specs import ModelReference, UserSpec
 from assay.service.contract.weights.options import ChannelStatistics
-from assay.service.submission.weights import EXPORTED
 from assay.workers import accelerator, catalog
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet, model_classes
 from assay.workers.data.formats.own_tokens import built_for
@@ -89,7 +89,7 @@ class ModelRequest:
     @property
     def is_program(self) -> bool:
         """Whether it is an exported program."""
-        return self.model["name"] == EXPORTED
+        return self.model["name"] == load().program_model
 
     @property
     def weights(self) -> Mapping[str, Any]:
@@ -111,7 +111,7 @@ class ModelRequest:
     def program(self, task: str, vocabulary: str | None = None) -> tuple[Classifier, str]:
         """The program of the file for a task, and its hash; BadWeights without a file."""
         if self.file is None:
-            raise BadWeights(f"the model {EXPORTED!r} has no weights but those of a checkpoint")
+            raise BadWeights(f"the model {self.model['name']!r} has no weights but those of a checkpoint")
         return load_classifier(self.file, model_classes(self.data), self.data.channels, task, vocabulary)
 
     def load_file(

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from assay.models.layers.auxiliary import collected
 from assay.service.catalog.catalog import load
-from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
 from benchmarks.acceptance.context import Context, dtype_offered
 from benchmarks.acceptance.record import Row, told
@@ -49,7 +48,7 @@ def models(context: Context) -> list[Row]:
     Published sizes are run on a GPU only, where they must be finite.
     """
     found, published = Cases(), 0
-    alone = {EXPORTED, *LIBRARIES, *hf_models.MODELS}
+    alone = {"exported", *LIBRARIES, *hf_models.MODELS}
     names = [name for name in load().names("model") if name not in alone]
     with context.opened() as device:
         for name in context.share(names):
