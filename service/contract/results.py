@@ -204,18 +204,14 @@ class Reference(Answer):
 
 
 class EvaluationResult(Answer):
-    """One row of the results: one evaluation or attack with its parameters.
-
-    `arithmetic` says in words what the row was computed in; null where the job asked for no other than
-    float32 or float64.
-    """
+    """One row of the results: one evaluation or attack with its parameters, and `arithmetic` in words."""
 
     name: str
     params: dict[str, Any]
     data: dict[str, Any]
     protocol: RowProtocol
     backend: str
-    arithmetic: str | None = None
+    arithmetic: str | None = None  # null where the job asked for plain float32 or float64
     metrics: dict[str, Metric]
     breakdown: list[AnyBreakdown] = []
     reference: list[Reference] = []

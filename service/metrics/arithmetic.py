@@ -41,6 +41,16 @@ def arithmetic_text(settings: Mapping[str, str]) -> str:
     return ", ".join([dtype[1], *(name if value == "true" else f"{name} {value}" for name, value in more)])
 
 
+def attack_arithmetic(dtype: str, screening: str, ran: bool, stages: Sequence[str]) -> str:
+    """An attack in words: whether it, or some `stages`, ran in autocast, in a job of a dtype."""
+    if not ran:
+        return "float32; clean answers in bfloat16" if dtype == "bfloat16" else "float32"
+    some = f" ({', '.join(stages)})" if stages else ""
+    if screening == "bfloat16":
+        return f"bfloat16 first{some}, then float32"
+    return f"gradients in bfloat16{some}, successes judged in float32"
+
+
 def prepared_passes(
     execution: Execution, trial: PlannedCompile | None, evidence: Sequence[Evidence]
 ) -> PreparedRuns:

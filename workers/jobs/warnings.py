@@ -17,6 +17,7 @@ from assay.service.contract.results import StageBreakdown, Warning
 from assay.service.contract.stored_specs import Params
 from assay.service.contract.warning_codes import SEVERITY, Severity
 from assay.service.metrics.answers import Answers
+from assay.service.metrics.arithmetic import attack_arithmetic
 from assay.service.metrics.compare.sanity_checks import MIN_EXAMPLES, TOLERANCE
 from assay.service.metrics.tables.classification import TOP5_CLASSES
 from assay.service.submission.warnings import arithmetic_of
@@ -277,7 +278,7 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
             " rounding only, but it took longer; ask for a smaller execution.batch_size"
         )
         yield Warning(code="reduced_batch", message=message, evidence={"asked": asked, "used": used})
-    yield from _unprepared(plan, evidence, row)
+    yield from _unprepared(evidence)
     if row.backend != "native":
         stages = [stage.stage for stage in row.breakdown]
         message = f"backend {row.backend}: {describe(row.backend, row.name, row.params, stages)}"
@@ -287,8 +288,7 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
 
 def _screened(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
     """For an attack with a stage that ran in autocast; shards of earlier versions do not name the stages."""
-    stages = _stages_in_autocast(evidence, row)
-    if stages is None:
+    if (stages := _stages_in_autocast(evidence, row)) is None:
         return
     several = bool(stages) and len(row.breakdown) > 1
     if row.screening == "bfloat16_gradients":
@@ -315,35 +315,24 @@ def _stages_in_autocast(evidence: Sequence[Evidence], row: Row) -> list[str] | N
 
 def row_arithmetic(evidence: Sequence[Evidence], row: Row) -> str | None:
     """What a row was computed in, in words; None where the job asked for plain float32 or float64."""
-    if row.screening is None and row.dtype in ("float32", "float64"):
-        return None
     dtype = arithmetic_of(load(), row.name) or ("float32" if row.without_tf32 else row.dtype)
     if row.screening is None or not (row.attack and row.worst_case):
-        return dtype
+        return None if row.screening is None and row.dtype in ("float32", "float64") else dtype
     stages = _stages_in_autocast(evidence, row)
-    if row.expected or (stages is None and row.dtype != "bfloat16"):
-        return "float32"
-    if stages is None:
-        return "float32; clean answers in bfloat16"
-    some = f" ({', '.join(stages)})" if stages and len(row.breakdown) > len(stages) else ""
-    if row.screening == "bfloat16":
-        return f"bfloat16 first{some}, then float32"
-    return f"gradients in bfloat16{some}, successes judged in float32"
+    some = stages if stages and len(row.breakdown) > len(stages) else ()
+    return attack_arithmetic("float32" if row.expected else dtype, row.screening, stages is not None, some)
 
 
-def _unprepared(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
+def _unprepared(evidence: Sequence[Evidence]) -> Iterator[Warning]:
     refused = [shard["captured"]["refused"] for shard in evidence if shard.get("captured")]
     if reasons := sorted({reason for reason in refused if reason is not None}):
-        message = (
-            f"passes of the model were not replayed as graphs of the device; {OWN}: {'; '.join(reasons)}"
-        )
+        message = f"passes were not replayed as graphs of the device; {OWN}: {'; '.join(reasons)}"
         yield Warning(code="not_captured", message=message, evidence={"reasons": reasons})
     refused = [shard["compiled"]["refused"] for shard in evidence if shard.get("compiled")]
     if reasons := sorted({reason for reason in refused if reason is not None}):
-        count = len(refused) - refused.count(None)
-        shards = f"in {count} of {len(evidence)} shards"
-        message = f"passes of the model were not compiled {shards}; {OWN}: {'; '.join(reasons)}"
-        numbers = {"shards": count, "of": len(evidence)}
+        n = len(refused) - refused.count(None)
+        numbers = {"shards": n, "of": len(evidence)}
+        message = f"passes were not compiled in {n} of {len(evidence)} shards; {OWN}: {'; '.join(reasons)}"
         yield Warning(code="not_compiled", message=message, evidence={"reasons": reasons, **numbers})
 
 

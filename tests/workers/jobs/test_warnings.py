@@ -264,7 +264,7 @@ def test_in_which_shards_passes_were_not_compiled_is_told() -> None:
     assert raised(done, wall, {}, wall) == {"not_compiled": {"reasons": reasons, "shards": 2, "of": 4}}
     (told,) = of_evaluation(FACTS, [done, wall], PGD)
     assert told.message == (
-        "passes of the model were not compiled in 1 of 2 shards; its own passes ran, and the numbers are"
+        "passes were not compiled in 1 of 2 shards; its own passes ran, and the numbers are"
         " right. The reason: the worker has no C++ compiler"
     )
     assert raised(done, done) == {}
