@@ -170,8 +170,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
     table, planned = table_of(job, item), plan["evaluations"][index]
     ordered = sorted(rows, key=lambda row: row.number)
     place = f"evaluation {index}, {item['name']!r}, by its outcome table {table.name!r}"
-    columns = _whole(table, ordered, planned["n"], place)
-    first = ordered[0].extra
+    columns, first = _whole(table, ordered, planned["n"], place), ordered[0].extra
     # A shard reports a row's protocol where it is not the job's.
     protocol = first.get("protocol") or (spec["protocol"] if spec["kind"] == "evaluate" else "pixel")
     context = Context(
@@ -207,8 +206,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         attacks=[other["name"] for other in evaluations(job) if _data(job, other) == _data(job, item)],
         chosen_against_models=bool(_facts(job, item).get("chosen_against_models")),
     )
-    # What is no perplexity is not to be compared with one.
-    invalid = any(warning.code == "leaks_future" for warning in summary.warnings)
+    invalid = any(warning.code == "leaks_future" for warning in summary.warnings)  # no perplexity
     result = EvaluationResult(
         name=item["name"],
         params=dict(item["params"]),
