@@ -25,11 +25,10 @@ from assay.service.store.ids import decode_cursor, encode_cursor
 from assay.service.store.rows import CheckpointRow, CheckpointState, Claim
 from assay.service.store.tables import checkpoints, dependencies, jobs
 from assay.service.store.tenant_tables import reservations
+from assay.service.store.transactions.checks import BAD_WEIGHTS, end_check, submit_check
 from assay.service.store.transactions.dependencies import unfinished_dependent
-from assay.service.store.transactions.end_check import BAD_WEIGHTS, end_check
 from assay.service.store.transactions.end_job import delete_job
 from assay.service.store.transactions.retry import retry_job
-from assay.service.store.transactions.submit_check import submit_check
 from assay.service.store.transactions.transitions import lock_job
 
 # Reading options that an upload may state (`contract.weights.options`).

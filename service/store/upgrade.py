@@ -58,8 +58,7 @@ def configuration(connection: Connection) -> Config:
 def _alone(file: Path | None) -> Iterator[None]:
     """Exclusive migration on SQLite: takes a file lock and switches the write-ahead log on.
 
-    Switching fails at once, regardless of the busy timeout, when another process has the file open for
-    writing; so it is done once, under the lock.
+    Switching fails at once where another process has the file open for writing.
     """
     if file is None:
         yield
