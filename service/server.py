@@ -70,11 +70,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def _settle() -> None:
-    """Keep latency low under concurrent requests.
-
-    Objects built at startup live as long as the process, so the garbage collector need not scan them again; a
-    computing thread yields after a millisecond, so that other requests are not held up.
-    """
+    """Latency under concurrent requests: no garbage search of what startup built, and threads yield soon."""
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -34,18 +34,15 @@ class Health(Answer):
 class Readiness(Answer):
     """Jobs can be stored. Other missing parts are reported, and do not make the service unready.
 
-    `redis` is unused in the embedded mode; `workers_online` says how many supervisors could run a job, by
-    device class, and `workers_with_another_catalog` how many of them do not have the components that this
-    service offers; `containment_missing` says which parts of the containment of evaluators are missing, on
-    how many workers (docs/containment.md), and `workers_refusing` how many take no work for that reason;
-    `other_data` says which data sets of workers differ from a job's plan, with both hashes, and on how
-    many workers; `data_disagreements` names sets that workers in service have with several contents, whether
-    or not a job uses them; `workers_cordoned` counts workers that administrators have taken out of service,
-    `workers_unfit` workers without work since they failed their self-test, or their program was exchanged,
-    and `unfit` says why, by device class or `program`, and on how many workers; `workers_unknown` says which
-    code is neither this service's own release nor allowed, and on how many workers: they take no work until
-    an administrator allows it; `artifacts` says whether the service can write to the folder of the jobs'
-    files.
+    `redis` is unused in the embedded mode. `workers_online` counts supervisors that could run a job, by
+    device class, `workers_with_another_catalog` workers with other components than this service offers.
+    `containment_missing` counts workers by the missing part of the containment (docs/containment.md),
+    `workers_refusing` workers that take no work for that reason. `other_data` counts workers by data set that
+    differs from a job's plan, with both hashes; `data_disagreements` names sets that workers in service have
+    with several contents. `workers_cordoned` counts workers that administrators have taken out of service,
+    `workers_unfit` workers that failed their self-test, or whose program was exchanged; `unfit` counts them
+    by the reason. `workers_unknown` counts workers by code that is neither this service's release nor
+    allowed: they take no work. `artifacts`: the service can write to the folder of the jobs' files.
     """
 
     status: Literal["ready"] = "ready"

@@ -121,7 +121,7 @@ class Plan(TypedDict):
     by the plan shard, `deadline_seconds` the time of a job without its user's timeout. `data_sha256` and
     `data_read`, of files and tables, are keyed by `results.data_label`, `sources` by what names them. The
     plan of a training lacks `image_size`, `forward_flops`, what is assumed or unstated. `example_bytes`, for
-    evaluations, is what the model keeps per example for its backward pass; `parameters` are its weights.
+    evaluations: what the model keeps per example for its backward pass; `parameters`: its weights.
     `identity` is the identity of the worker that made the plan. `requirements` are digests of what the
     workers of each evaluation must have, empty for nothing; `stated` has their text where the share `repeat`
     of the shards is computed again.

@@ -133,22 +133,19 @@ class LeftOut(Spec):
 class ExecutionSpec(SparseSpec):
     """How to run: device class, arithmetic, and examples per batch.
 
-    `screening` "bfloat16" runs each attack in bfloat16 first, then in `dtype` on the examples left. Every
-    adversarial example is confirmed without autocast, so accuracy under attack can only be lower than without
-    screening. "bfloat16_gradients" runs each attack once, with gradients in bfloat16; iterates nearer to the
-    boundary than a measured bound of its error are judged in `dtype`. `dtype` "bfloat16" gives clean answers
-    in it and runs attacks in this way, judged in float32: they may find a few more adversarial examples, or
-    fewer. `tf32` lets a GPU round the factors of the model's products and convolutions, forward and backward.
-    `float16` and `recipe` are for training alone; the trained model is then measured in float32. `recipe` is
-    the arithmetic of the published training, float32 where the recipe states no other. `devices` is for
-    training too: it runs on so many GPUs in one machine (or in so many processes on the CPU), which share
-    every batch.
-    `repeat` is for evaluations: this share of the shards is computed again on another worker, and other bits
-    fail the job; null is the service's share. `capture` is for attacks on GPUs: passes of the model
-    are replayed as CUDA graphs where these give its bits. `channels_last` is for evaluations: weights of
-    convolutions, and with them images in the model, have their channels last in memory. `compile` gives
-    attacks compiled passes of the model; its own passes confirm every success. "auto": where a trial of the
-    plan says that it pays. False and "off" are stored as null.
+    `screening` "bfloat16" runs each attack in bfloat16 first, then in `dtype` on the examples left; every
+    adversarial example is confirmed without autocast, so accuracy can only be lower. "bfloat16_gradients"
+    runs each attack once, with gradients in bfloat16; iterates nearer to the boundary than a measured bound
+    of its error are judged in `dtype`. `dtype` "bfloat16" gives clean answers in it and runs attacks in this
+    way, judged in float32. `tf32` lets a GPU round the factors of the model's products and convolutions.
+    For training alone: `float16`; `recipe`, the arithmetic of the published training, or float32; `devices`,
+    so many GPUs in one machine (or processes on the CPU), which share every batch. The trained model is
+    measured in float32.
+    For evaluations: `repeat`, the share of the shards that another worker computes again, where other bits
+    fail the job; null is the service's share. `channels_last`: weights of convolutions have their channels
+    last in memory. `capture`: on GPUs attacks replay passes as CUDA graphs where these give the model's bits.
+    `compile`: attacks run compiled passes, "auto" where a trial of the plan says that it pays; the model's
+    own passes confirm every success. False and "off" are stored as null.
     """
 
     sparse = ("repeat", "capture", "channels_last", "compile")

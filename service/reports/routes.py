@@ -158,11 +158,7 @@ def _arithmetic(rows: list[JobRow], jobs: list[ReportedJob]) -> list[str]:
 def _jobs(
     store: TenantStore, catalog: Catalog, choice: Choice, limit: int
 ) -> tuple[list[JobRow], list[ReportedJob]]:
-    """The jobs asked for: all jobs with the ids, or the jobs with the tag that have results.
-
-    Raises InvalidSpec: neither ids nor a tag, both, an id twice, or more than `limit` jobs; NoResults: a job
-    has none yet, or no job of the tag has any.
-    """
+    """The jobs asked for: all jobs with the ids, or the jobs with the tag that have results."""
     rows, jobs = [], []
     by_tag = choice.tag is not None and choice.jobs is None
     for row in _tagged(store, choice.tag or "", limit) if by_tag else _named(store, choice, limit):

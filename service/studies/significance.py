@@ -18,8 +18,6 @@ Intervals come from a hierarchical bootstrap: seeds and examples are drawn with 
 (Owen 2007, "The Pigeonhole Bootstrap"), from the linearised metric. With few seeds its percentiles are far
 too near to D, so they are expanded around D to the width of the t interval (Hesterberg 2015, "What Teachers
 Should Know about the Bootstrap", section 5.1).
-
-Legend: S seeds, n examples.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ CLIENT = "service.client.jobs"
 ASKED = {
     "routes": {"ROUTERS", "BEFORE"},
     "request_examples": {"BODIES"},
-    "pages": {"router", "NAVIGATION", "BEFORE"},
+    "pages": {"router", "NAVIGATION"},
     "cli": {"add_commands", "TOPIC"},
     "store": {"TENANT_STORE"},
     "outbox": {"announce_end", "announce_evaluation"},

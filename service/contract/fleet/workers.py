@@ -36,12 +36,12 @@ class WorkerCordon(Answer):
 class WorkerStatus(Answer):
     """A worker: its place (`name`, which a restart keeps), its process, and whether it takes shards.
 
-    `reason` says why it does not, `unfit` why it does not serve a device class. `shard` and `job` are what
-    it runs. `last_beat` is ISO 8601 in UTC. `torch`, `cuda`, `source_sha256` and `self_test` are of its
-    latest self-test; a worker without a GPU makes its first with its first shard. A worker that is only a
-    cordon has no process: `id`, `host`, `pid` and `last_beat` are null. `folders` are the first below
-    its data root, `data` the sha256 of the content of the data sets that it has hashed, by label, `weights`
-    the sha256 of its pulled weights, by reference, and `lacks` says why it leaves waiting shards to others.
+    `reason`: why it does not, `unfit`: why it does not serve a device class. It runs `shard` and `job`.
+    `last_beat` is ISO 8601 in UTC. `torch`, `cuda`, `source_sha256` and `self_test` are of its latest
+    self-test; a worker without a GPU makes its first with its first shard. A cordon alone has no process:
+    `id`, `host`, `pid` and `last_beat` are null. `folders` are the first below its data root, `data` the
+    sha256 of the data sets that it has hashed, by label, `weights` of its pulled weights, by reference;
+    `lacks`: why it leaves waiting shards to others.
     `proposal` says how many workers should share its GPU, where others than now.
     `identity` is the digest of its source, packages and catalog, `version` and `commit` are its release's.
     """

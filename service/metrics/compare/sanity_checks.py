@@ -6,9 +6,8 @@ flag threshold of 0.2 points is used here. A check warns, it never changes a num
 accuracy under any protocol except `paper`; for segmentation, pixel accuracy.
 
 All evaluations of a job with one data set run over the same examples. Accuracies are compared by more than
-0.2 points and at least two examples: a single example decides nothing, and below n = 500 it is more than
-0.2 points. Pixels are many, so pixel accuracies are compared by 0.2 points alone. Outcomes of single examples
-are not available here, so there is no paired test.
+0.2 points and at least two examples: a single example decides nothing; pixel accuracies by 0.2 points alone.
+Outcomes of single examples are not available here, so there is no paired test.
 """
 
 from __future__ import annotations

@@ -146,21 +146,20 @@ def classification_metrics(
 ) -> dict[str, Metric]:
     """Metrics of an evaluation from its outcome columns, each (n,), at least `correct`.
 
-    Each other column gives its metrics where it is present and without None. Flags are booleans or 0/1; after
-    an attack they say whether the prediction on the adversarial example is right. `initially_correct`, (n,):
-    whether the same examples in the same order were right before the attack; without an attack None, and only
-    the shares are measured. `attacked`, (n,): whether the attack was run on them; by default if right before.
+    Each other column gives its metrics where it is present and without None. Flags are booleans or 0/1, after
+    an attack of the adversarial example. `initially_correct`, (n,): whether the same examples in the same
+    order were right before the attack; without an attack None, and only the shares are measured. `attacked`,
+    (n,): whether the attack was run on them; by default if right before.
 
-    `top1` is the share of the n examples that are right (after an attack: accuracy under attack), `top5` with
-    the label among the five largest logits (column `correct5`), `top1_8bit` when adversarial examples are
-    rounded to 8 bits (`correct8`). `attack_success_rate`: share of the examples right before that are wrong
-    now; `n` counts the examples right before, and the value is None without any. `target_hit_rate`: share of
-    the attacked examples that are classified as their target (`hit`). `median_linf`, `median_l2`: median norm
-    of the perturbations of the broken examples, in the attacked space (`linf`, `l2`); `n` counts the broken
-    examples, and the value is None without any. `queries`: mean number of forward passes that the attack made
-    of an attacked example, without the passes that judge the image before and after it (column `queries`);
-    only for attacks without gradients, where the column `backward` is 0 throughout. Shares are fractions with
-    Wilson 95 % intervals; `docs/statistics.md` describes the others.
+    `top1`: share of the n examples that are right (after an attack: accuracy under attack), `top5` with the
+    label among the five largest logits (`correct5`), `top1_8bit` with adversarial examples rounded to 8 bits
+    (`correct8`). `attack_success_rate`: share of the examples right before (`n`) that are wrong now.
+    `target_hit_rate`: share of the attacked examples that are classified as their target (`hit`).
+    `median_linf`, `median_l2`: median norm of the perturbations of the broken examples (`n`), in the attacked
+    space. Without any such example a value is None. `queries`: mean number of the attack's forward passes of
+    an attacked example, without the passes that judge it before and after; only for attacks without
+    gradients, where the column `backward` is 0 throughout. Shares are fractions with Wilson 95 % intervals;
+    `docs/statistics.md` describes the others.
 
     Raises ValueError: no `correct` column, or lengths differ.
     """

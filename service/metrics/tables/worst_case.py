@@ -7,7 +7,7 @@ of the losses' own values is not the worst case.
 
 - Pixel accuracy: for each image the candidate with the fewest right pixels. Exact.
 - Mean class accuracy: with N_c pixels of class c in all images, it is a sum over the images of TP_c / N_c, so
-again the best choice is made for each image alone. Exact. (The paper does not report it.)
+again the best choice is made for each image alone. Exact; not in the paper.
 - mIoU: its numerators and denominators are sums over all images, and the best choice is intractable; the
   paper's greedy search gives an upper bound of the minimum. All images begin with the candidate that has the
   smallest mIoU alone; then each image takes another candidate where that lowers mIoU, again and again until

@@ -51,6 +51,7 @@ ADDED = frozenset(
         "data_read",
         "draws",
         "repeated",
+        "arithmetic",
     }
 )
 # Keys whose values follow from the methods of today, where they are computed anew.
