@@ -119,7 +119,7 @@ def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, documen
         if answer.status_code == 422:
             assert ["query", "unknwon"] in [item["loc"] for item in answer.json()["error"]["details"]]
         known = {part["name"] for part in operation.get("parameters", []) if part["in"] == "query"}
-        filters = {"state", "kind", "model", "tag", "search", "limit", "cursor"}
+        filters = {"state", "kind", "task", "model", "tag", "search", "limit", "cursor"}
         stated = {"name", "normalization", "positions", "class_names"}
         audit = {"after", "before", "tenant", "action", "key"}
         drawn = {"scheme", "rows", "columns", "metric"}
