@@ -17,8 +17,8 @@ from assay.service.cli.output import results_table
 from assay.service.contract.errors import NoResults
 from assay.service.leaderboard.methods import ranked_methods
 from assay.service.leaderboard.pages import LeaderboardCache
-from assay.service.store.rows import StudyJobRow
 from assay.service.store.tenants import TenantStore, View
+from assay.service.studies.rows import StudyJobRow
 from assay.service.studies.stored_results import _measured
 from assay.workers.evaluation import verified
 from assay.workers.evaluation.engine.attack.linear_bounds import Method
