@@ -1,10 +1,9 @@
 """`make demo`: a study of two transformers on handwritten digits over three seeds, over real HTTP.
 
 Starts the embedded service on a free port and posts a study: symmetric attention and RPC-Attention, trained
-with three seeds each, and attacked. Prints the study's table (means and standard deviations over seeds,
-differences with their intervals and adjusted p-values), what it shows and what it cannot show, and what the
-pursuit of RPC-Attention does inside the trained models; writes the results, a report of all runs and a plot
-of accuracy against epsilon, and names the pages that show them.
+with three seeds each, and attacked. Prints the study's table, what it shows and what it cannot show, and what
+the pursuit does inside the trained models; writes the results, a report of all runs and a plot of accuracy
+against epsilon, and names the pages that show them.
 """
 
 from __future__ import annotations
@@ -40,11 +39,9 @@ ARMS: dict[str, dict[str, Any]] = {
     },
 }
 SEEDS = 3
-EPSILONS = {
-    "uniform_noise": ("4/255", "16/255"),
-    "fgsm": ("1/255", "2/255", "4/255", "8/255"),
-    "pgd": ("1/255", "2/255", "4/255", "8/255"),
-}
+# Attacks with their radii, markers and titles.
+ATTACKS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("demo_attacks.json").read_text())
+EPSILONS = {name: attack["epsilons"] for name, attack in ATTACKS.items()}
 DATA = {"name": "digits"}
 EXECUTION = {"batch_size": 64}
 # Corruption that costs two passes; the ascent would take forty.
@@ -54,8 +51,6 @@ LEVEL = 0.05
 HARDLY = 0.01  # Share of S that is not 0, below which the sparse part does next to nothing.
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
-MARKERS = {"uniform_noise": "s", "fgsm": "^", "pgd": "o"}
-TITLES = {"uniform_noise": "Uniform noise", "fgsm": "FGSM", "pgd": "PGD-20"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -249,17 +244,16 @@ def accuracy_against_epsilon(results: StudyResults, path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    attacks = list(MARKERS)
+    attacks = list(ATTACKS)
     accuracies = [cell for cell in results.cells if cell.metric == "top1"]
     clean = next(cell for cell in accuracies if cell.evaluation == "clean")
     figure, axes = pyplot.subplots(1, len(attacks), figsize=(12, 4), sharey=True, layout="constrained")
     for axis, attack in zip(axes, attacks, strict=True):
         cells = [clean, *(cell for cell in accuracies if cell.evaluation == attack)]
         for place, (label, colour) in enumerate(zip(results.arms, COLOURS, strict=False)):
-            _curve(
-                axis, [(_epsilon(cell), cell.arms[place]) for cell in cells], label, colour, MARKERS[attack]
-            )
-        axis.set_title(f"{TITLES[attack]}, $L_\\infty$")
+            values = [(_epsilon(cell), cell.arms[place]) for cell in cells]
+            _curve(axis, values, label, colour, ATTACKS[attack]["marker"])
+        axis.set_title(f"{ATTACKS[attack]['title']}, $L_\\infty$")
         axis.set_xlabel("epsilon (in 1/255 of the pixel range)")
         axis.grid(alpha=0.3)
     axes[0].set_ylabel(f"top-1 accuracy, %: mean and sd of {len(results.seeds)} seeds")

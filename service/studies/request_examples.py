@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from assay.service.api.openapi import EXAMPLES, Body
+from assay.service.api.openapi import COMPONENT_EXAMPLE, EXAMPLES, Body
 from assay.service.studies.routes import STUDIES_PATH
 from assay.service.studies.wire import MoreSeeds, StudySpec
 
@@ -26,7 +26,10 @@ STUDY_EXAMPLES: dict[str, dict[str, Any]] = {
             "data": TRAINING["data"],
             "recipe": TRAINING["recipe"],
             "seeds": 3,
-            "evaluations": [{"name": "clean"}, {"name": "pgd", "params": {"epsilon": "2/255"}}],
+            "evaluations": [
+                {"name": "clean"},
+                {"name": COMPONENT_EXAMPLE[1], "params": {"epsilon": "2/255"}},
+            ],
             "execution": TRAINING["execution"],
         },
     }

@@ -18,12 +18,8 @@ COMPONENT_FOLDERS = [package.removeprefix("assay.").replace(".", "/") for packag
 COMPONENT_FOLDERS += ["service/metrics/tables"]
 # Users import it from here: `import assay.models.timm_names` tells timm of the models.
 NO_COMPONENTS = {"models/timm_names.py"}
-# Examples of requests, and the demo.
-MAY_NAME_COMPONENTS = {
-    "service/api/openapi.py",
-    "service/studies/demo.py",
-    "service/studies/request_examples.py",
-}
+# Examples of requests.
+MAY_NAME_COMPONENTS = {"service/api/openapi.py"}
 MAX_IMPORTS = 20
 
 Graph = dict[str, set[str]]
