@@ -34,6 +34,7 @@ ADDED = {
     ("evaluation", "mirrored"),
     ("model", "mlp"),
     ("model", "mlp_wide"),
+    ("recipe", "super_convergence"),
 }
 # The kinds that have laws of single components; evaluations have those of their outcome tables.
 LAWS = ("attack", "attention", "corruption", "data", "model")
