@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.service.catalog.schema_text import describe
-from assay.service.cli.terminal import coloured, coloured_table, console_of
+from assay.service.cli.terminal import coloured, console_of, terminal_table
 from assay.service.contract.errors import AssayError, ErrorDetail
 from assay.service.contract.problems import Loc, path_text
 from assay.service.contract.results import (
@@ -39,12 +39,12 @@ _NUMBER = re.compile(r"-?|[-+]?[0-9.]+(e[-+]?[0-9]+)?( %)?")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their longest cell, numbers right-aligned; coloured for a terminal at stdout."""
+    """Columns as wide as their longest cell, numbers right-aligned; on a terminal no wider than that."""
     lines = [list(header), *(list(map(printable, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     right = [bool(rows) and all(_numeric(row[column]) for row in rows) for column in range(len(header))]
-    if (console := console_of(sys.stdout)) is not None:
-        return coloured_table(console, header, lines[1:], right)
+    if (console := console_of(sys.stdout, plain=True)) is not None:
+        return terminal_table(console, header, lines[1:], right)
     return "\n".join(
         "  ".join(
             cell.rjust(width) if to_right else cell.ljust(width)

@@ -1,11 +1,13 @@
-"""Colours on a terminal, by rich from the extra `cli`; no colours elsewhere, nor with NO_COLOR."""
+"""Tables and colours on a terminal, by rich from the extra `cli`; no colours elsewhere, nor with NO_COLOR."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TextIO
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,22 +20,34 @@ STATES: Mapping[str, str] = {
     **dict.fromkeys(("canceled", "canceling", "cordoned", "expired", "offline"), "yellow"),
     **dict.fromkeys(("failed", "timed_out", "rejected", "revoked", "unfit", "error:"), "bold red"),
 }
-# Cells of up to so many characters are not wrapped: an interval, a name.
+# Cells of up to so many characters are wrapped only where the terminal is too narrow: an interval, a name.
 SHORT = 24
+GAP = "  "
 COLUMNS: Mapping[str, str] = {"VALUE": "bold", "WARNINGS": "yellow"}
+# Columns that leave a narrow terminal, the first first: most are left out, and the texts of `BELOW` stand in
+# a line below their row. All other columns stay.
+DROPPED = (
+    *("SHA256", "TYPE", "BYTES", "WARNINGS", "TEST", "BEFORE", "EVENTS", "ATTEMPTS", "SUMMARY", "FIRST"),
+    *("SECOND", "CREATED", "KIND", "SEEDS", "ARMS", "JOBS", "MODEL", "PARAMETERS", "PARAMS", "NAME", "N"),
+)
+BELOW = ("PARAMETERS", "PARAMS", "NAME")
 
 
-def console_of(stream: TextIO) -> Console | None:
-    """A console that draws on a terminal; None for pipes and files, with NO_COLOR, and without rich."""
-    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb" or not stream.isatty()
-    if plain:
+def console_of(stream: TextIO, *, plain: bool = False) -> Console | None:
+    """A console that draws on a terminal; None for pipes and files, and without rich.
+
+    With NO_COLOR and on a dumb terminal None as well, with `plain` a console without colours.
+    """
+    colourless = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    if not stream.isatty() or (colourless and not plain):
         return None
     try:
         from rich.console import Console
     except ImportError:
         return None
 
-    return Console(file=stream, highlight=False, markup=False, emoji=False)
+    system: Literal["auto"] | None = None if colourless else "auto"
+    return Console(file=stream, highlight=False, markup=False, emoji=False, color_system=system)
 
 
 def coloured(text: str, stream: TextIO | None = None) -> str:
@@ -46,32 +60,103 @@ def coloured(text: str, stream: TextIO | None = None) -> str:
     return written.get()
 
 
-def coloured_table(
+def terminal_table(
     console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]
 ) -> str:
-    """A table as wide as the terminal: texts with spaces are wrapped, and no cell is cut."""
-    from rich.measure import Measurement
-    from rich.table import Table
-    from rich.text import Text
+    """A table as wide as the terminal: texts with spaces are wrapped between words, and no cell is cut.
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for place, (name, to_right) in enumerate(zip(header, right, strict=True)):
-        cells = [name, *(row[place] for row in rows)]
-        wraps = any(len(cell) > SHORT and " " in cell for cell in cells)
-        words = [word for cell in cells for word in (cell.split() if wraps else [cell])]
-        table.add_column(
-            Text(name),
-            justify="right" if to_right else "left",
-            style=COLUMNS.get(name, ""),
-            overflow="fold",
-            no_wrap=not wraps,
-            min_width=max(map(len, words), default=0),
-        )
-    for row in rows:
-        table.add_row(*(Text(cell, STATES.get(cell, "")) for cell in row))
-    # A terminal that is too narrow for the longest words wraps the lines, as it wraps plain text.
-    least = Measurement.get(console, console.options.update(max_width=10_000), table).minimum
-    console.width = max(console.width, least)
+    Where that does not suffice, columns of `DROPPED` leave; where that does not suffice either, each row is a
+    block with a line per column.
+    """
+    cells = {name: [name, *(row[place] for row in rows)] for place, name in enumerate(header)}
+    right_aligned = {name for name, to_right in zip(header, right, strict=True) if to_right}
+    shown = dict(cells)
+    for name in DROPPED:
+        if _total(_least(shown)) <= console.width or len(shown) == 1:
+            break
+        shown.pop(name, None)
+    if _total(_least(shown)) > console.width:
+        return _blocks(console, header, rows)
+    below = [name for name in header if name in BELOW and name not in shown]
+    widths = _widths(shown, console.width)
+    lines = []
+    for number in range(len(rows) + 1):
+        parts = {name: _wrapped(texts[number], widths[name]) for name, texts in shown.items()}
+        for place in range(max(map(len, parts.values()))):
+            line = [
+                _padded(
+                    console,
+                    part[place] if place < len(part) else "",
+                    widths[name],
+                    name,
+                    number,
+                    right_aligned,
+                )
+                for name, part in parts.items()
+            ]
+            lines.append(GAP.join(line).rstrip())
+        for name in below if number else ():
+            lines += [
+                f"{GAP}{text}" for text in _wrapped(cells[name][number], console.width - len(GAP)) if text
+            ]
+    if left_out := [name for name in header if name not in shown and name not in below]:
+        lines.append(f"left out at {console.width} columns: {', '.join(left_out)} (a pipe has all)")
+    return "\n".join(lines)
+
+
+def _padded(
+    console: Console, text: str, width: int, name: str, number: int, right_aligned: Collection[str]
+) -> str:
+    style = STATES.get(text, COLUMNS.get(name, "")) if number else "bold"
+    space = " " * (width - len(text))
+    drawn = _styled(console, text, style)
+    return space + drawn if name in right_aligned else drawn + space
+
+
+def _styled(console: Console, text: str, style: str) -> str:
+    if not (text and style):
+        return text
     with console.capture() as written:
-        console.print(table, crop=False)
-    return "\n".join(line.rstrip() for line in written.get().splitlines())
+        console.print(text, style=style, end="", soft_wrap=True)
+    return written.get()
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _least(columns: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """The width of the longest word of each column; a state or a number with its unit is a word."""
+    return {
+        name: max(
+            len(word) for cell in cells for word in (cell.split() if len(cell) > SHORT else [cell]) or [""]
+        )
+        for name, cells in columns.items()
+    }
+
+
+def _total(widths: Mapping[str, int]) -> int:
+    return sum(widths.values()) + len(GAP) * (len(widths) - 1)
+
+
+def _widths(columns: Mapping[str, Sequence[str]], most: int) -> dict[str, int]:
+    widths, least = {name: max(map(len, cells)) for name, cells in columns.items()}, _least(columns)
+    while (excess := _total(widths) - most) > 0:
+        widest = max((name for name in widths if widths[name] > least[name]), key=lambda name: widths[name])
+        others = [width for name, width in widths.items() if name != widest and width > least[name]]
+        widths[widest] = max(
+            widths[widest] - excess, least[widest], min(max(others, default=0), widths[widest] - 1)
+        )
+    return widths
+
+
+def _blocks(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    label = max(map(len, header)) + len(GAP)
+    blocks = []
+    for row in rows:
+        lines = []
+        for name, cell in zip(header, row, strict=True):
+            wrapped = _wrapped(cell, max(console.width - label, SHORT))
+            lines += [f"{head:<{label}}{text}" for head, text in zip_longest([name], wrapped, fillvalue="")]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks) or GAP.join(header)

@@ -48,9 +48,60 @@ def test_in_a_pipe_it_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_narrow_terminal_cuts_no_cell(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     with terminal:
-        text = ESCAPES.sub("", output.table(("SHA256", "NOTE"), [("0123456789" * 6, f"{WORD} " * 5)]))
+        text = ESCAPES.sub("", output.table(("KEY", "NOTE"), [("0123456789" * 6, f"{WORD} " * 5)]))
     assert "0123456789" * 6 in text
     assert text.count(WORD) == 5
+    assert text.splitlines()[0] == f"KEY   {'0123456789' * 6}", "a block for each row"
+
+
+RESULTS = ("EVALUATION", "PARAMS", "METRIC", "VALUE", "95 % INTERVAL", "N", "WARNINGS")
+MEASURED = [
+    ("clean", "", "top1", "87.00 %", "[78.80 %, 92.29 %]", "100", ""),
+    (
+        "pgd",
+        "epsilon=4/255, steps=40, relative_step_size=0.25",
+        "top1",
+        "60.00 %",
+        "[50.20 %, 69.06 %]",
+        "100",
+        WORD,
+    ),
+    ("corruptions", "severity=3", "gaussian_noise severity 3/top1", "9.00 %", "[4.81 %, 16.23 %]", "100", ""),
+]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("colours", [True, False])
+def test_a_table_fits_the_terminal_and_breaks_no_word(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int, colours: bool
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    if not colours:
+        monkeypatch.setenv("NO_COLOR", "1")
+    with terminal:
+        text = ESCAPES.sub("", output.table(RESULTS, MEASURED))
+    assert max(map(len, text.splitlines())) <= columns
+    left_out = {60: {"N", "WARNINGS"}, 80: {"WARNINGS"}, 120: set()}[columns]
+    named = text.splitlines()[-1].partition(": ")[2].partition(" (")[0]
+    assert {name for name in named.split(", ") if left_out} == left_out
+    words = {
+        word
+        for row in MEASURED
+        for name, cell in zip(RESULTS, row, strict=True)
+        for word in ([cell] if name in ("VALUE", "95 % INTERVAL") else cell.split())
+        if name not in left_out
+    }
+    assert {word for word in words if word not in text} == set()
+
+
+def test_parameters_that_leave_the_columns_stand_below_their_row(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with terminal:
+        lines = ESCAPES.sub("", output.table(RESULTS, MEASURED)).splitlines()
+    assert lines[2].split()[:2] == ["pgd", "top1"]
+    assert lines[3] == "  epsilon=4/255, steps=40, relative_step_size=0.25"
 
 
 def test_control_characters_and_markup_do_not_reach_the_terminal(terminal: Terminal) -> None:
