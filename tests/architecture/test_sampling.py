@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sampling import PARTS, left_out, part_of_commit, positions
+from tests.support.sampling import PARTS, dear_left_out, left_out, part_of_commit, positions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,6 +40,18 @@ def test_cases_of_a_changed_file_are_always_in() -> None:
         assert {name for name in others if "pgd_l1" in name} <= left_out(names, part, {"pgd"})
 
 
+def test_dear_tests_of_a_folder_are_cases_of_one_kind_and_those_of_a_changed_file_are_in() -> None:
+    names = [f"tests/jobs/test_{file}.py::test_{test}" for file in ("whole", "held") for test in range(12)]
+    assert set.intersection(*(dear_left_out(names, part) for part in range(PARTS))) == set()
+    for part in range(PARTS):
+        others = dear_left_out(names, part)
+        assert names[0] not in others
+        assert len(names) - len(others) in (3, 4)
+        for changed in ("held", "test_held"):
+            found = dear_left_out(names, part, {changed})
+            assert found == {name for name in others if "test_held" not in name}
+
+
 def test_the_part_is_that_of_the_commit() -> None:
     assert part_of_commit() in range(PARTS)
 
@@ -51,16 +63,21 @@ import pytest
 @pytest.mark.parametrize("case", range(16))
 def test_law(case):
     pass
+
+@pytest.mark.dear
+@pytest.mark.parametrize("case", range(16))
+def test_dear(case):
+    pass
 """
 
 
 @pytest.mark.parametrize(
     ("options", "cases"),
     [
-        ([".", "--part", "3"], {2, 3}),
-        ([".", "--part", "3", "-m", "slow"], {14, 13}),
-        ([".", "--part", "all"], {16}),
-        (["test_law.py"], {16}),
+        ([".", "--part", "3"], {4, 5, 6}),
+        ([".", "--part", "3", "-m", "slow"], {26, 27, 28}),
+        ([".", "--part", "all"], {32}),
+        (["test_law.py"], {32}),
     ],
     ids=["a part", "the others", "all", "a file that is named"],
 )
@@ -68,7 +85,7 @@ def test_a_run_has_its_part_of_a_law(tmp_path: Path, options: list[str], cases: 
     (tmp_path / "test_law.py").write_text(LAW)
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text(
-        f"[pytest]\npythonpath = {ROOT}\nmarkers =\n    slow: .\n    sampled: .\n    trains: .\n"
+        f"[pytest]\npythonpath = {ROOT}\nmarkers =\n    slow:\n    sampled:\n    dear:\n    trains:\n"
         "addopts = -m 'not slow' --import-mode=importlib\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]

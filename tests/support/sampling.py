@@ -1,6 +1,7 @@
-"""Cases of laws that run with `make test`: of a test marked `sampled` an eighth, chosen by the commit.
+"""What runs with `make test` of cases of laws and of dear tests: an eighth, chosen by the commit.
 
-The other cases get the mark `slow`. Each eight neighbours in the collection give one case to each part, in an
+Cases are those of one test marked `sampled`; tests marked `dear` are taken together by folder. The others get
+the mark `slow`. Each eight neighbours in the collection give one case to each part, in an
 order of their own: every part has cases of all kinds, and no part has, say, the causal forms alone.
 """
 
@@ -72,3 +73,19 @@ def left_out(names: Sequence[str], part: int, changed: Iterable[str] = ()) -> se
         for name in names
         if name not in kept and changed.isdisjoint(re.findall(r"\w+", name.partition("[")[2]))
     }
+
+
+def dear_left_out(names: Sequence[str], part: int, changed: Iterable[str] = ()) -> set[str]:
+    """The tests, of these names of dear tests, that are neither in the part nor of a changed file."""
+    tests: defaultdict[str, list[str]] = defaultdict(list)
+    for name in names:
+        tests[name.partition("::")[0].rpartition("/")[0]].append(name)
+    changed = set(changed)
+    found = set()
+    for folder, of_folder in tests.items():
+        kept = positions(folder, len(of_folder), part)
+        for position, name in enumerate(of_folder):
+            stem = Path(name.partition("::")[0]).stem
+            if position not in kept and changed.isdisjoint({stem, stem.removeprefix("test_")}):
+                found.add(name)
+    return found
