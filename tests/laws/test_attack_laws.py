@@ -204,6 +204,7 @@ def test_there_are_attacks() -> None:
     assert len(CASES) >= 11
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name", "params"), CASES)
 def test_a_component_is_a_documented_function_of_keywords(
     module: ModuleType, name: str, params: dict[str, Any]

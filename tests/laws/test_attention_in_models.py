@@ -312,6 +312,7 @@ def test_a_series_has_gradients_for_an_attack(name: str) -> None:
     assert not values.transpose(1, 2)[~PRESENT].any()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in NAMES if has_causal_form(attentions()[name])])
 def test_learns_in_a_language_model(name: str) -> None:
     model = made("lm", name)
@@ -324,6 +325,7 @@ def test_learns_in_a_language_model(name: str) -> None:
     assert torch.isfinite(losses).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in NAMES if has_causal_form(attentions()[name])])
 def test_learns_in_a_policy_and_is_attacked_by_its_observations(name: str) -> None:
     model = made("decision_transformer", name)

@@ -163,6 +163,7 @@ ANALYSES = {
 KINDS = {"sequences": sequences, "texts": texts, "series": series, "language": language}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("analysis", ANALYSES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_analysis_of_an_example_depends_on_no_other_example(kind: str, analysis: str) -> None:

@@ -60,6 +60,7 @@ def test_both_kinds_of_sets_are_there() -> None:
     assert sum(kinds.values()) > 15
 
 
+@pytest.mark.sampled
 @each_set
 def test_only_sorted_names_of_a_users_own_are_a_guess(
     component: tuple[str, str], build: Callable[[str], Any]
@@ -73,6 +74,7 @@ def test_only_sorted_names_of_a_users_own_are_a_guess(
         assert found["pairs"][0] == f"logit 0 = {data.class_names[0]}"
 
 
+@pytest.mark.sampled
 @each_set
 def test_no_set_is_guessed_where_names_are_known(
     component: tuple[str, str], build: Callable[[str], Any]
@@ -104,6 +106,7 @@ def test_it_shows_the_first_five_pairs(tmp_path: Path) -> None:
     assert "logit 1 = b. If" in next(of_data(short, "images")).message
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("names", "params", "quiet"),
     [

@@ -78,6 +78,7 @@ def test_the_nineteen_are_there() -> None:
     assert sum(facts is not None and facts["group"] != "extra" for facts in groups) == 15
 
 
+@pytest.mark.sampled
 @every
 def test_a_component_is_a_documented_function_of_the_severity(name: str) -> None:
     component = getattr(importlib.import_module(MODULES[name]), name)
@@ -118,6 +119,7 @@ def test_results_are_levels_in_range_and_the_input_is_left_alone(
     assert not torch.equal(corrupted, photographs)
 
 
+@pytest.mark.sampled
 @every
 def test_other_dtypes_get_the_same_levels(name: str, photographs: Tensor) -> None:
     ours = make(name, 3)
@@ -147,6 +149,7 @@ def test_an_example_does_not_depend_on_its_batch(
     assert ours(photographs[:0], (), 3).shape == (0, 3, 60, 76)
 
 
+@pytest.mark.sampled
 @every
 def test_chance_is_keyed_by_seed_severity_and_id(name: str, photographs: Tensor) -> None:
     ours = make(name, 3)
@@ -161,6 +164,7 @@ def test_chance_is_keyed_by_seed_severity_and_id(name: str, photographs: Tensor)
         assert one.shape != other.shape or not torch.equal(one, other)
 
 
+@pytest.mark.sampled
 @every
 def test_global_generators_are_not_touched(name: str, photographs: Tensor) -> None:
     state = torch.random.get_rng_state()
@@ -168,6 +172,7 @@ def test_global_generators_are_not_touched(name: str, photographs: Tensor) -> No
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
+@pytest.mark.sampled
 @every
 def test_higher_severities_move_an_image_farther(name: str, photographs: Tensor) -> None:
     # The haze of four photographs scatters by a tenth of its distance.
@@ -198,6 +203,7 @@ def test_any_size_will_do(name: str, channels: int, size: tuple[int, int]) -> No
         assert 0 <= corrupted.min() <= corrupted.max() <= 1
 
 
+@pytest.mark.sampled
 @every
 def test_grey_images_are_corrupted_as_grey_ones(name: str, photographs: Tensor) -> None:
     grey = photographs.mean(1, keepdim=True)
@@ -223,6 +229,7 @@ def test_a_gpu_gives_the_same_levels_but_for_rounding(photographs: Tensor) -> No
         assert (difference > 1 + 1e-3).double().mean() < 1e-3, name
 
 
+@pytest.mark.sampled
 @every
 def test_memory_is_that_of_a_chunk(name: str, photographs: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(kernel.CHUNK_PIXELS, "cpu", 2 * 60 * 76 + 5)

@@ -128,6 +128,7 @@ def test_there_are_data_sets() -> None:
     assert len(LABELLED) + len(MAPPED) == len(COMPONENTS)
 
 
+@pytest.mark.sampled
 @each_set
 def test_component_is_a_documented_function_with_its_name(component: tuple[str, str]) -> None:
     function = getattr(importlib.import_module(f"assay.workers.data.{component[0]}"), component[1])
@@ -178,6 +179,7 @@ def test_images_have_the_size_dtype_and_range_asked_for(build: Build, split: str
     assert images.max() > images.min()
 
 
+@pytest.mark.sampled
 @each_mapped_part
 @pytest.mark.parametrize("size", [8, 33])
 def test_label_maps_are_classes_or_ignored(build: Build, split: str, size: int) -> None:
@@ -189,6 +191,7 @@ def test_label_maps_are_classes_or_ignored(build: Build, split: str, size: int) 
     assert maps[maps != IGNORE].max() < data.classes <= IGNORE
 
 
+@pytest.mark.sampled
 @each_mapped_part
 def test_examples_are_whole_and_at_their_own_size(build: Build, split: str) -> None:
     load = build()
@@ -231,6 +234,7 @@ def test_label_maps_belong_to_their_examples(build: Build) -> None:
         data.label_maps([0], 0)
 
 
+@pytest.mark.sampled
 @each_set
 def test_splits_share_no_example(build: Build, component: tuple[str, str]) -> None:
     load = build()
@@ -242,6 +246,7 @@ def test_splits_share_no_example(build: Build, component: tuple[str, str]) -> No
     assert load("train").class_names == load("test").class_names
 
 
+@pytest.mark.sampled
 @each_set
 def test_order_and_pixels_are_stable(build: Build) -> None:
     load = build()
@@ -252,6 +257,7 @@ def test_order_and_pixels_are_stable(build: Build) -> None:
     assert torch.equal(first.images(everything, 12), second.images(everything, 12))
 
 
+@pytest.mark.sampled
 @each_set
 def test_an_image_does_not_depend_on_what_is_read_with_it(build: Build) -> None:
     load = build()
@@ -264,6 +270,7 @@ def test_an_image_does_not_depend_on_what_is_read_with_it(build: Build) -> None:
     assert data.images([], 20).shape == (0, data.channels, 20, 20)
 
 
+@pytest.mark.sampled
 @each_set
 def test_images_are_levels_or_resized_in_floating_point(build: Build) -> None:
     data = build()("test")
@@ -285,6 +292,7 @@ def test_images_are_levels_or_resized_in_floating_point(build: Build) -> None:
     assert isinstance(stored_images(data, [0], data.size[0] if square else 32), Levels)
 
 
+@pytest.mark.sampled
 @each_set
 def test_images_belong_to_the_caller(build: Build) -> None:
     data = build()("test")
@@ -293,6 +301,7 @@ def test_images_belong_to_the_caller(build: Build) -> None:
     assert torch.equal(data.images([0], 8), before)
 
 
+@pytest.mark.sampled
 @each_set
 def test_impossible_requests_are_refused(build: Build) -> None:
     data = build()("test")

@@ -93,6 +93,7 @@ def test_no_attack_draws_twice_from_one_key(
     assert shared(found) == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "params"), segmentation.CASES)
 def test_no_attack_on_segmentation_draws_twice_from_one_key(
     name: str, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -65,6 +65,7 @@ def wanted(kind: str) -> set[Pair]:
     return {(one.name, task) for one in here for task in one.tasks or [""]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", RUN)
 def test_every_component_is_run(kind: str) -> None:
     missing = sorted(" for ".join(filter(None, pair)) for pair in wanted(kind) - RUN[kind])

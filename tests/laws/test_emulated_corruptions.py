@@ -18,6 +18,7 @@ __all__ = ["photographs"]
 LOOKS = {"spatter": 3}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("severities", [(3,), pytest.param((1, 2, 4, 5), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("name", MODULES)
 def test_a_corruption(name: str, severities: tuple[int, ...], photographs: Tensor) -> None:
@@ -62,6 +63,7 @@ COSTS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "severity", [3, *(pytest.param(other, marks=pytest.mark.slow) for other in (1, 2, 4, 5))]
 )

@@ -118,6 +118,7 @@ def test_every_operator_of_the_list_is_planted() -> None:
     assert PLANTED.keys() == NO_DETERMINISTIC_ALGORITHM.keys()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PLANTED)
 def test_an_operator_without_a_deterministic_algorithm_raises_by_name(name: str) -> None:
     PLANTED[name](torch.device("cpu"))
@@ -141,6 +142,7 @@ DETERMINISTIC: list[Callable[[Tensor], Any]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("place", range(len(DETERMINISTIC)))
 def test_what_is_deterministic_is_not_refused(place: int, device: EmulatedDevice) -> None:
     x = torch.rand(4, 4).to(device.device).requires_grad_()

@@ -41,6 +41,7 @@ MIXES: list[tuple[str, Callable[[Tensor, Tensor], Any]]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "mix"), MIXES, ids=[name for name, _ in MIXES])
 def test_tensors_of_two_devices_are_refused(
     name: str, mix: Callable[[Tensor, Tensor], Any], device: EmulatedDevice
@@ -132,6 +133,7 @@ WAITS: list[tuple[str, Callable[[Tensor], Any]]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "wait"), WAITS)
 def test_waits_are_counted(name: str, wait: Callable[[Tensor], Any], device: EmulatedDevice) -> None:
     ours = torch.rand(3, 3, device=device.device)

@@ -194,6 +194,7 @@ def test_an_attack(name: str, task: str, tmp_path: Path) -> None:
     compare(name, task, tmp_path, {"epsilon": 0.05, "steps": 3})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WORDS)
 def test_words(name: str, tmp_path: Path) -> None:
     compare("word_swap", "language", tmp_path, {"words": {"name": name}})
@@ -216,6 +217,7 @@ def compare(name: str, task: str, folder: Path, params: dict[str, Any] | None = 
         json.dumps(ours)
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("traces")
 @pytest.mark.parametrize("norm", ["Linf", "L2"])
 @pytest.mark.parametrize("method", ["IBP", "CROWN", "alpha-CROWN"])

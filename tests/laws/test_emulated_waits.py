@@ -175,6 +175,7 @@ def steps_of(
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name", "params"), native())
 def test_a_step_waits_no_more_than_it_says(module: ModuleType, name: str, params: dict[str, Any]) -> None:
     with emulated_device() as device:
@@ -206,6 +207,7 @@ def refills(device: EmulatedDevice) -> Iterator[list[Counter[Place]]]:
         yield found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name", "params"), native())
 def test_no_refill_waits_and_a_run_sends_without_waiting(
     module: ModuleType, name: str, params: dict[str, Any]

@@ -191,6 +191,7 @@ def test_what_is_refused_does_see_later_words(name: str) -> None:
     assert max(found) > 1e-6, found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(LEAKING))
 @pytest.mark.parametrize("model", ["lm", "decision_transformer"])
 def test_the_spec_names_the_parameter_and_the_builder_too(model: str, name: str) -> None:
@@ -221,6 +222,7 @@ def test_a_nearly_empty_sparse_part_is_refused_by_the_spec() -> None:
         rpc_symmlm(WORDS, WORDS, mu_tokens="sequence", regularization=1.5, depth=4)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "backbone",
     [

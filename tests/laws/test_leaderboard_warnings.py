@@ -51,6 +51,7 @@ def test_every_kind_of_attack_is_in_the_catalog() -> None:
     assert len(WEAK) + len(ENSEMBLES) + len(NOISES) == len(ATTACKS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WEAK)
 def test_it_fires_where_no_ensemble_ran(name: str) -> None:
     assert said(row(name)) == [("single_attack", "caution")]
@@ -71,12 +72,14 @@ def test_an_ensemble_has_its_note(name: str) -> None:
     assert said(row(name, stages=1)) == [("single_attack", "caution")], "a list of one attack"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*load().names("evaluation"), *NOISES])
 def test_it_is_quiet_without_an_attack(name: str) -> None:
     unattacked = row(name, params={"epsilon": "8/255"} if name in NOISES else {}, backward_passes=0)
     assert said(unattacked) in ([], [None])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WEAK)
 def test_it_is_quiet_where_nothing_is_left(name: str) -> None:
     assert said(row(name, 0.0)) == [None]

@@ -137,6 +137,7 @@ COMPARED: dict[str, Any] = {"compares": "methods", "baseline": "first", "seeds":
 PLACES: Mapping[str, Place] = {"bold": bold, "compare page": compare_page, "study page": study_page}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("up", [True, False], ids=["score", "error"])
@@ -146,6 +147,7 @@ def test_a_place_calls_the_better_job_better(place: str, unit: Any, up: bool) ->
         assert PLACES[place](case) == case.better, (first, second, significant)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("up", [True, False], ids=["score", "error"])
 def test_a_gate_is_decided_by_the_end_that_is_nearer_to_the_bound(unit: Any, up: bool) -> None:

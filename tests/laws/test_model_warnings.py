@@ -84,6 +84,7 @@ def looked(model: nn.Module, images: Tensor, *attacks: str) -> set[str]:
     return {one.code for one in of_gradients(evidence, attacks[0], attacks, "images")}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PLANTED)
 def test_lost_gradients_are_told(name: str) -> None:
     change, codes = PLANTED[name]
@@ -109,6 +110,7 @@ def test_a_model_that_draws_is_judged_by_its_zeros_alone() -> None:
         assert looked(Classifier(drawing, [0.0], [1.0]), PIXELS, "square") == codes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", networks.NETWORKS)
 def test_no_trained_network_is_blamed_for_its_gradients(name: str) -> None:
     model, images = networks.network(name), PIXELS

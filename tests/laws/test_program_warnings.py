@@ -106,6 +106,7 @@ FOREIGN: dict[str, tuple[Any, int]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FOREIGN)
 def test_models_of_libraries_are_neither_refused_nor_blamed(name: str, tmp_path: Path) -> None:
     build, size = FOREIGN[name]

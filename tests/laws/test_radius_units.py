@@ -156,6 +156,7 @@ def test_no_place_counts_standard_deviations_in_steps_of_pixels(data: str, proto
         assert "sd" in text, "and it says the unit"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("place", sorted(set(PLACES) - {"plots", "trackers"}))
 def test_steps_of_pixels_stay_as_they_are(place: str) -> None:
     text = PLACES[place]("digits", "pixel")
@@ -191,6 +192,7 @@ def test_no_radius_on_series_is_large(data: str, epsilon: Any) -> None:
         assert found == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("data", IMAGES)
 def test_a_large_radius_of_pixels_warns_on_every_set_of_images(data: str) -> None:
     def codes(epsilon: str) -> list[str]:

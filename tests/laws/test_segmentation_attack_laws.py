@@ -98,6 +98,7 @@ def test_there_are_attacks() -> None:
     assert all(one.protocols == ["pixel"] for one in COMPONENTS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "params"), CASES)
 def test_it_stays_in_its_ball_and_in_the_range_and_accuracy_does_not_rise(
     name: str, params: dict[str, Any], network: Network, examples: tuple[Tensor, Tensor]
@@ -138,6 +139,7 @@ def test_it_stays_in_its_ball_and_in_the_range_and_accuracy_does_not_rise(
     assert found.flags["gradients"] == N
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "params"), CASES)
 def test_it_takes_no_more_passes_than_it_declares(
     name: str, params: dict[str, Any], network: Network, examples: tuple[Tensor, Tensor]
@@ -151,6 +153,7 @@ def test_it_takes_no_more_passes_than_it_declares(
     assert 0 < int(found.backward.max()) <= backward
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "params"), CASES)
 def test_a_seed_repeats_and_batches_do_not_matter(
     name: str, params: dict[str, Any], network: Network, examples: tuple[Tensor, Tensor]
@@ -167,6 +170,7 @@ def test_a_seed_repeats_and_batches_do_not_matter(
         assert not torch.equal(first.adversarial, moved.adversarial)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "params"), CASES)
 def test_the_model_is_left_as_it_was(
     name: str, params: dict[str, Any], network: Network, examples: tuple[Tensor, Tensor]

@@ -183,6 +183,7 @@ def standardised(where: Shard) -> Tensor:
     return where.classifier.normalize(where.images(range(len(where.ids))).double())
 
 
+@pytest.mark.sampled
 @each_attack
 def test_it_stays_in_its_ball_and_leaves_padding_and_steps_alone(attack: str, norm: str) -> None:
     for protocol in ("pixel", "paper"):
@@ -198,6 +199,7 @@ def test_it_stays_in_its_ball_and_leaves_padding_and_steps_alone(attack: str, no
         assert not moved[:, -1].any()
 
 
+@pytest.mark.sampled
 @each_attack
 def test_batches_and_padding_do_not_matter_and_a_seed_repeats(attack: str, norm: str) -> None:
     first = attacked(attack, norm, shard())
@@ -214,6 +216,7 @@ def test_batches_and_padding_do_not_matter_and_a_seed_repeats(attack: str, norm:
         torch.testing.assert_close(first.adversarial, other.adversarial[..., :LENGTH], **close)
 
 
+@pytest.mark.sampled
 @each_attack
 def test_a_ball_without_radius_breaks_nothing(attack: str, norm: str) -> None:
     outcomes = attacked(attack, norm, shard(), epsilon=0.0)

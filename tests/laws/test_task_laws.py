@@ -28,6 +28,7 @@ def test_the_tasks_of_the_data_and_of_the_models_are_the_tasks() -> None:
     assert {load().task(name).done_by or name for name in NAMES} == tasks_of("model")
 
 
+@pytest.mark.sampled
 @each_task
 def test_a_component_of_a_task_serves_itself_and_returns_what_workers_do(name: str) -> None:
     assert load().find("task", name).tasks == [name]
@@ -35,12 +36,14 @@ def test_a_component_of_a_task_serves_itself_and_returns_what_workers_do(name: s
     assert catalog.task(name) is catalog.task(name)
 
 
+@pytest.mark.sampled
 @each_task
 def test_the_example_of_a_task_is_a_valid_job_on_its_data(name: str) -> None:
     spec = validate(load(), example_of(load(), load().find("task", name))).spec
     assert load().find("data", spec["data"]["name"]).tasks == [name]
 
 
+@pytest.mark.sampled
 @each_task
 def test_a_training_ends_with_an_evaluation_of_its_task(name: str) -> None:
     facts, trained = load().task(name), {load().task(name).done_by or name}
@@ -55,6 +58,7 @@ def test_a_training_ends_with_an_evaluation_of_its_task(name: str) -> None:
             )
 
 
+@pytest.mark.sampled
 @each_task
 def test_the_facts_of_a_task_are_facts_that_tasks_have(name: str) -> None:
     facts: Any = load().find("task", name).facts

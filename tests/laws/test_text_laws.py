@@ -98,6 +98,7 @@ def test_tokens_are_words_of_the_vocabulary(build: Build, component: tuple[str, 
     assert tokens.max() < len(data.vocabulary)
 
 
+@pytest.mark.sampled
 @each_set
 def test_splits_share_the_vocabulary_and_no_example(build: Build) -> None:
     load = build()

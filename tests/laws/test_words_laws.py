@@ -50,6 +50,7 @@ def test_all_components_are_in_the_catalog() -> None:
     assert sorted(found) == sorted(NAMES)
 
 
+@pytest.mark.sampled
 @every
 def test_a_candidate_is_one_other_word(name: str) -> None:
     change = make(name)
@@ -60,6 +61,7 @@ def test_a_candidate_is_one_other_word(name: str) -> None:
             assert len(spans(candidate)) == 1, candidate
 
 
+@pytest.mark.sampled
 @every
 def test_the_same_draws_give_the_same_candidates(name: str) -> None:
     first, second = make(name), make(name)
@@ -67,6 +69,7 @@ def test_the_same_draws_give_the_same_candidates(name: str) -> None:
         assert first.of(word, draws(word)) == second.of(word, draws(word))
 
 
+@pytest.mark.sampled
 @every
 def test_states_whether_chance_decides(name: str) -> None:
     change = make(name)
@@ -74,12 +77,14 @@ def test_states_whether_chance_decides(name: str) -> None:
     assert (len(found) > 1) == change.chance
 
 
+@pytest.mark.sampled
 @every
 def test_is_called_by_its_name_and_imports_no_library(name: str) -> None:
     assert make(name).name == name
     assert "textattack" not in sys.modules
 
 
+@pytest.mark.sampled
 @every
 def test_changes_some_word_and_needs_no_characters(name: str) -> None:
     change = make(name)
