@@ -11,8 +11,8 @@ from tests.e2e.jobs import finished, learning
 from tests.e2e.running import SHARDED, RunningBox, RunningService
 from tests.support.databases import *  # noqa: F403 (fixtures)
 
-# In the distributed mode, these tests run in `make test`, the others in `make test-slow`.
-IN_BOTH = ("test_train_then_attack_then_compare", "test_a_job_is_followed_from_its_submission_to_its_end")
+# In the distributed mode, this test runs in `make test`, the others in `make test-slow`.
+IN_BOTH = "test_a_job_is_followed_from_its_submission_to_its_end"
 Start = Callable[..., RunningService]
 MODES = ("embedded", "distributed")
 HERE = Path(__file__).parent
@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         chosen = getattr(item, "callspec", None)
         distributed = chosen is not None and chosen.params.get("mode") == "distributed"
-        if distributed and HERE in item.path.parents and item.name.partition("[")[0] not in IN_BOTH:
+        if distributed and HERE in item.path.parents and item.name.partition("[")[0] != IN_BOTH:
             item.add_marker(pytest.mark.slow)
 
 

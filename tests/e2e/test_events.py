@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from assay.service.contract.events import Event
 from tests.e2e.jobs import attacking, pgd
 from tests.e2e.running import RunningService
@@ -43,6 +45,7 @@ def test_a_job_is_followed_from_its_submission_to_its_end(shared: RunningService
     assert list(client.events(job_id, after=middle)) == live[middle:]
 
 
+@pytest.mark.dear
 def test_a_stop_of_the_service_does_not_wait_for_open_streams(start_service: Start, tmp_path: Path) -> None:
     """It ends them in order, and the log has no answer that was cut off."""
     running = start_service(tmp_path / "state")

@@ -69,6 +69,7 @@ def refused(job: JobRow, *types: str) -> str:
     return str(job.error["message"])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["plan", "evaluate", "train"])
 def test_reports_with_something_wrong_in_them(
     either_store: Store, supervisor: Supervisor, tmp_path: Path, kind: str
@@ -87,6 +88,7 @@ def test_reports_with_something_wrong_in_them(
     wait_for(lambda: either_store.workers.online("cpu") == 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["plan", "evaluate"])
 def test_a_report_that_answers_another_request(store: Store, tmp_path: Path, kind: str) -> None:
     chosen = settings(tmp_path, evaluator_command=f"{sys.executable} -S {HOSTILE}", cancel_grace_seconds=0.2)
@@ -98,6 +100,7 @@ def test_a_report_that_answers_another_request(store: Store, tmp_path: Path, kin
     assert store.shards.running() == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("error_type", ["other_identity", "other_data", "device_fault", "unfit", "A b\r\n"])
 def test_an_error_that_says_what_its_worker_is(store: Store, tmp_path: Path, error_type: str) -> None:
     chosen = settings(tmp_path, evaluator_command=f"{sys.executable} -S {HOSTILE}", cancel_grace_seconds=0.2)
@@ -110,6 +113,7 @@ def test_an_error_that_says_what_its_worker_is(store: Store, tmp_path: Path, err
         wait_for(lambda: store.workers.online("cpu") == 2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["name", "link", "hard", "pipe", "folder", "none"])
 def test_a_file_that_is_not_the_jobs(
     either_store: Store, supervisor: Supervisor, tmp_path: Path, secret: Path, how: str
@@ -134,6 +138,7 @@ def test_a_file_that_becomes_a_link_once_it_is_known(store: Store, tmp_path: Pat
         nothing_came_of_it(store, supervisor, job, tmp_path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "how",
     [
