@@ -153,6 +153,7 @@ def test_frozen_restores_modes_and_flags_even_after_an_error() -> None:
     assert [parameter.requires_grad for parameter in model.parameters()] == flags
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("before", "now", "rises"),
     [

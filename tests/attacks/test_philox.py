@@ -50,6 +50,7 @@ def test_the_words_of_a_key_are_those_of_numpy() -> None:
             assert torch.equal(made, torch.from_numpy(theirs)[None])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 1001])
 @pytest.mark.parametrize("at_once", [1, 7, philox.BLOCKS_AT_ONCE])
 def test_the_device_makes_the_words_of_the_cpu(

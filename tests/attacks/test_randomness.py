@@ -109,6 +109,7 @@ def test_integers_fill_the_range_of_each_example() -> None:
         assert sorted(set(row.tolist())) == list(range(bound))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("together", [1, 100, 2**16])
 @pytest.mark.parametrize("verb", ["uniform", "normal", "words", "below", "permutation"])
 def test_a_device_makes_the_numbers_of_the_cpu(

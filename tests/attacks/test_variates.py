@@ -147,6 +147,7 @@ def test_integers_are_uniform_below_their_bound(bound: int) -> None:
     assert drawn[0, :100].tolist() == exact
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 30, 31, 1000])
 @pytest.mark.parametrize("block", [8, variates.BLOCK])
 def test_an_accelerator_makes_the_same_numbers(

@@ -55,6 +55,7 @@ def begun(attack: Attack, model: nn.Module) -> tuple[Setting, State]:
     return setting, attack.start(setting, Examples(torch.tensor([0]), image, label, label, model(image)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["pgd", "fgsm", "sparse_l1_descent"])
 @pytest.mark.parametrize(("eot", "direction"), [(1, -1), (2, 1), (3, 1)])
 def test_a_step_follows_the_mean_of_the_gradients(name: str, eot: int, direction: int) -> None:

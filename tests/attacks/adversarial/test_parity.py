@@ -82,6 +82,7 @@ def assert_same(
     assert 0 < int(flags[0].sum()) < len(labels), "an epsilon that breaks some and not all"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
 @pytest.mark.parametrize(("norm", "epsilon"), [("Linf", 0.08), ("L2", 0.6)])
 def test_fgsm(case: Any, run: Any, norm: Norm, epsilon: float, box: Box | None) -> None:
@@ -93,6 +94,7 @@ def test_fgsm(case: Any, run: Any, norm: Norm, epsilon: float, box: Box | None) 
     assert torch.equal(state["broken"], model(theirs).argmax(1) != labels)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
 @pytest.mark.parametrize("random_start", [True, False], ids=["random", "image"])
 @pytest.mark.parametrize(("norm", "epsilon"), [("Linf", 0.05), ("L2", 0.5)])

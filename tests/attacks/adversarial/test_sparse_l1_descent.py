@@ -36,6 +36,7 @@ def case(
     return copy.deepcopy(network).to(dtype), images[:100].to(dtype), labels[:100]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
 @pytest.mark.parametrize(
     ("epsilon", "sparsity", "skip_clipped", "targeted"),

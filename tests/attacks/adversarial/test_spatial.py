@@ -36,6 +36,7 @@ def run(attack: Any, model: nn.Module, **more: Any) -> ExampleOutcomes:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(3, 12, 12), (1, 8, 20), (3, 31, 17)])
 @pytest.mark.parametrize(("angle", "right", "down"), [(0, 2, -1), (30, 0, 0), (-17, 3, 2), (180, 0, 0)])
 def test_resampling_is_torchvisions(shape: tuple[int, int, int], angle: float, right: int, down: int) -> None:

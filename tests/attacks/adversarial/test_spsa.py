@@ -83,6 +83,7 @@ def repair(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "_compute_spsa_gradient", mended)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("box", [(0.0, 1.0), None], ids=["pixel", "unclipped"])
 @pytest.mark.parametrize("norm", ["Linf", "L2"])
 @pytest.mark.parametrize("point", ["shifted", "true"])

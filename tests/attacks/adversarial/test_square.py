@@ -33,6 +33,7 @@ def library(model: nn.Module, norm: str, epsilon: float, queries: int, **options
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["undefended", "fgsm-trained"])
 @pytest.mark.parametrize(("norm", "epsilon"), BALLS)
 @pytest.mark.parametrize("options", [{}, {"n_restarts": 3}, {"resc_schedule": True}], ids=str)
@@ -151,6 +152,7 @@ def test_robust_accuracy_is_near_the_librarys(norm: Norm, epsilon: float) -> Non
     assert 0.2 < reference < 0.9
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("norm", ["Linf", "L2"])
 @pytest.mark.parametrize("shape", [(1, 12, 30), (3, 30, 7), (1, 24, 24), (2, 3, 3), (1, 1, 1)], ids=str)
 @pytest.mark.parametrize("backend", ["native", "compatible"])

@@ -13,6 +13,7 @@ from assay.service.catalog.catalog import load
 from assay.service.catalog.component import Component
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("component", load().list("corruption"), ids=lambda component: component.name)
 def test_a_formula_names_the_constants_of_its_severities(component: Component) -> None:
     module = importlib.import_module(component.target.partition(":")[0])

@@ -88,6 +88,7 @@ def test_same_draws_give_the_released_levels(
     assert float((difference > 0).float().mean()) <= SHARES[name]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(set(SHARES) - {"frost"}))
 def test_it_agrees_on_flat_black_and_white_images(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = corruption(name, 4)

@@ -13,6 +13,7 @@ from tests.support.emulated_device.device import emulated_device
 SIZES = [(1, 1), (2, 3), (5, 5), (33, 90), (97, 160), (224, 224)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_levels_are_those_of_pillow(size: tuple[int, int], channels: int) -> None:

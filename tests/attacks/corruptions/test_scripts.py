@@ -66,6 +66,7 @@ def test_every_corruption_of_the_scripts_is_compared() -> None:
     assert dict(SIDES) == SCRIPTS
 
 
+@pytest.mark.sampled
 @scripts
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_noise_of_single_values_has_the_probabilities_of_the_script(severity: int, script: str) -> None:
@@ -86,6 +87,7 @@ def test_noise_of_single_values_has_the_probabilities_of_the_script(severity: in
     assert photon_table(photons).bits == photons.bit_length()
 
 
+@pytest.mark.sampled
 @scripts
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_frost_is_a_crop_of_one_of_five_photographs_at_the_size_of_the_script(

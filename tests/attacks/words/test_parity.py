@@ -56,6 +56,7 @@ def expected(name: str, number: int) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(VECTORS["recipes"]))
 @pytest.mark.parametrize("number", range(len(SENTENCES)))
 def test_asks_and_finds_what_textattack_does(recipes: dict[str, Recipe], name: str, number: int) -> None:

@@ -106,6 +106,7 @@ def in_a_job(folder: Path, kind: str, work: Callable[[Path], Any]) -> Any:
     return in_a_child(contained)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", WORK)
 def test_files_are_written_and_read(tmp_path: Path, name: str, kind: str) -> None:

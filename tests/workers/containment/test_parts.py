@@ -41,6 +41,7 @@ def refuse(*arguments: Any, **options: Any) -> None:
     raise Unavailable("refused for the test")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kind", "network"),
     [(kind, True) for kind in KINDS] + [(kind, False) for kind in KINDS if "loopback" in KINDS[kind]],
@@ -65,6 +66,7 @@ def test_a_part_that_the_kernel_lacks_is_missing(
     assert all(f"Landlock ABI {abi}" in why for part, why in found.items() if part != "files")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("abi", [0, 5, 7])
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_a_filter_of_calls_all_that_it_holds_is_missing(
@@ -98,6 +100,7 @@ def said(work: Callable[[], Any]) -> str:
     return "done"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("abi", range(8))
 def test_signals_are_held_where_they_are_not_said_to_be_missing(
@@ -113,6 +116,7 @@ def test_signals_are_held_where_they_are_not_said_to_be_missing(
     assert tried == ("done" if missing else "EPERM")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("abi", range(8))
 def test_truncation_is_held_where_it_is_not_said_to_be_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abi: int

@@ -15,6 +15,7 @@ def training(cores: int, devices: int = 1) -> Any:
     return {"kind": "train", "spec": {"execution": {"devices": devices}}, "cores": cores}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("cores", [1, 2, 3, 4])
 def test_a_training_may_start_processes_where_it_starts_some(cores: int, threads: int) -> None:

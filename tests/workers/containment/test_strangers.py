@@ -203,6 +203,7 @@ def signalled(how: str, pid: int) -> None:
         theirs.send(b"x")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("abi", [0, 5, 7])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", ["F_SETOWN", "F_SETOWN_EX", "FIOSETOWN", "SIOCSPGRP"])
@@ -272,6 +273,7 @@ def sent(path: str, how: str) -> None:
             ours.send(b"x")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["sendto", "sendmsg", "connect"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pair_reaches_its_own_end_alone(

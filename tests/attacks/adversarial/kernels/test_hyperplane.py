@@ -28,6 +28,7 @@ def cases(count: int, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Te
     return points.to(dtype), weights.to(dtype), offset.to(dtype)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("norm", THEIRS)
 @pytest.mark.parametrize("size", [2, 7, 64, 300])
 def test_equals_the_librarys(norm: BallNorm, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +116,7 @@ def test_without_a_box(norm: BallNorm) -> None:
     torch.testing.assert_close((weights * (points + way)).sum(1), constant)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 16, 17, 64, 65, 300])
 def test_running_sums_in_blocks_are_running_sums(count: int) -> None:
     values = torch.randn(3, count, generator=torch.Generator().manual_seed(count), dtype=torch.float64)

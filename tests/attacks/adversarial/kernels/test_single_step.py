@@ -85,6 +85,7 @@ def run(digits: tuple[Tensor, Tensor], model: Classifier) -> Run:
     return go
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("evaluation", [attack_pixel, attack_paper])
 @pytest.mark.parametrize("norm", ["Linf", "L2"])
 @pytest.mark.parametrize("targeted", [False, True])

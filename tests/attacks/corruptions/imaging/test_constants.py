@@ -7,6 +7,7 @@ import pytest
 from assay.attacks.corruptions.imaging.constants import Constants, constant, constants_for
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("side", "constants"),
     [

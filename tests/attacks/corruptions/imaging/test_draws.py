@@ -63,6 +63,7 @@ def test_symmetric_numbers_have_their_moments() -> None:
     assert float(drawn.std()) == pytest.approx(deviation, rel=0.01)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WITH_CHANCE)
 def test_a_device_makes_the_draws_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made, ids = corruption(name, 3), ("a", "b", "c")
@@ -107,6 +108,7 @@ def test_angles_have_the_bounds_of_the_released_code(
     assert asked["ours"] == asked["released"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("photons", sorted({photons for table in PHOTONS.values() for photons in table}))
 def test_photons_are_poisson_to_the_last_bits_of_a_word(photons: int) -> None:
     table = photon_table(photons)
@@ -149,6 +151,7 @@ def statistics(images: Tensor) -> Tensor:
     return torch.stack([flat.mean((1, 2)), variance.sqrt(), next_to], dim=1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(set(WITH_CHANCE) - {"glass_blur"}))
 def test_own_draws_of_both_sides_give_the_same_statistics(name: str, photographs: Tensor) -> None:
     # Glass is left out: the released loop would have to be compiled; its offsets are tested above.

@@ -28,6 +28,7 @@ def test_correlation_is_that_of_a_convolution_layer() -> None:
     torch.testing.assert_close(one[1], conv2d(fields[1][:, None], kernels[:1])[:, 0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("border", "mode"), [("clamp", "edge"), ("mirror", "reflect"), ("symmetric", "symmetric")]
 )

@@ -16,6 +16,7 @@ SIZES = [(1, 1), (2, 3), (4, 4), (4, 6), (5, 4), (8, 8), (16, 17), (31, 15), (33
 USED = sorted({85, *itertools.chain(*QUALITIES.values())})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("quality", USED)
 def test_photographs_have_the_levels_of_pillow(quality: int, photographs: Tensor) -> None:
     assert torch.equal(in_tensors(photographs, quality), recompressed(photographs, quality))
@@ -23,6 +24,7 @@ def test_photographs_have_the_levels_of_pillow(quality: int, photographs: Tensor
     assert torch.equal(in_tensors(grey, quality), recompressed(grey, quality))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("quality", [1, 25, 50, 85, 99, 100])
 def test_any_size_and_the_wildest_levels_will_do(quality: int, size: tuple[int, int]) -> None:

@@ -10,6 +10,7 @@ from assay.attacks.corruptions.imaging.shuffle import ends, shuffle, taking_part
 from tests.support.emulated_device.device import emulated_device
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("pixels", [1, 2, 3, 4, 5, 8, 9, 100, 128, 129])
 def test_the_longest_chain_is_followed_to_its_end(pixels: int) -> None:
     # Each pixel takes the new value of the next; the last takes the old value of the first.
@@ -20,6 +21,7 @@ def test_the_longest_chain_is_followed_to_its_end(pixels: int) -> None:
     assert torch.equal(found, torch.stack([torch.zeros_like(still), still]))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("glass", GLASSES["imagenet_c"])
 @pytest.mark.parametrize("size", [(3, 3), (40, 52)])
 def test_a_device_moves_the_same_values_without_waiting(

@@ -10,6 +10,7 @@ from assay.attacks.corruptions.imaging.zoom import zoom_into_the_middle
 from assay.attacks.corruptions.zoom_blur import ZOOMS, factors, zoom_blur
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("end", "step"), {zoom for table in ZOOMS.values() for zoom in table})
 def test_zooms_are_those_of_arange(end: float, step: float) -> None:
     assert factors(end, step) == tuple(np.arange(1, end, step).tolist())

@@ -36,6 +36,7 @@ def test_every_position_in_order(options: dict[str, bool], expected: list[str]) 
     assert candidates("abcd", **options) == expected
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("word", "options"),
     [

@@ -14,11 +14,13 @@ from assay.attacks.words.substituted_letter import substituted_letter
 WORDS = [f"word{number % 977}" for number in range(20_000)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("word", ["the", "1984", "it's", "St.", "naïve", "@handle", "AAA", "a"])
 def test_words_with_a_letter_or_a_digit_may_be_swapped(word: str) -> None:
     assert may_be_swapped(word)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("word", ["<unk>", "<eos>", "<pad>", ",", "=", "@-@", "--", "...", "", "'"])
 def test_markup_and_punctuation_stay(word: str) -> None:
     assert not may_be_swapped(word)

@@ -16,6 +16,7 @@ def folder(tmp_path: Path) -> Path:
     return write_wordnet(tmp_path / "wordnet")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("word", "found"),
     [
