@@ -35,6 +35,17 @@ __all__ = [
 
 KINDS = ("sqlite", "postgresql")
 DEFAULTS = ("postgresql://postgres@127.0.0.1:5432/postgres", "postgresql://root@127.0.0.1:5432/root")
+EMPTIED = (
+    *("jobs", "workers", "api_keys", "counters", "tenants", "accounts", "clocks", "reservations", "studies"),
+    *("duties", "cordons", "identities", "lanes", "webhooks", "audit"),
+)
+EMPTYING = "; ".join(  # one transaction in one round trip
+    [
+        "ALTER TABLE audit DISABLE TRIGGER USER",
+        *(f"DELETE FROM {table}" for table in EMPTIED),
+        "ALTER TABLE audit ENABLE TRIGGER USER",
+    ]
+)
 
 
 @pytest.fixture(params=KINDS)
@@ -82,16 +93,7 @@ def emptied_postgresql_url(postgresql_url: str) -> str:
     with psycopg.connect(_plain(postgresql_url), autocommit=True) as connection:
         others = "datname = current_database() AND pid <> pg_backend_pid()"
         connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
-        connection.execute("DELETE FROM jobs")
-        connection.execute("DELETE FROM workers")
-        connection.execute("DELETE FROM api_keys")
-        others = ("reservations", "studies", "duties", "cordons", "identities", "lanes", "webhooks")
-        for table in ("counters", "tenants", "accounts", "clocks", *others):
-            connection.execute(f"DELETE FROM {table}")
-        with connection.transaction():
-            connection.execute("ALTER TABLE audit DISABLE TRIGGER USER")
-            connection.execute("DELETE FROM audit")
-            connection.execute("ALTER TABLE audit ENABLE TRIGGER USER")
+        connection.execute(EMPTYING)
     return postgresql_url
 
 
