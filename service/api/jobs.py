@@ -1,4 +1,4 @@
-"""Routes of jobs: submit, list, get, cancel, retry, replan, delete."""
+"""Routes of jobs: submit, list, get, and the verbs of `contract/verbs.py`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
 
-from fastapi import Header, Query, Response
+from fastapi import Depends, Header, Query, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse
 
@@ -40,6 +41,7 @@ from assay.service.contract.errors import (
 from assay.service.contract.results import Job, Page, Warning
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import Execution, ModelReference, UserSpec
+from assay.service.contract.verbs import VERBS, Verb
 from assay.service.dispatch import Dispatcher
 from assay.service.store.connections import DeviceClass
 from assay.service.store.rows import JobRow
@@ -53,6 +55,7 @@ from assay.service.submission.warnings import compiling_warnings, worker_warning
 logger = logging.getLogger(__name__)
 # Passes, backward passes twice; with fewer in a shard, the start of an evaluation takes most of the time.
 FEW_PASSES = 1000
+STOPPED = frozenset({JobState.CANCELING, JobState.CANCELED})
 
 router = StrictRouter(prefix=JOBS_PATH, tag="jobs")
 
@@ -168,55 +171,50 @@ def get_job(job: JobDep, store: StoreDep, live: LiveDep) -> Job:
     return job_view(store, up_to_date(store, live, job))
 
 
-@router.post(
-    "/{job_id}/cancel", summary="Cancel a job", status_code=202, responses=documented(NotFound, InvalidState)
-)
-def cancel_job(job: JobDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep) -> Job:
-    """A job that has not started is canceled at once, a running job stops within 20 seconds."""
-    row = store.jobs.cancel(job.id)
-    live.cancel(row)
-    ring(dispatcher, row.id, device_of(row))  # idle workers may hold its model in memory
-    return job_view(store, row)
+@dataclass
+class Acting:
+    """What the verbs on a job need of the service."""
+
+    store: StoreDep
+    live: LiveDep
+    dispatcher: DispatcherDep
+    settings: SettingsDep
+
+    def act(self, verb: Verb, job: JobRow) -> Job | None:
+        """Does what a verb says, and tells the workers; the job afterwards, None if it is deleted."""
+        row = self.store.jobs.act(verb, job.id)
+        if row is None:
+            remove_artifacts(self.settings.artifacts, job.id)
+            return None
+        if row.state in STOPPED:
+            self.live.cancel(row)
+        # Idle workers may hold the model of a canceled job in memory.
+        ring(self.dispatcher, row.id, device_of(row))
+        return job_view(self.store, row)
 
 
-@router.post(
-    "/{job_id}/retry", summary="Retry a job", status_code=202, responses=documented(NotFound, InvalidState)
-)
-def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
-    """Queues a failed, canceled or timed-out job again under the same id; finished shards are kept."""
-    row = store.jobs.retry(job.id)
-    ring(dispatcher, row.id, device_of(row))
-    return job_view(store, row)
+ActingDep = Annotated[Acting, Depends()]
 
 
-@router.post(
-    "/{job_id}/replan",
-    summary="Plan a job again",
-    status_code=202,
-    responses=documented(NotFound, InvalidState),
-)
-def replan_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
-    """Plans an evaluation again with the code of the present workers, and measures it again.
+def _route(verb: Verb) -> None:
+    def act(job: JobDep, acting: ActingDep) -> Job | None:
+        return acting.act(verb, job)
 
-    For a job that was planned by workers that are gone, after an upgrade: its shards wait for them. It may
-    be running, as long as no worker has a shard of it. What was measured is deleted, and the provenance of
-    the results has what was planned before.
-    """
-    row = store.jobs.retry(job.id, replan=True)
-    ring(dispatcher, row.id, device_of(row))
-    return job_view(store, row)
+    router.add_api_route(
+        "/{job_id}" if verb.deletes else f"/{{job_id}}/{verb.name}",
+        act,
+        methods=["DELETE" if verb.deletes else "POST"],
+        name=f"{verb.name}_job",
+        summary=verb.summary,
+        description=verb.description,
+        status_code=204 if verb.deletes else 202,
+        response_model=None if verb.deletes else Job,
+        responses=documented(NotFound, InvalidState),
+    )
 
 
-@router.delete(
-    "/{job_id}",
-    summary="Delete a finished job",
-    status_code=204,
-    responses=documented(NotFound, InvalidState),
-)
-def delete_job(job: JobDep, store: StoreDep, settings: SettingsDep) -> None:
-    """Deletes the job with its results and artifacts; only when none of it runs and no job waits for it."""
-    store.jobs.delete(job.id)
-    remove_artifacts(settings.artifacts, job.id)
+for _verb in VERBS:
+    _route(_verb)
 
 
 def _submitted(store: TenantStore, row: JobRow, *, created: bool) -> Response:

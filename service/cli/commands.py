@@ -28,6 +28,7 @@ from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
 from assay.service.contract.extras import require
 from assay.service.contract.problems import Problems, nearest
+from assay.service.contract.verbs import Verb
 from assay.service.contract.warning_codes import warning_meanings
 from assay.service.contract.weights.pulled import PullRequest
 
@@ -201,33 +202,12 @@ def results(options: Options) -> int:
     return OK
 
 
-def cancel(options: Options) -> int:
-    """Cancels a job."""
+def act(verb: Verb, options: Options) -> int:
+    """Does what a verb says to a job."""
     with connected(options) as client:
-        _say(client.cancel(options.job).state.value)
-    return OK
-
-
-def retry(options: Options) -> int:
-    """Queues an ended job again."""
-    with connected(options) as client:
-        job = client.retry(options.job)
-    _say(f"{job.state.value}, attempt {job.attempt}")
-    return OK
-
-
-def replan(options: Options) -> int:
-    """Plans an evaluation again."""
-    with connected(options) as client:
-        job = client.replan(options.job)
-    _say(f"{job.state.value}, attempt {job.attempt}")
-    return OK
-
-
-def delete(options: Options) -> int:
-    """Deletes an ended job."""
-    with connected(options) as client:
-        client.delete(options.job)
+        job = getattr(client, verb.name)(options.job)
+    if verb.said:
+        _say(verb.said.format(job=job))
     return OK
 
 

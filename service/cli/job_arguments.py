@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from assay.service.cli import commands, job_lists, logs
 from assay.service.cli.arguments import JOB, Subcommands, add, add_remote, count, job_argument, json_argument
 from assay.service.contract.states import JobState
+from assay.service.contract.verbs import VERBS
 
 
 def add_submission(subcommands: Subcommands) -> None:
@@ -115,12 +118,7 @@ def _add_compare(subcommands: Subcommands) -> None:
 
 
 def add_changing(subcommands: Subcommands) -> None:
-    """Adds `cancel`, `retry`, `replan` and `delete`."""
-    for name, run, summary in (
-        ("cancel", commands.cancel, "cancel a job"),
-        ("retry", commands.retry, "queue a failed, canceled or timed-out job again"),
-        ("replan", commands.replan, "plan an evaluation again, and measure it again"),
-        ("delete", commands.delete, "delete a job that has ended, with its results and files"),
-    ):
-        parser = add_remote(subcommands, name, run, summary, JOB)
+    """Adds the verbs on a job."""
+    for verb in VERBS:
+        parser = add_remote(subcommands, verb.name, partial(commands.act, verb), verb.help, JOB)
         job_argument(parser)

@@ -15,10 +15,11 @@ from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from assay.service.contract.results import Answer
+from assay.service.contract.verbs import JobAction
 
 # `access` is a call that the key may not make, `key.use` a call with a key that does not work.
 Action = Literal[
-    "job.submit", "job.cancel", "job.retry", "job.replan", "job.delete",
+    "job.submit", JobAction,
     "study.submit", "study.extend", "study.cancel", "study.retry", "study.delete",
     "checkpoint.upload", "checkpoint.delete",
     "key.create", "key.revoke", "key.use", "access",

@@ -10,15 +10,16 @@ from starlette.responses import Response
 from assay.service.api.caller import CallerDep
 from assay.service.api.deps import CatalogDep, JobDep, LiveDep, SettingsDep, StoreDep, StrictRoute
 from assay.service.api.results import finished_results
-from assay.service.api.views import artifact_view, identity_of, job_view, up_to_date, waits_in_vain
+from assay.service.api.views import artifact_view, job_view, up_to_date
 from assay.service.contract.errors import NoResults
-from assay.service.contract.states import RETRYABLE, TERMINAL
+from assay.service.contract.states import TERMINAL
 from assay.service.dashboard.choices import refused
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.job_facts import (
     log_lines,
     missing_evaluations,
     newest_result,
+    offered_verbs,
     remedy_of,
     sources_of,
 )
@@ -32,7 +33,6 @@ from assay.service.plots.pages import plots_of_job
 from assay.service.plots.pictures import own_pictures
 from assay.service.plots.sizes import picture_size, plot_sizes
 from assay.service.plots.wire import PlotFormat
-from assay.service.store.transactions.release import DIFFERENT
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
@@ -74,8 +74,7 @@ def show_job(
         "section": "/jobs",
         "job": view,
         "ended": view.state in TERMINAL,
-        "retried": view.state in RETRYABLE and (view.error is None or view.error.type != DIFFERENT),
-        "replanned": identity_of(job) != "" and (view.state in RETRYABLE or waits_in_vain(store, job)),
+        "verbs": offered_verbs(store, job),
         "remedy": remedy_of(view.error),
         "sources": sources_of(store, job),
         "results": results,

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assay.service.api.views import iso
+from assay.service.api.views import identity_of, iso, waits_in_vain
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import EventType
 from assay.service.contract.results import JobError, Results
 from assay.service.contract.stored_specs import evaluations_in
+from assay.service.contract.verbs import VERBS, Situation, Verb
 from assay.service.store.ids import is_id
 from assay.service.store.rows import EventRow, JobRow
 from assay.service.store.tenants import TenantStore
@@ -100,3 +101,14 @@ def _line(event: EventRow) -> str:
     parts = (data.get("state"), data.get("message"), error.get("message"))
     words = ": ".join(dict.fromkeys(str(part) for part in parts if part))
     return words if event.type == "state" else f"ended: {words}"
+
+
+def offered_verbs(store: TenantStore, job: JobRow) -> list[Verb]:
+    """The verbs that have a button."""
+    situation = Situation(
+        state=job.state,
+        planned=identity_of(job) != "",
+        doubted=(job.error or {}).get("type") == DIFFERENT,
+        stranded=lambda: waits_in_vain(store, job),
+    )
+    return [verb for verb in VERBS if verb.button.offered(situation)]

@@ -1,4 +1,4 @@
-"""Page of all jobs, and the forms that cancel, retry, replan and delete a job."""
+"""Page of all jobs, and the forms of the verbs on a job."""
 
 from __future__ import annotations
 
@@ -8,18 +8,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from assay.service.api import jobs as api
-from assay.service.api.deps import (
-    CatalogDep,
-    Cursor,
-    DispatcherDep,
-    JobDep,
-    LiveDep,
-    SettingsDep,
-    StoreDep,
-    StrictRoute,
-)
+from assay.service.api.deps import CatalogDep, Cursor, JobDep, StoreDep, StrictRoute
 from assay.service.api.views import JobViews
 from assay.service.contract.states import JobState
+from assay.service.contract.verbs import VERBS, Verb
 from assay.service.dashboard.choices import Filter, check_choice
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
@@ -63,33 +55,13 @@ def list_jobs(
     return render(request, "jobs.html", values)
 
 
-@router.post("/jobs/{job_id}/cancel")
-def cancel(job: JobDep, form: FormDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep) -> Response:
-    """Cancels the job, and shows it."""
-    del form
-    api.cancel_job(job, store, live, dispatcher)
-    return see(f"/jobs/{job.id}")
+def _form(verb: Verb) -> None:
+    @router.post(f"/jobs/{{job_id}}/{verb.name}", name=verb.name)
+    def act(job: JobDep, form: FormDep, acting: api.ActingDep) -> Response:
+        del form
+        acting.act(verb, job)
+        return see("/jobs" if verb.deletes else f"/jobs/{job.id}")
 
 
-@router.post("/jobs/{job_id}/retry")
-def retry(job: JobDep, form: FormDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
-    """Queues the job again, and shows it."""
-    del form
-    api.retry_job(job, store, dispatcher)
-    return see(f"/jobs/{job.id}")
-
-
-@router.post("/jobs/{job_id}/replan")
-def replan(job: JobDep, form: FormDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
-    """Plans the job again, and shows it."""
-    del form
-    api.replan_job(job, store, dispatcher)
-    return see(f"/jobs/{job.id}")
-
-
-@router.post("/jobs/{job_id}/delete")
-def delete(job: JobDep, form: FormDep, store: StoreDep, settings: SettingsDep) -> Response:
-    """Deletes the job, and shows the others."""
-    del form
-    api.delete_job(job, store, settings)
-    return see("/jobs")
+for _verb in VERBS:
+    _form(_verb)

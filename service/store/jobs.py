@@ -147,20 +147,25 @@ class Jobs:
             record(connection, by, "job.cancel", job_id, detail=_owner(job.tenant, by))
             return read_job(connection, job_id)
 
-    def retry(
-        self, job_id: str, limits: Limits = UNLIMITED, *, replan: bool = False, by: Actor | None = None
-    ) -> JobRow:
+    def retry(self, job_id: str, limits: Limits = UNLIMITED, *, by: Actor | None = None) -> JobRow:
         """Queues a failed, canceled or timed out job again; its finished shards are kept.
 
         Jobs that failed with `dependency_failed` because of it stay failed. Raises TooManyRequests: a limit
-        of its tenant; NotFound; InvalidState: another state, no plan, or required weights were deleted.
+        of its tenant; NotFound; InvalidState: another state, or required weights were deleted.
         """
         with self._database.writing() as connection:
-            retry_job(connection, job_id, limits, replan=replan)
-            tenant = connection.execute(select(jobs.c.tenant).where(jobs.c.id == job_id)).scalar()
-            detail = _owner(tenant, by)
-            record(connection, by, "job.replan" if replan else "job.retry", job_id, detail=detail)
-            return read_job(connection, job_id)
+            retry_job(connection, job_id, limits)
+            row = read_job(connection, job_id)
+            record(connection, by, "job.retry", job_id, detail=_owner(row.tenant, by))
+            return row
+
+    def replan(self, job_id: str, limits: Limits = UNLIMITED, *, by: Actor | None = None) -> JobRow:
+        """Plans an evaluation again, its outcomes are deleted. Raises as `retry`; InvalidState: no plan."""
+        with self._database.writing() as connection:
+            retry_job(connection, job_id, limits, replan=True)
+            row = read_job(connection, job_id)
+            record(connection, by, "job.replan", job_id, detail=_owner(row.tenant, by))
+            return row
 
     def delete(self, job_id: str, *, by: Actor | None = None) -> None:
         """Deletes an ended job, with its shards, outcomes, results and artifact rows.

@@ -17,6 +17,7 @@ from assay.service.contract.events import EventType
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import ResultJson
 from assay.service.contract.stored_specs import ModelReference, Spec
+from assay.service.contract.verbs import Verb
 from assay.service.store.audit import Actor
 from assay.service.store.checkpoints import NewCheckpoint
 from assay.service.store.fleet.allotments import Allotment
@@ -149,20 +150,12 @@ class TenantJobs(TenantPart):
         """Number of jobs by state."""
         return self._store.job_counts(self._filter)
 
-    def cancel(self, job_id: str) -> JobRow:
-        """Cancels a job."""
+    def act(self, verb: Verb, job_id: str) -> JobRow | None:
+        """Does what a verb says; the job afterwards, None if it is deleted."""
         self._check(job_id)
-        return self._store.jobs.cancel(job_id, by=self._by)
-
-    def retry(self, job_id: str, *, replan: bool = False) -> JobRow:
-        """Queues an ended job again, or plans it again."""
-        self._check(job_id)
-        return self._store.jobs.retry(job_id, self._limits, replan=replan, by=self._by)
-
-    def delete(self, job_id: str) -> None:
-        """Deletes a job that has ended."""
-        self._check(job_id)
-        self._store.jobs.delete(job_id, by=self._by)
+        limits = {"limits": self._limits} if verb.limited else {}
+        row: JobRow | None = getattr(self._store.jobs, verb.name)(job_id, by=self._by, **limits)
+        return row
 
     def progress_snapshot(self, job_id: str) -> ProgressSnapshot | None:
         """A job's last written progress; None for a deleted job."""

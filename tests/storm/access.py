@@ -92,7 +92,7 @@ class ByStore:
 
     def replan(self, job_id: str) -> None:
         """Have a job planned again."""
-        self._store.jobs.retry(job_id, replan=True)
+        self._store.jobs.replan(job_id)
 
     def give_up(self) -> None:
         """Nothing: every call is answered."""

@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from assay.service.app import create_app
+from assay.service.contract.verbs import VERBS
 from assay.service.settings import Settings
 from assay.service.store.store import Store
 from tests.support.jobs import add, claim, evaluate_spec
@@ -50,7 +51,7 @@ CASES += [(name, GenerationMode.NEGATIVE) for name in CHECKED]
 STATES = ["queued", "starting", "failed", "succeeded"]
 # The events of these end; those of a job at work are sent for as long as it runs.
 ENDED = ["failed", "succeeded"]
-CHANGING = {"cancel_job", "retry_job", "replan_job", "delete_job"}
+CHANGING = {f"{verb.name}_job" for verb in VERBS}
 
 
 class World:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from assay.service.contract.audit import AuditEntry, Chain, chain_of
 from assay.service.contract.errors import InvalidState
 from assay.service.contract.limits import TenantSettings
+from assay.service.contract.verbs import VERBS
 from assay.service.store import audit as audit_module
 from assay.service.store.audit import Actor, AuditFilter, record, session_mark
 from assay.service.store.store import Store
@@ -24,6 +26,7 @@ DAY = 86400
 ALICE = Actor(tenant="alice", key="a" * 8, address="192.0.2.1", request="r1")
 ADMIN = Actor(tenant="ops", key="b" * 8, address="192.0.2.2")
 EVERYTHING = AuditFilter()
+CANCEL, RETRY, _, DELETE = VERBS
 Clock = Callable[[float], None]
 
 
@@ -68,10 +71,9 @@ def test_every_change_leaves_a_row(store: Store, alice: TenantStore) -> None:
     spec = evaluate_spec()
     job = alice.jobs.add(spec, body_sha256="a", idempotency_key="k")[0].id
     assert not alice.jobs.add(spec, body_sha256="a", idempotency_key="k")[1], "no second row"
-    TenantStore(store, View("ops", everything=True), by=ADMIN).jobs.cancel(job)
-    alice.jobs.retry(job)
-    alice.jobs.cancel(job)
-    alice.jobs.delete(job)
+    TenantStore(store, View("ops", everything=True), by=ADMIN).jobs.act(CANCEL, job)
+    for verb in (RETRY, CANCEL, DELETE):
+        alice.jobs.act(verb, job)
     file: dict[str, Any] = {"model": {"name": "vit", "params": {}}, "sha256": "c" * 64, "size": 7}
     stated: dict[str, Any] = {"reading": {"normalization": None, "positions": None}, "place": lambda _: None}
     for _ in range(2):
@@ -123,14 +125,15 @@ def test_an_action_and_its_row_are_committed_together(
 ) -> None:
     job = alice.jobs.add(evaluate_spec(), body_sha256="a")[0]
     with pytest.raises(InvalidState):
-        alice.jobs.delete(job.id)
+        alice.jobs.act(DELETE, job.id)
     assert len(entries(store)) == 1, "what was not done is not told"
 
     def broken(*_: Any) -> str:
         raise RuntimeError("no room for a row")
 
     monkeypatch.setattr(audit_module, "chained", broken)
-    for act in (lambda: alice.jobs.cancel(job.id), lambda: alice.jobs.add(evaluate_spec(), body_sha256="b")):
+    adding = functools.partial(alice.jobs.add, evaluate_spec(), body_sha256="b")
+    for act in (lambda: alice.jobs.act(CANCEL, job.id), adding):
         with pytest.raises(RuntimeError, match="no room"):
             act()
     assert [row.id for row in alice.jobs.page()[0]] == [job.id]

@@ -149,7 +149,7 @@ def test_planned_again_a_job_is_measured_by_the_worker_that_gave_it_back(
     with running(store, worker(tmp_path, wrong)):
         wait_for(store.workers.other_data)
         wait_for(lambda: store.workers.blocked(job_id, "cpu", 1, "").entirely)
-        store.jobs.retry(job_id, replan=True)
+        store.jobs.replan(job_id)
         assert ended(store, job_id).state == "succeeded"
         assert store.jobs.get(job_id).provenance["data_sha256"] != planned
         wait_for(lambda: not store.workers.other_data())

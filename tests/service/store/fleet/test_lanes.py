@@ -92,7 +92,7 @@ def test_planned_again_a_job_asks_for_its_folders(store: Store) -> None:
     planning = store.shards.claim(WORKER, ["cpu"], lease_seconds=60, lanes=[lane])
     assert planning is not None
     assert store.shards.finish_plan(planning, plan(1, planned_by=OWN), [DATA])  # type: ignore[arg-type]
-    store.jobs.retry(job_id, replan=True)
+    store.jobs.replan(job_id)
     assert claimed(store) is None
     assert claimed(store, lane) == job_id
 

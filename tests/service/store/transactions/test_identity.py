@@ -58,7 +58,7 @@ def test_replan_measures_a_waiting_job_anew(store: Store) -> None:
     job_id = planned(store, 2, planned_by=OLD)
     held = claim(store, identity=OLD)
     assert store.shards.finish(held, outcome(held)) is not None
-    job = store.jobs.retry(job_id, replan=True, by=Actor("admin", "key", None))
+    job = store.jobs.replan(job_id, by=Actor("admin", "key", None))
     assert (job.state, job.attempt, job.plan, job.progress_done) == (JobState.QUEUED, 2, None, 0)
     assert [shard.kind for shard in store.shards.of(job_id)] == ["plan"]
     assert store.results.outcomes(job_id, 0) == []
@@ -80,7 +80,7 @@ def test_a_retried_job_that_waits_for_its_planner_is_planned_again(store: Store)
     assert store.shards.finish(held, outcome(held)) is not None
     assert store.jobs.cancel(job_id).state == "canceled"
     assert store.jobs.retry(job_id).state == "queued"
-    job = store.jobs.retry(job_id, replan=True)
+    job = store.jobs.replan(job_id)
     assert (job.state, job.attempt, job.plan) == (JobState.QUEUED, 3, None)
     assert [shard.kind for shard in store.shards.of(job_id)] == ["plan"]
     planning = claim(store, identity=NEW)
@@ -92,7 +92,7 @@ def test_a_claim_from_before_the_replan_is_void(store: Store) -> None:
     job_id = planned(store, 1, planned_by=OLD)
     late = claim(store, identity=OLD)
     store.jobs.fail(job_id, "evaluator_raised", "elsewhere")
-    store.jobs.retry(job_id, replan=True)
+    store.jobs.replan(job_id)
     planning = claim(store)
     assert store.shards.finish_plan(planning, plan(1, planned_by=NEW))
     held = claim(store, identity=NEW)
@@ -115,9 +115,9 @@ def test_what_cannot_be_planned_again(store: Store) -> None:
         (working, "workers are measuring job .*: cancel it"),
     ):
         with pytest.raises(InvalidState, match=reason):
-            store.jobs.retry(job_id, replan=True)
+            store.jobs.replan(job_id)
     store.jobs.cancel(unplanned)
     with pytest.raises(InvalidState, match="was never planned: retry it"):
-        store.jobs.retry(unplanned, replan=True)
+        store.jobs.replan(unplanned)
     with pytest.raises(InvalidState, match=r"is succeeded: only .*, and those that wait for other workers"):
-        store.jobs.retry(done, replan=True)
+        store.jobs.replan(done)

@@ -235,7 +235,7 @@ def test_a_job_with_other_bits_is_planned_again_and_not_retried(store: Store) ->
     store.shards.finish(again, other)
     with pytest.raises(InvalidState, match="plan the job again"):
         store.jobs.retry(job_id)
-    store.jobs.retry(job_id, replan=True)
+    store.jobs.replan(job_id)
     assert (states(store, job_id), tally(store, job_id)) == (["queued"], None)
 
 

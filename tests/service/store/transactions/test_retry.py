@@ -36,7 +36,7 @@ def test_a_retry_keeps_the_files_and_a_replan_forgets_those_of_the_plan(store: S
     store.jobs.retry(job_id)
     assert [file.name for file in store.artifacts.of(job_id)] == ["adversarial.safetensors"]
     store.jobs.fail(job_id, "x", "x")
-    store.jobs.retry(job_id, replan=True)
+    store.jobs.replan(job_id)
     assert store.artifacts.of(job_id) == []
 
 
@@ -50,7 +50,7 @@ def test_shards_that_still_run_are_charged_once_when_the_job_goes_on(store: Stor
         running = update(shards).where(shards.c.state == "running")
         connection.execute(running.values(claimed_at=shards.c.claimed_at - 50))
     store.jobs.fail(job_id, "x", "x")
-    store.jobs.retry(job_id, replan=replan)
+    (store.jobs.replan if replan else store.jobs.retry)(job_id)
     assert seconds_of(store, "alice") == pytest.approx(50, abs=5)
     late = store.shards.finish(held, outcome(held))
     assert (late is None) == replan, "its outcome is of the plan that was given up"
