@@ -11,16 +11,9 @@ __all__ = ["cifar10_c"]
 TASKS = ("stored_corruptions",)
 PAPER = "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions"
 FACTS = {
-    "classes": 10,
-    "channels": 3,
-    "size": 32,
-    "test": 10_000,
-    "test_only": True,
-    "corruption_arrays": True,
-    "corrupted_from": "cifar10",
-    "made_with": "cifar_c",
-    "made_at": 32,
-}
+    "classes": 10, "channels": 3, "size": 32, "test": 10_000, "test_only": True, "corruption_arrays": True,
+    "corrupted_from": "cifar10", "made_with": "cifar_c", "made_at": 32,
+}  # fmt: skip
 
 IMAGES = 10_000  # of a corruption at a severity
 

@@ -35,13 +35,9 @@ __all__ = ["listops"]
 TASKS = ("sequence",)
 PAPER = "Nangia and Bowman 2018, ListOps; Tay et al. 2021, Long Range Arena"
 FACTS = {
-    "classes": 10,
-    "channels": 16,
-    "words": False,
-    "sentences": False,
-    "pairs": False,
+    "classes": 10, "channels": 16, "words": False, "sentences": False, "pairs": False,
     "long_range_task": "listops",
-}
+}  # fmt: skip
 
 RULES = (("params.max_length >= params.min_length + 6", "max_length must be at least min_length + 6"),)
 

@@ -25,14 +25,9 @@ __all__ = ["lra_image"]
 TASKS = ("sequence",)
 PAPER = "Tay et al. 2021, Long Range Arena; Krizhevsky 2009, Learning Multiple Layers of Features"
 FACTS = {
-    "classes": 10,
-    "words": False,
-    "sentences": False,
-    "pairs": False,
-    "train": 45_000,
-    "test": 10_000,
+    "classes": 10, "words": False, "sentences": False, "pairs": False, "train": 45_000, "test": 10_000,
     "long_range_task": "image",
-}
+}  # fmt: skip
 
 SIDE = 32
 VALIDATION_SHARE = 10  # one in ten training images

@@ -21,15 +21,9 @@ __all__ = ["lra_listops"]
 TASKS = ("sequence",)
 PAPER = "Tay et al. 2021, Long Range Arena; Nangia and Bowman 2018, ListOps"
 FACTS = {
-    "classes": 10,
-    "channels": 16,
-    "words": False,
-    "sentences": False,
-    "pairs": False,
-    "train": 96_000,
-    "test": 2000,
-    "long_range_task": "listops",
-}
+    "classes": 10, "channels": 16, "words": False, "sentences": False, "pairs": False, "train": 96_000,
+    "test": 2000, "long_range_task": "listops",
+}  # fmt: skip
 
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
 HEADER = ["Source", "Target"]

@@ -29,15 +29,9 @@ __all__ = ["lra_retrieval"]
 TASKS = ("sequence",)
 PAPER = "Tay et al. 2021, Long Range Arena; Radev et al. 2013, The ACL Anthology Network Corpus"
 FACTS = {
-    "classes": 2,
-    "channels": 257,
-    "words": False,
-    "sentences": False,
-    "pairs": True,
-    "train": 147_086,
-    "test": 17_437,
-    "long_range_task": "retrieval",
-}
+    "classes": 2, "channels": 257, "words": False, "sentences": False, "pairs": True, "train": 147_086,
+    "test": 17_437, "long_range_task": "retrieval",
+}  # fmt: skip
 
 FILES = {
     "train": "new_aan_pairs.train.tsv",

@@ -21,15 +21,9 @@ __all__ = ["lra_text"]
 TASKS = ("sequence",)
 PAPER = "Tay et al. 2021, Long Range Arena; Maas et al. 2011, Learning Word Vectors for Sentiment Analysis"
 FACTS = {
-    "classes": 2,
-    "channels": 257,
-    "words": False,
-    "sentences": True,
-    "pairs": False,
-    "train": 25_000,
-    "test": 25_000,
-    "long_range_task": "text",
-}
+    "classes": 2, "channels": 257, "words": False, "sentences": True, "pairs": False, "train": 25_000,
+    "test": 25_000, "long_range_task": "text",
+}  # fmt: skip
 
 
 def lra_text(

@@ -34,13 +34,8 @@ SHORTEST, LONGEST = 24, 48
 
 TASKS = ("series",)
 FACTS = {
-    "classes": len(FIGURES),
-    "channels": 3,
-    "series": True,
-    "longest": LONGEST,
-    "train": 600,
-    "test": 300,
-}
+    "classes": len(FIGURES), "channels": 3, "series": True, "longest": LONGEST, "train": 600, "test": 300,
+}  # fmt: skip
 
 HEAD = 8  # that determine a figure
 TURNS = (0.8, 1.6)
