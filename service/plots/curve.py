@@ -7,6 +7,7 @@ from typing import Any
 
 from assay.service.contract.fractions import PIXEL_STEPS
 from assay.service.contract.results import Metric
+from assay.service.plots import theme
 from assay.service.plots.marks import band, between, categories, category, interval, points, quantity, stacked
 from assay.service.plots.series import (
     IN_STEPS,
@@ -19,17 +20,7 @@ from assay.service.plots.series import (
     interval_text,
     label_of_one,
 )
-from assay.service.plots.theme import (
-    DataRows,
-    Vega,
-    cycled,
-    dashed_lines,
-    frame,
-    percent,
-    share_axis,
-    shortened,
-    with_lines,
-)
+from assay.service.plots.theme import DataRows, Vega
 
 TITLE = "Accuracy against epsilon"
 NEEDS = "an attack with an epsilon"
@@ -48,7 +39,7 @@ def curve(jobs: Sequence[LabelledResults]) -> Vega | None:
         _panel([row for row in rows if (row.norm, row.unit) == unit], several=len(jobs) > 1) for unit in units
     ]
     description = _description(rows, len(jobs) > 1)
-    return frame("curve", TITLE, stacked(panels), description=description, subtitle=label_of_one(jobs))
+    return theme.frame("curve", TITLE, stacked(panels), description=description, subtitle=label_of_one(jobs))
 
 
 def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
@@ -57,9 +48,9 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
     names = list(dict.fromkeys(row.job for row in rows))
     direct = not several and len(attacks) <= MAX_DIRECT
     x, y = _axes(rows[0])
-    told = cycled("attack", attacks, title="Attack", legend=not direct)
+    told = theme.cycled("attack", attacks, title="Attack", legend=not direct)
     if several:
-        by_job = cycled("job", names, title="Job")
+        by_job = theme.cycled("job", names, title="Job")
         told = {**(told if len(attacks) > 1 else by_job), "color": by_job["color"]}
     tooltip = [
         *categories("job", "attack"),
@@ -72,22 +63,22 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
     color, detail = told["color"], category("attack")
     layers: list[Vega] = [
         band({"x": x, **between("y", y, "low", "high"), "color": color, "detail": detail}),
-        *dashed_lines(len(order), {"x": x, "y": y, "color": color, "detail": detail}),
+        *theme.dashed_lines(len(order), {"x": x, "y": y, "color": color, "detail": detail}),
         points(x, y, told, tooltip, size=34),
     ]
     if published:
         layers.append(_published_layer(published, x, y, told))
     if direct:
         layers.append(_names_layer(measured, attacks, x, y, color))
-    dashed = with_lines(measured, told["shape"]["field"], order)
+    dashed = theme.with_lines(measured, told["shape"]["field"], order)
     return {"data": {"values": dashed}, "layer": layers}
 
 
 def _axes(row: Measured) -> tuple[Vega, Vega]:
-    norm = NORMS.get(row.norm, shortened(row.norm, 10))
+    norm = NORMS.get(row.norm, theme.shortened(row.norm, 10))
     title = f"ε in {row.unit} ({norm})" if row.unit else f"ε ({norm})"
     x = quantity("x", title=title, axis={"tickCount": 6, "grid": False})
-    y = share_axis("value", TITLES.get(accuracy_name(row.row) or "", "Accuracy"))
+    y = theme.share_axis("value", TITLES.get(accuracy_name(row.row) or "", "Accuracy"))
     return x, y
 
 
@@ -129,8 +120,8 @@ def _published(rows: Sequence[Measured]) -> DataRows:
             "attack": row.attack,
             "x": _x(row),
             "value": reference.value,
-            "source": shortened(reference.source),
-            "protocol": shortened(reference.protocol),
+            "source": theme.shortened(reference.source),
+            "protocol": theme.shortened(reference.protocol),
         }
         for row in rows
         for reference in row.row.reference
@@ -180,11 +171,13 @@ def _description(rows: Sequence[Measured], several: bool) -> str:
     for (job, attack), line in list(lines.items())[:8]:
         last = max(line, key=lambda row: row.epsilon)
         before = (
-            "" if last.unattacked is None else f" from {percent(last.unattacked.value)} without an attack"
+            ""
+            if last.unattacked is None
+            else f" from {theme.percent(last.unattacked.value)} without an attack"
         )
         whose = f"of {job} " if several else ""
         sentences.append(
-            f"under {attack} the accuracy {whose}goes{before} to {percent(last.metric.value)}"
+            f"under {attack} the accuracy {whose}goes{before} to {theme.percent(last.metric.value)}"
             f" at epsilon {last.epsilon_text}"
         )
     more = f"; {len(lines) - 8} more lines" if len(lines) > 8 else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from assay.service.contract.results import CurveBreakdown, EvaluationResult
+from assay.service.plots import theme
 from assay.service.plots.curve import NORMS
 from assay.service.plots.marks import APART, band, between, category, interval, points, quantity, stacked
 from assay.service.plots.series import (
@@ -16,16 +17,7 @@ from assay.service.plots.series import (
     label_of_one,
     labels_of,
 )
-from assay.service.plots.theme import (
-    DataRows,
-    Vega,
-    cycled,
-    dashed_lines,
-    frame,
-    percent,
-    share_axis,
-    with_lines,
-)
+from assay.service.plots.theme import DataRows, Vega
 
 TITLE = "Security curves"
 STEP = "step-after"
@@ -53,12 +45,12 @@ def security_curve(jobs: Sequence[LabelledResults]) -> Vega | None:
         return None
     body = stacked([_panel(norm, steps) for norm, steps in panels.items()], resolve=APART)
     description = f"{TITLE}: {'; '.join(sentences)}."
-    return frame("security_curve", TITLE, body, description=description, subtitle=label_of_one(jobs))
+    return theme.frame("security_curve", TITLE, body, description=description, subtitle=label_of_one(jobs))
 
 
 def _told(row: EvaluationResult, steps: Sequence[CurveBreakdown]) -> str:
     first, last = steps[0].metrics["curve_top1"].value or 0.0, steps[-1].metrics["curve_top1"].value or 0.0
-    text = f"{percent(first)} at 0, {percent(last)} from {steps[-1].epsilon:.4g} on"
+    text = f"{theme.percent(first)} at 0, {theme.percent(last)} from {steps[-1].epsilon:.4g} on"
     if (median := row.metrics.get("median_distance")) is None:
         return text
     middle = "above all distances found" if median.value is None else f"{median.value:.4g}"
@@ -79,7 +71,7 @@ def _points(line: str, steps: Sequence[CurveBreakdown]) -> DataRows:
                 "value": metric.value,
                 "low": low,
                 "high": high,
-                "shown": percent(metric.value),
+                "shown": theme.percent(metric.value),
                 "interval": interval_text(metric),
                 "place": place,
             }
@@ -89,9 +81,9 @@ def _points(line: str, steps: Sequence[CurveBreakdown]) -> DataRows:
 
 def _panel(norm: str, steps: DataRows) -> Vega:
     order = list(dict.fromkeys(step["attack"] for step in steps))
-    told = cycled("attack", order, title="Attack")
+    told = theme.cycled("attack", order, title="Attack")
     x = quantity("x", title=f"radius ({norm})", axis={"tickCount": 6})
-    y = share_axis("value", "Accuracy")
+    y = theme.share_axis("value", "Accuracy")
     tooltip = [
         category("attack"),
         quantity("x", title="radius", format=".4~g"),
@@ -109,6 +101,6 @@ def _panel(norm: str, steps: DataRows) -> Vega:
     last = list({step["attack"]: step for step in steps}.values())
     marks = {"data": {"values": last}, **points(x, y, told, tooltip, size=45)}
     return {
-        "data": {"values": with_lines(steps, "attack", order)},
-        "layer": [inside, *dashed_lines(len(order), encoding, interpolate=STEP), hover, marks],
+        "data": {"values": theme.with_lines(steps, "attack", order)},
+        "layer": [inside, *theme.dashed_lines(len(order), encoding, interpolate=STEP), hover, marks],
     }
