@@ -56,7 +56,6 @@ class PreparedPasses(ABC):
 
     on_cpu = True
     name = "passes"  # what is being prepared, in words
-    barred: str | None = None  # why nothing is prepared here, known before a trial
 
     def __init__(self, first: int | None = None, preparing: Preparing | None = None) -> None:
         self._preparing: Preparing = preparing or (lambda name: None)
@@ -107,9 +106,6 @@ class PreparedPasses(ABC):
         key = kind, len(images)
         self._seen[key] += 1
         if self._refused is not None or self._seen[key] <= self._first or len(self._held) == HELD:
-            return None
-        if self.barred is not None:
-            self._refuse(self.barred)
             return None
         sample = images.detach().clone().requires_grad_(kind.differentiated)
         self._preparing(self.name)

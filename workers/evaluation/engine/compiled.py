@@ -52,12 +52,8 @@ class Compiled(PreparedPasses):
         self._model = model
         self._compiler: str | None = None
         wall = from_environment()
-        self.barred = None if wall is None or wall.mode == "off" or wall.compiles else WALL
-
-    @property
-    def active(self) -> bool:
-        """Whether passes may be compiled: the wall allows it, and nothing was refused."""
-        return self.barred is None and super().active
+        if wall is not None and wall.mode != "off" and not wall.compiles:
+            self._refused = WALL
 
     def __call__(self, images: Tensor) -> Tensor:
         """Logits of images, by a compiled pass if there is a fitting one."""
