@@ -141,11 +141,15 @@ class Catalog:
         attack = self._components.get(("attack", name))
         return None if attack is None else attack.threat
 
+    def task_of(self, data: Mapping[str, Any]) -> TaskFacts | None:
+        """The facts of a data set's first task; None for a set that the catalog lacks."""
+        known = self._components.get(("data", str(data.get("name"))))
+        return self.task(known.tasks[0]) if known and known.tasks else None
+
     def radius_unit(self, data: Mapping[str, Any], protocol: str) -> RadiusUnit:
         """The unit of radii on a data set; rows of earlier versions state `pixel` for series too."""
-        known = self._components.get(("data", str(data.get("name"))))
-        word = self.task(known.tasks[0]).row_protocol("pixel") if known and known.tasks else protocol
-        return protocol_unit(data, word)
+        task = self.task_of(data)
+        return protocol_unit(data, protocol if task is None else task.row_protocol("pixel"))
 
     def norm_of(self, name: str, params: Mapping[str, Any]) -> str:
         """The norm of an attack's ball: its parameter, else its threat's; Linf where none is known."""

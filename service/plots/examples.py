@@ -9,7 +9,14 @@ from assay.service.contract.results import EvaluationResult
 from assay.service.metrics.statistics.intervals import wilson
 from assay.service.plots.heatmap import cell_marks
 from assay.service.plots.marks import between, categories, category, heading, points, quantity, rule
-from assay.service.plots.series import LabelledResults, accuracy, attack_labels, setting_label
+from assay.service.plots.series import (
+    TELLING,
+    LabelledResults,
+    accuracy,
+    attack_labels,
+    is_noise,
+    setting_label,
+)
 from assay.service.plots.tallies import MAX_CLASSES
 from assay.service.plots.theme import DataRows, Vega, cycled, frame, percent, share_axis
 
@@ -152,14 +159,15 @@ def _clean_and_strongest(found: Sequence[Tallied]) -> list[Tallied]:
     attacks = [
         one
         for one in found
-        if "attack_success_rate" in one[2].metrics and (first is None or one[2].data == first[2].data)
+        if "attack_success_rate" in one[2].metrics and not is_noise(one[2])
+        if first is None or one[2].data == first[2].data
     ]
 
     def left(one: Tallied) -> float:
         metric = accuracy(one[2])
         return 1.0 if metric is None or metric.value is None else metric.value
 
-    telling = [one for one in attacks if left(one) >= 0.1] or attacks
+    telling = [one for one in attacks if left(one) >= TELLING] or attacks
     strongest = [min(telling, key=left)] if telling else []
     return [*([] if first is None else [first]), *strongest]
 

@@ -10,6 +10,7 @@ from typing import Any
 from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import PIXEL_STEPS, fraction_value
 from assay.service.contract.results import EvaluationResult, Metric, Results
+from assay.service.contract.threat import Knowledge
 from assay.service.plots.theme import percent, unique_labels
 
 # A row's first is its accuracy.
@@ -17,10 +18,15 @@ ACCURACIES = (
     "top1", "expected_top1", "accuracy_under_attack", "expected_accuracy_under_attack", "miou",
     "mean_accuracy", "pixel_accuracy",
 )  # fmt: skip
-# Expected accuracies, and the same row's without the attack.
-UNATTACKED = {"expected_top1": "clean_expected_top1", "expected_accuracy_under_attack": "expected_accuracy"}
+# Accuracies whose rows have the accuracy without the attack, too.
+UNATTACKED = {
+    "expected_top1": "clean_expected_top1",
+    "accuracy_under_attack": "accuracy",
+    "expected_accuracy_under_attack": "expected_accuracy",
+}
 EPSILON = "epsilon"
 IN_STEPS = f"1/{PIXEL_STEPS}"
+TELLING = 0.1  # A radius at which fewer hold tells little about where the accuracy falls
 TITLES = {"miou": "mIoU"}
 
 
@@ -125,6 +131,44 @@ def attacked(jobs: Sequence[LabelledResults]) -> list[Measured]:
         )
         for label, results, row, epsilon, metric in rows
     ]
+
+
+def is_noise(row: EvaluationResult) -> bool:
+    """Whether the row's changes are random: no attack."""
+    threat = load().threat_of(row.name)
+    return threat is not None and threat.knowledge is Knowledge.NOISE
+
+
+def worst_cases(rows: Sequence[Measured]) -> list[tuple[float, Measured]]:
+    """Radii of attacks in one ball, ascending, each with the attack of the lowest accuracy up to there.
+
+    Noise is no attack. A perturbation of a smaller radius is one of every larger radius.
+    """
+    found: list[tuple[float, Measured]] = []
+    attacks = [row for row in rows if not is_noise(row.row)]
+    for row in sorted(attacks, key=lambda row: (row.epsilon, row.metric.value or 0.0)):
+        if found and row.epsilon == found[-1][0]:
+            continue
+        before = found[-1][1] if found else row
+        lower = (row.metric.value or 0.0) <= (before.metric.value or 0.0)
+        found.append((row.epsilon, row if lower else before))
+    return found
+
+
+def worst_cases_of(results: Results) -> list[tuple[float, Measured]]:
+    """`worst_cases` in the ball (data, protocol, norm, kind of accuracy) with the most attacks."""
+    balls: dict[str, list[Measured]] = {}
+    for one in attacked([LabelledResults("", results)]):
+        if not is_noise(one.row):
+            ball = [one.row.data, one.row.protocol, one.norm, accuracy_name(one.row)]
+            balls.setdefault(json.dumps(ball, sort_keys=True, default=str), []).append(one)
+    return worst_cases(max(balls.values(), key=len, default=[]))
+
+
+def telling(cases: Sequence[tuple[float, Measured]]) -> tuple[float, Measured]:
+    """The worst case at the largest radius where a tenth holds, else at the smallest; of one at least."""
+    held = [case for case in cases if (case[1].metric.value or 0.0) >= TELLING]
+    return held[-1] if held else cases[0]
 
 
 def norm_of(row: EvaluationResult) -> str:

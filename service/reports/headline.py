@@ -1,0 +1,179 @@
+"""The results of a job in a sentence, for pages, reports and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from assay.service.catalog.catalog import load
+from assay.service.catalog.tasks import TaskFacts
+from assay.service.contract.results import EvaluationResult, Metric, Results
+from assay.service.plots.series import (
+    TITLES,
+    LabelledResults,
+    Measured,
+    accuracy,
+    accuracy_name,
+    attacked,
+    epsilon_of,
+    is_noise,
+    norm_of,
+    radius_text,
+    telling,
+    unattacked,
+    unattacked_accuracy,
+    worst_cases_of,
+)
+from assay.service.reports.numbers import number
+
+NAMES = {"top1": "accuracy", "expected_top1": "expected accuracy", **TITLES}
+STRONGEST = "under the strongest attack run"
+NO_ATTACK = "no attack was run"
+
+
+def headline(results: Results) -> str:
+    """What holds under the strongest attack run and what is right without an attack; empty without a number.
+
+    Of several radii the largest at which a tenth holds, beside the largest of all. Doubts stand first: codes
+    of warnings that make numbers invalid, and missing evaluations.
+    """
+    ways: tuple[Callable[[Results], str], ...] = (
+        _within_radii, _without_radius, _of_distance, _of_change, _without_value, _of_noise, _clean, _first,
+    )  # fmt: skip
+    said = next(filter(None, (way(results) for way in ways)), "")
+    if not said:
+        return ""
+    told = [*results.warnings, *(one for row in results.evaluations for one in row.warnings)]
+    invalid = dict.fromkeys(str(one.code) for one in told if one.severity == "invalid")
+    doubts = [f"Invalid ({', '.join(invalid)})"] if invalid else []
+    doubts += [] if results.complete else ["Not complete, so far"]
+    return f"{': '.join([*doubts, said])}."
+
+
+def _within_radii(results: Results) -> str:
+    cases = worst_cases_of(results)
+    if not cases:
+        return ""
+    (epsilon, worst), (last, least) = telling(cases), cases[-1]
+    text = f"{_held(results, worst.row, worst.metric)} at {_radius(worst, epsilon)} {STRONGEST}"
+    if last > epsilon:
+        text += f", {_short(least.metric)} at {_radius(least, last)}"
+    return text + _before(worst.unattacked)
+
+
+def _without_radius(results: Results) -> str:
+    rows = [
+        (metric.value or 0.0, place, row, metric)
+        for place, row in enumerate(results.evaluations)
+        if epsilon_of(row) is None and "attack_success_rate" in row.metrics and not is_noise(row)
+        if (metric := accuracy(row)) is not None and "median_distance" not in row.metrics
+    ]
+    if not rows:
+        return ""
+    _, _, row, metric = min(rows)
+    return f"{_held(results, row, metric)} {STRONGEST}{_before(unattacked_accuracy(results, row))}"
+
+
+def _of_distance(results: Results) -> str:
+    """Of attacks that look for the smallest perturbation: the smallest median that is known."""
+    rows = [
+        (metric.value, place, row)
+        for place, row in enumerate(results.evaluations)
+        if (metric := row.metrics.get("median_distance")) is not None and metric.value is not None
+    ]
+    if not rows:
+        return ""
+    value, _, row = min(rows)
+    found = f"half of the {_noun(results, row)} are broken within {value:.3g} ({norm_of(row)}) {STRONGEST}"
+    return found + _before(unattacked_accuracy(results, row))
+
+
+def _of_change(results: Results) -> str:
+    """Of metrics without accuracy: the worst beside the same metric of unchanged examples."""
+    clean: dict[tuple[str, str], Metric] = {}
+    rows = []
+    for place, row in enumerate(results.evaluations):
+        name, metric = next(iter(row.metrics.items()), ("", None))
+        if metric is None or metric.value is None or accuracy_name(row) is not None:
+            continue
+        before = row.metrics.get(f"clean_{name}") or clean.get((str(row.data), name))
+        clean.setdefault((str(row.data), name), metric)
+        if before is not None and not is_noise(row):
+            worse = -metric.value if metric.higher_is_better else metric.value
+            rows.append((worse, -place, row, name, metric, before))
+    if not rows:
+        return ""
+    _, _, row, name, metric, before = max(rows)
+    epsilon = epsilon_of(row)
+    at = "" if epsilon is None else f" at {radius_text(row, epsilon)}"
+    return f"{_name(name)} {number(metric.value, metric.unit)}{at} under {row.name}{_before(before)}"
+
+
+def _without_value(results: Results) -> str:
+    """Of attacks without any number."""
+    ran = [row for row in results.evaluations if load().threat_of(row.name) and not is_noise(row)]
+    if not ran:
+        return ""
+    clean = next((accuracy(row) for row in unattacked(results)), None)
+    return f"no attack has a value, the warnings say why{_before(clean)}"
+
+
+def _of_noise(results: Results) -> str:
+    rows = attacked([LabelledResults("", results)])
+    if not rows:
+        return ""
+    most = max(rows, key=lambda row: row.epsilon)
+    right = _held(results, most.row, most.metric, "are right")
+    noise = f"{right} under random noise at {_radius(most, most.epsilon)}"
+    return f"{noise}{_before(most.unattacked)}; {NO_ATTACK}"
+
+
+def _clean(results: Results) -> str:
+    for row in unattacked(results):
+        if (metric := accuracy(row)) is not None:
+            return f"{_held(results, row, metric, 'are right')}; {NO_ATTACK}"
+    return ""
+
+
+def _first(results: Results) -> str:
+    for row in results.evaluations:
+        for name, metric in row.metrics.items():
+            if metric.value is not None:
+                return f"{row.name}: {_name(name)} {number(metric.value, metric.unit)}"
+    return ""
+
+
+def _held(results: Results, row: EvaluationResult, metric: Metric, verb: str = "hold") -> str:
+    """A count of examples, where the metric is a share of them, else the metric by name."""
+    if _is_count(metric):
+        return f"{_short(metric)} {_noun(results, row)} {verb}"
+    return f"{_name(accuracy_name(row) or '')} {_short(metric)}"
+
+
+def _short(metric: Metric) -> str:
+    if _is_count(metric):
+        return f"{round((metric.value or 0.0) * metric.n)} of {metric.n}"
+    return number(metric.value, metric.unit)
+
+
+def _is_count(metric: Metric) -> bool:
+    count = (metric.value or 0.0) * metric.n
+    return metric.unit == "proportion" and metric.ci_method == "wilson" and abs(count - round(count)) < 1e-6
+
+
+def _before(metric: Metric | None) -> str:
+    return "" if metric is None or metric.value is None else f"; clean {_short(metric)}"
+
+
+def _name(metric: str) -> str:
+    return NAMES.get(metric, metric.replace("_", " "))
+
+
+def _noun(results: Results, row: EvaluationResult) -> str:
+    noun = (load().task_of(row.data) or TaskFacts()).noun
+    several = len({str(one.data.get("name")) for one in results.evaluations}) > 1
+    return f"{noun} of {row.data.get('name')}" if several else noun
+
+
+def _radius(row: Measured, epsilon: float) -> str:
+    text = radius_text(row.row, epsilon)
+    return text if row.norm == "Linf" else f"{text} ({row.norm})"

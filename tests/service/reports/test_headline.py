@@ -1,0 +1,156 @@
+"""The sentence of a job: counts, words of the task, doubts, and what it says without an attack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from assay.service.contract.results import EvaluationResult, Metric, Results, Warning
+from assay.service.reports.headline import headline
+
+
+def metric(value: float | None, **changes: Any) -> Metric:
+    found: dict[str, Any] = {
+        "value": value, "n": 100, "ci_low": None, "ci_high": None, "ci_method": "wilson",
+        "higher_is_better": True, "unit": "proportion",
+    }  # fmt: skip
+    return Metric(**{**found, **changes})
+
+
+def row(name: str, metrics: dict[str, Metric], epsilon: Any = None, data: str = "digits") -> EvaluationResult:
+    return EvaluationResult(
+        name=name,
+        params={} if epsilon is None else {"epsilon": epsilon},
+        data={"name": data, "params": {}},
+        protocol="pixel",
+        backend="native",
+        metrics=metrics,
+        seconds=1.0,
+        forward_passes=1,
+        backward_passes=1,
+    )
+
+
+def results(*rows: EvaluationResult, complete: bool = True, warnings: Any = ()) -> Results:
+    return Results(
+        job="x", complete=complete, evaluations=list(rows), warnings=list(warnings), provenance=None
+    )
+
+
+def attack(name: str, value: float | None, epsilon: Any, **changes: Any) -> EvaluationResult:
+    return row(name, {"top1": metric(value), "attack_success_rate": metric(0.5)}, epsilon, **changes)
+
+
+CLEAN_ROW = row("clean", {"top1": metric(0.87)})
+PGD = attack("pgd", 0.6, "4/255")
+
+
+def test_the_sentence_counts_what_holds_under_the_strongest_attack() -> None:
+    told = headline(results(CLEAN_ROW, attack("fgsm", 0.64, "4/255"), PGD))
+    assert told == "60 of 100 images hold at 4/255 under the strongest attack run; clean 87 of 100."
+
+
+def test_a_grid_has_the_largest_radius_at_which_a_tenth_holds_and_the_last() -> None:
+    told = headline(results(CLEAN_ROW, attack("pgd", 0.8, "1/255"), PGD, attack("pgd", 0.03, "8/255")))
+    assert told == (
+        "60 of 100 images hold at 4/255 under the strongest attack run, 3 of 100 at 8/255; clean 87 of 100."
+    )
+
+
+def test_a_smaller_radius_bounds_a_larger_one() -> None:
+    weak = attack("fgsm", 0.7, "8/255")
+    assert headline(results(PGD, weak)) == "60 of 100 images hold at 8/255 under the strongest attack run."
+
+
+def test_noise_is_no_attack() -> None:
+    noise = attack("uniform_noise", 0.2, "4/255")
+    assert "60 of 100 images hold" in headline(results(CLEAN_ROW, noise, PGD))
+    assert headline(results(CLEAN_ROW, noise)) == (
+        "20 of 100 images are right under random noise at 4/255; clean 87 of 100; no attack was run."
+    )
+
+
+def test_without_an_attack_the_clean_accuracy_is_told() -> None:
+    assert headline(results(CLEAN_ROW)) == "87 of 100 images are right; no attack was run."
+
+
+def test_nothing_evaluated_says_nothing() -> None:
+    assert headline(results()) == ""
+    assert headline(results(row("clean", {"top1": metric(None)}))) == ""
+
+
+def test_an_undefined_metric_is_passed_over() -> None:
+    assert headline(results(CLEAN_ROW, attack("pgd", None, "4/255"))) == (
+        "no attack has a value, the warnings say why; clean 87 of 100."
+    )
+    told = headline(results(CLEAN_ROW, attack("pgd", None, "8/255"), PGD))
+    assert told.startswith("60 of 100 images hold at 4/255 under the strongest attack run;")
+
+
+def test_abstentions_are_no_clean_accuracy() -> None:
+    smoothed = {"smoothed_top1": metric(0.5), "smoothed_abstained": metric(0.3)}
+    assert headline(results(row("smoothing", smoothed))) == "smoothing: smoothed top1 50.0 %."
+    told = headline(results(row("smoothing", smoothed), CLEAN_ROW, PGD))
+    assert told == "60 of 100 images hold at 4/255 under the strongest attack run; clean 87 of 100."
+
+
+def test_doubts_come_first() -> None:
+    assert headline(results(CLEAN_ROW, complete=False)) == (
+        "Not complete, so far: 87 of 100 images are right; no attack was run."
+    )
+    told = Warning(code="below_chance", severity="invalid", message="a guess")
+    doubted = PGD.model_copy(update={"warnings": [told, told]})
+    assert headline(results(doubted)).startswith("Invalid (below_chance): 60 of 100 images hold")
+
+
+@pytest.mark.parametrize(("data", "noun"), [("sst", "sequences"), ("motions", "series"), ("gone", "images")])
+def test_examples_have_the_word_of_their_task(data: str, noun: str) -> None:
+    clean = row("clean", {"top1": metric(0.87)}, data=data)
+    assert headline(results(clean)) == f"87 of 100 {noun} are right; no attack was run."
+
+
+def test_texts_have_no_radius() -> None:
+    swapped = {
+        "accuracy_under_attack": metric(0.4), "accuracy": metric(0.9), "attack_success_rate": metric(0.5)
+    }  # fmt: skip
+    told = headline(results(row("guided_word_swap", swapped, data="sst")))
+    assert told == "40 of 100 sequences hold under the strongest attack run; clean 90 of 100."
+
+
+def test_shares_that_are_no_counts_are_percent_and_other_norms_are_named() -> None:
+    seen = {"miou": metric(0.431, ci_method="studentised"), "pixel_accuracy": metric(0.8)}
+    attacked = row("segmentation_pgd", seen, "4/255", data="shapes")
+    assert headline(results(attacked)) == "mIoU 43.1 % at 4/255 under the strongest attack run."
+    other = PGD.model_copy(update={"params": {"epsilon": 0.5, "norm": "L2"}})
+    assert " at 0.5 (L2) under " in headline(results(other))
+
+
+def test_metrics_without_accuracy_are_beside_those_of_unchanged_examples() -> None:
+    numbers = [metric(value, unit="number", higher_is_better=False, ci_method="t") for value in (30.5, 41.25)]
+    told = headline(results(*(
+        row(name, {"perplexity": one}, data="pydoc")
+        for name, one in zip(("perplexity", "word_swap"), numbers, strict=True)
+    )))  # fmt: skip
+    assert told == "perplexity 41.25 under word_swap; clean 30.5."
+    error = {"rmse": numbers[1], "clean_rmse": numbers[0]}
+    assert (
+        headline(results(row("pgd", error, 0.3, "motions"))) == "rmse 41.25 at 0.3 sd under pgd; clean 30.5."
+    )
+
+
+def test_smallest_perturbations_are_told_by_their_median() -> None:
+    found = {
+        "median_distance": metric(0.0123, unit="distance"),
+        "top1": metric(0.0),
+        "attack_success_rate": metric(1.0),
+    }
+    told = headline(results(CLEAN_ROW, row("ddn", found)))
+    assert told == (
+        "half of the images are broken within 0.0123 (L2) under the strongest attack run; clean 87 of 100."
+    )
+
+
+def test_several_data_sets_are_named() -> None:
+    other = row("clean", {"top1": metric(0.5)}, data="stripes")
+    assert "60 of 100 images of digits hold" in headline(results(CLEAN_ROW, PGD, other))
