@@ -1,13 +1,13 @@
-"""Accuracy against epsilon, a line for each attack, with the 95 % interval as a band."""
+"""Accuracy against epsilon: a line for each attack, the worst case in bold with its 95 % band."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from assay.service.contract.fractions import PIXEL_STEPS
 from assay.service.contract.results import Metric
-from assay.service.plots import theme
 from assay.service.plots.marks import band, between, categories, category, interval, points, quantity, stacked
 from assay.service.plots.series import (
     IN_STEPS,
@@ -18,39 +18,58 @@ from assay.service.plots.series import (
     attacked,
     ends_of,
     interval_text,
+    is_noise,
     label_of_one,
+    worst_cases,
 )
-from assay.service.plots.theme import DataRows, Vega
+from assay.service.plots.theme import (
+    DataRows,
+    Vega,
+    cycled,
+    dashed_lines,
+    frame,
+    percent,
+    share_axis,
+    shortened,
+    with_lines,
+)
 
 TITLE = "Accuracy against epsilon"
 NEEDS = "an attack with an epsilon"
+WORST = "worst case"
 MAX_DIRECT = 4  # more lines have a legend in place of names at their ends
 NAME_GAP = 0.075  # least distance of names, as a share of the axis
 NORMS = {"Linf": "L∞", "L2": "L2", "L1": "L1", "L0": "L0"}
 
 
 def curve(jobs: Sequence[LabelledResults]) -> Vega | None:
-    """A panel per norm; None without an attack. A line for each attack, a colour for each job."""
+    """A panel per norm, a line for each attack, a colour for each job; None without an attack."""
     rows = attacked(jobs)
     if not rows:
         return None
+    several = len(jobs) > 1
     units = list(dict.fromkeys((row.norm, row.unit) for row in rows))
     panels = [
-        _panel([row for row in rows if (row.norm, row.unit) == unit], several=len(jobs) > 1) for unit in units
+        _panel([row for row in rows if (row.norm, row.unit) == unit], several=several) for unit in units
     ]
-    description = _description(rows, len(jobs) > 1)
-    return theme.frame("curve", TITLE, stacked(panels), description=description, subtitle=label_of_one(jobs))
+    worst = [] if several or len(units) > 1 else _worst(rows)
+    description = _description([*worst, *rows], several)
+    return frame("curve", TITLE, stacked(panels), description=description, subtitle=label_of_one(jobs))
 
 
 def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
-    measured, published = _points(rows), _published(rows)
+    published = _published(rows)
+    rows = sorted(rows, key=lambda row: is_noise(row.row))
+    if not several:
+        rows = [*_worst(rows), *rows]
+    measured = _points(rows)
     attacks = list(dict.fromkeys(row.attack for row in rows))
     names = list(dict.fromkeys(row.job for row in rows))
     direct = not several and len(attacks) <= MAX_DIRECT
     x, y = _axes(rows[0])
-    told = theme.cycled("attack", attacks, title="Attack", legend=not direct)
+    told = cycled("attack", attacks, title="Attack", legend=not direct)
     if several:
-        by_job = theme.cycled("job", names, title="Job")
+        by_job = cycled("job", names, title="Job")
         told = {**(told if len(attacks) > 1 else by_job), "color": by_job["color"]}
     tooltip = [
         *categories("job", "attack"),
@@ -61,24 +80,41 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
     ]
     order = told["shape"]["sort"]
     color, detail = told["color"], category("attack")
-    layers: list[Vega] = [
-        band({"x": x, **between("y", y, "low", "high"), "color": color, "detail": detail}),
-        *theme.dashed_lines(len(order), {"x": x, "y": y, "color": color, "detail": detail}),
-        points(x, y, told, tooltip, size=34),
-    ]
+    line: Vega = {"x": x, "y": y, "color": color, "detail": detail}
+    bands = band({"x": x, **between("y", y, "low", "high"), "color": color, "detail": detail})
+    layers: list[Vega] = [bands, *dashed_lines(len(order), line), points(x, y, told, tooltip, size=34)]
+    if not several:
+        # The band of each of many lines would hide the others.
+        main = {"transform": [{"filter": {"field": "attack", "equal": attacks[0]}}]}
+        bold: Vega = {"mark": {"type": "line", "strokeWidth": 3}, "encoding": line}
+        layers = [
+            {**main, **bands},
+            *dashed_lines(len(order), line, strokeWidth=1.2),
+            {**main, **bold},
+            layers[-1],
+        ]
     if published:
         layers.append(_published_layer(published, x, y, told))
     if direct:
         layers.append(_names_layer(measured, attacks, x, y, color))
-    dashed = theme.with_lines(measured, told["shape"]["field"], order)
+    dashed = with_lines(measured, told["shape"]["field"], order)
     return {"data": {"values": dashed}, "layer": layers}
 
 
+def _worst(rows: Sequence[Measured]) -> list[Measured]:
+    """The worst case over several attacks, as a line; none of one attack, or of different examples."""
+    attacks = [row for row in rows if not is_noise(row.row)]
+    examples = {(str(row.row.data), row.row.protocol) for row in attacks}
+    if len({row.attack for row in attacks}) < 2 or len(examples) > 1:
+        return []
+    return [replace(row, attack=WORST, epsilon=epsilon) for epsilon, row in worst_cases(rows)]
+
+
 def _axes(row: Measured) -> tuple[Vega, Vega]:
-    norm = NORMS.get(row.norm, theme.shortened(row.norm, 10))
+    norm = NORMS.get(row.norm, shortened(row.norm, 10))
     title = f"ε in {row.unit} ({norm})" if row.unit else f"ε ({norm})"
     x = quantity("x", title=title, axis={"tickCount": 6, "grid": False})
-    y = theme.share_axis("value", TITLES.get(accuracy_name(row.row) or "", "Accuracy"))
+    y = share_axis("value", TITLES.get(accuracy_name(row.row) or "", "Accuracy"))
     return x, y
 
 
@@ -120,8 +156,8 @@ def _published(rows: Sequence[Measured]) -> DataRows:
             "attack": row.attack,
             "x": _x(row),
             "value": reference.value,
-            "source": theme.shortened(reference.source),
-            "protocol": theme.shortened(reference.protocol),
+            "source": shortened(reference.source),
+            "protocol": shortened(reference.protocol),
         }
         for row in rows
         for reference in row.row.reference
@@ -171,13 +207,11 @@ def _description(rows: Sequence[Measured], several: bool) -> str:
     for (job, attack), line in list(lines.items())[:8]:
         last = max(line, key=lambda row: row.epsilon)
         before = (
-            ""
-            if last.unattacked is None
-            else f" from {theme.percent(last.unattacked.value)} without an attack"
+            "" if last.unattacked is None else f" from {percent(last.unattacked.value)} without an attack"
         )
         whose = f"of {job} " if several else ""
         sentences.append(
-            f"under {attack} the accuracy {whose}goes{before} to {theme.percent(last.metric.value)}"
+            f"under {attack} the accuracy {whose}goes{before} to {percent(last.metric.value)}"
             f" at epsilon {last.epsilon_text}"
         )
     more = f"; {len(lines) - 8} more lines" if len(lines) > 8 else ""
