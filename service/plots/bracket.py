@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.service.contract.results import Bracket
 from assay.service.metrics.compare.bracket import bracket_line, radius_text
-from assay.service.plots.marks import between, category, interval, quantity, stacked
+from assay.service.plots.marks import beside, between, category, interval, quantity
 from assay.service.plots.series import LabelledResults, interval_text
 from assay.service.plots.theme import Vega, cycled, dashed_lines, frame, share_axis, shortened, with_lines
 
@@ -30,7 +30,7 @@ def bracket(jobs: Sequence[LabelledResults]) -> Vega | None:
     units = list(dict.fromkeys((one.data, one.norm) for one in points))
     panels = [_panel([one for one in points if (one.data, one.norm) == unit]) for unit in units]
     description = f"{TITLE}: {'; '.join(bracket_line(one) for one in points[:8])}."
-    return frame("bracket", TITLE, stacked(panels), description=description, subtitle=jobs[0].label)
+    return frame("bracket", TITLE, beside(panels), description=description, subtitle=jobs[0].label)
 
 
 def _panel(points: Sequence[Bracket]) -> Vega:

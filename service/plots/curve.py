@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.service.contract.fractions import PIXEL_STEPS
 from assay.service.contract.results import Metric
-from assay.service.plots.marks import band, between, categories, category, interval, points, quantity, stacked
+from assay.service.plots.marks import band, beside, between, categories, category, interval, points, quantity
 from assay.service.plots.series import (
     IN_STEPS,
     TITLES,
@@ -54,7 +54,7 @@ def curve(jobs: Sequence[LabelledResults]) -> Vega | None:
     ]
     worst = [] if several or len(units) > 1 else _worst(rows)
     description = _description([*worst, *rows], several)
-    return frame("curve", TITLE, stacked(panels), description=description, subtitle=label_of_one(jobs))
+    return frame("curve", TITLE, beside(panels), description=description, subtitle=label_of_one(jobs))
 
 
 def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:

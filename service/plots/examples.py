@@ -18,7 +18,7 @@ from assay.service.plots.series import (
     setting_label,
 )
 from assay.service.plots.tallies import MAX_CLASSES
-from assay.service.plots.theme import DataRows, Vega, cycled, frame, percent, share_axis
+from assay.service.plots.theme import HEIGHT, DataRows, Vega, cycled, frame, percent, share_axis
 
 CALIBRATION_TITLE = "Calibration: accuracy against confidence"
 CALIBRATION_NEEDS = "one job whose outcomes have confidences, and that ended after plots were introduced"
@@ -28,6 +28,8 @@ CLASSES_TITLE = "Accuracy by class"
 CLASSES_NEEDS = "one job with labelled examples that ended after plots were introduced"
 MAX_NUMBERED = 12  # larger matrices have no numbers
 MAX_ROWS = 25
+MAX_STEP = 34  # Of the cells of a matrix
+LEAST_STEP, MOST_STEP = 9, 40  # Of the rows of classes, in pixels
 
 
 def calibration(jobs: Sequence[LabelledResults]) -> Vega | None:
@@ -49,8 +51,8 @@ def calibration(jobs: Sequence[LabelledResults]) -> Vega | None:
         quantity("n"),
     ]
     body: Vega = {
-        "width": 190,
-        "height": 190,
+        "width": HEIGHT,
+        "height": HEIGHT,
         "layer": [
             {
                 "data": {"values": [{"confidence": 0, "accuracy": 0}, {"confidence": 1, "accuracy": 1}]},
@@ -112,7 +114,7 @@ def classes(jobs: Sequence[LabelledResults]) -> Vega | None:
     y = category("class", sort=shown, title="Class", axis={"grid": True})
     tooltip = [*categories("class", "series"), quantity("accuracy", format=".1%"), quantity("n")]
     body: Vega = {
-        "height": {"step": 14},
+        "height": {"step": max(LEAST_STEP, min(MOST_STEP, HEIGHT // len(shown)))},
         "data": {"values": [value for value in values if value["class"] in shown]},
         "layer": [
             {
@@ -213,7 +215,7 @@ def _matrix(setting: str, tallied: Mapping[str, Any], every: Sequence[int]) -> V
     text = quantity("count")
     tooltip = [*categories("label", "prediction"), text, quantity("share", format=".1%")]
     layers = cell_marks(x, y, "share", text, tooltip, title="Share of the label")
-    step = 17 if len(every) <= MAX_NUMBERED else max(4, 240 // len(every))
+    step = max(4, min(MAX_STEP, HEIGHT // len(every)))
     return {
         "title": heading(setting),
         "width": {"step": step},

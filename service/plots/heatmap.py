@@ -8,12 +8,13 @@ from typing import Any
 from assay.service.contract.results import Breakdown, EvaluationResult, Metric
 from assay.service.plots.marks import categories, category, heading, interval, quantity
 from assay.service.plots.series import ACCURACIES, LabelledResults, interval_text, label_of_one, labels_of
-from assay.service.plots.theme import PERCENT, DataRows, Vega, frame, percent, shortened
+from assay.service.plots.theme import HEIGHT, PERCENT, DataRows, Vega, frame, percent, shortened
 
 TITLE = "Accuracy by corruption and severity"
 NEEDS = "an evaluation with corruptions at stated severities"
 MEAN = "mean"
 CELL = {"width": 38, "height": 17}
+LOWER = 12  # Height of cells of many rows
 LIGHT = 0.55  # above this accuracy cells are light, their numbers dark
 
 
@@ -97,7 +98,7 @@ def _panel(title: str | None, cells: DataRows) -> Vega:
     ]
     panel: Vega = {
         "width": {"step": CELL["width"]},
-        "height": {"step": CELL["height"]},
+        "height": {"step": CELL["height"] if len(order) * CELL["height"] <= HEIGHT else LOWER},
         "data": {"values": cells},
         "layer": cell_marks(x, y, "value", text, tooltip, title="Accuracy"),
     }

@@ -59,6 +59,6 @@ def heading(text: str, **rest: Any) -> Vega:
     return {"text": text, "fontWeight": "normal", "fontSize": 10, **rest}
 
 
-def stacked(panels: Sequence[Vega], **rest: Any) -> Vega:
-    """Panels below each other; a single panel is the whole plot."""
-    return panels[0] if len(panels) == 1 else {"vconcat": panels, **rest}
+def beside(panels: Sequence[Vega], **rest: Any) -> Vega:
+    """Panels beside each other, so that plots are of one height; a single panel is the whole plot."""
+    return panels[0] if len(panels) == 1 else {"hconcat": panels, **rest}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from assay.service.contract.results import CurveBreakdown, EvaluationResult
 from assay.service.plots import theme
 from assay.service.plots.curve import NORMS
-from assay.service.plots.marks import APART, band, between, category, interval, points, quantity, stacked
+from assay.service.plots.marks import APART, band, beside, between, category, interval, points, quantity
 from assay.service.plots.series import (
     LabelledResults,
     attack_labels,
@@ -43,7 +43,7 @@ def security_curve(jobs: Sequence[LabelledResults]) -> Vega | None:
             sentences.append(f"{line}, {norm}: {_told(row, steps)}")
     if not panels:
         return None
-    body = stacked([_panel(norm, steps) for norm, steps in panels.items()], resolve=APART)
+    body = beside([_panel(norm, steps) for norm, steps in panels.items()], resolve=APART)
     description = f"{TITLE}: {'; '.join(sentences)}."
     return theme.frame("security_curve", TITLE, body, description=description, subtitle=label_of_one(jobs))
 

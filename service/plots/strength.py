@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from assay.service.plots import theme
-from assay.service.plots.marks import category, heading, points, quantity, stacked
+from assay.service.plots.marks import beside, category, heading, points, quantity
 from assay.service.plots.series import LabelledResults, attack_labels, attack_name, ball_text
-from assay.service.plots.theme import DataRows, Vega
+from assay.service.plots.theme import (
+    DataRows,
+    Vega,
+    cycled,
+    dashed_lines,
+    frame,
+    percent,
+    share_axis,
+    with_lines,
+)
 
 TITLE = "Accuracy against passes"
 NEEDS = "one job with two attacks of the same epsilon, and that ended after plots were introduced"
+NARROW = 150  # Width of several panels
 MAX_PANELS = 4  # of the epsilons with the most attacks
 
 _Curve = list[tuple[float, float]]
@@ -37,21 +46,22 @@ def strength(jobs: Sequence[LabelledResults]) -> Vega | None:
     most = sorted(chosen, key=lambda ball: -len(chosen[ball]))[:MAX_PANELS]
     order = list(dict.fromkeys(name for ball in most for name in chosen[ball]))
     built = [_panel(ball, chosen[ball], order) for ball in chosen if ball in most]
+    if len(built) > 1:
+        built = [{**panel, "width": NARROW} for panel in built]
     sentences = [
         f"{ball}: "
         + ", ".join(
-            f"{name} {theme.percent(points[-1][1])} with {points[-1][0]:.4g}"
-            for name, points in found.items()
+            f"{name} {percent(points[-1][1])} with {points[-1][0]:.4g}" for name, points in found.items()
         )
         for ball, found in chosen.items()
         if ball in most
     ]
     description = f"{TITLE}, per example: {'; '.join(sentences)}."
-    body, subtitle = stacked(built), job.label
+    body, subtitle = beside(built), job.label
     if len(built) == 1:
         del body["title"]
         subtitle = f"{subtitle}: {next(iter(chosen))}"
-    return theme.frame("strength", TITLE, body, description=description, subtitle=subtitle)
+    return frame("strength", TITLE, body, description=description, subtitle=subtitle)
 
 
 def _panel(ball: str, curves: dict[str, _Curve], order: Sequence[str]) -> Vega:
@@ -62,10 +72,10 @@ def _panel(ball: str, curves: dict[str, _Curve], order: Sequence[str]) -> Vega:
         if x > 0
     ]
     ends = [max(own, key=lambda point: point["place"]) for own in _by_attack(steps)]
-    told = theme.cycled("attack", order, title="Attack")
+    told = cycled("attack", order, title="Attack")
     axis = {"tickCount": 5, "format": "~s"}
     x = quantity("passes", title="Passes per example", scale={"type": "log"}, axis=axis)
-    y = theme.share_axis("accuracy", "Accuracy left")
+    y = share_axis("accuracy", "Accuracy left")
     tooltip = [
         category("attack"),
         quantity("passes", title="passes per example", format=".4~g"),
@@ -75,8 +85,8 @@ def _panel(ball: str, curves: dict[str, _Curve], order: Sequence[str]) -> Vega:
     encoding: Vega = {"x": x, "y": y, "color": told["color"], "order": {"field": "place"}, "tooltip": tooltip}
     return {
         "title": heading(ball, offset=10),
-        "data": {"values": theme.with_lines(steps, "attack", order)},
-        "layer": [*theme.dashed_lines(len(order), encoding, interpolate="step-after"), dots],
+        "data": {"values": with_lines(steps, "attack", order)},
+        "layer": [*dashed_lines(len(order), encoding, interpolate="step-after"), dots],
     }
 
 

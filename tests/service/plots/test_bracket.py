@@ -96,9 +96,9 @@ def test_the_steps_go_the_way_in_which_each_bound_holds() -> None:
 
 def test_each_norm_and_data_set_has_a_panel() -> None:
     spec = drawn(point(0.25, 0.5, 0.75), point(0.25, 0.5, 0.75, norm="L2"), point(0.5, 0.5, 0.75))
-    assert [len(panel["data"]["values"]) for panel in spec["vconcat"]] == [4, 2]
+    assert [len(panel["data"]["values"]) for panel in spec["hconcat"]] == [4, 2]
     two = drawn(point(0.25, 0.5, 0.75), point(0.25, 0.5, 0.75, data="<b>other</b>"))
-    assert len(two["vconcat"]) == 2
+    assert len(two["hconcat"]) == 2
 
 
 def test_several_jobs_and_jobs_without_a_bracket_have_none() -> None:

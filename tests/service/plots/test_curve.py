@@ -20,7 +20,7 @@ def test_norms_have_panels_of_their_own(job: LabelledResults) -> None:
     rows = job.results.evaluations
     other = rows[1].model_copy(update={"params": {"epsilon": 0.5, "norm": "L2"}})
     spec = plots_of([only(job.results, *rows, other)])["curve"]
-    assert [panel["layer"][0]["encoding"]["x"]["title"] for panel in spec["vconcat"]] == [
+    assert [panel["layer"][0]["encoding"]["x"]["title"] for panel in spec["hconcat"]] == [
         "ε in 1/255 (L∞)",
         "ε (L2)",
     ]

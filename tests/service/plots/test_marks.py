@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.service.plots.marks import between, category, quantity, stacked
+from assay.service.plots.marks import between, category, quantity, beside
 
 
 def test_a_field_keeps_the_order_of_what_it_states() -> None:
@@ -20,5 +20,5 @@ def test_a_mark_between_two_fields_keeps_the_axis_of_its_channel() -> None:
 
 def test_a_single_panel_is_the_whole_plot() -> None:
     panel = {"mark": "point"}
-    assert stacked([panel], resolve={}) is panel
-    assert stacked([panel, panel], resolve={}) == {"vconcat": [panel, panel], "resolve": {}}
+    assert beside([panel], resolve={}) is panel
+    assert beside([panel, panel], resolve={}) == {"hconcat": [panel, panel], "resolve": {}}

@@ -90,7 +90,7 @@ def test_the_balls_with_most_attacks_have_panels() -> None:
         for name in ("a", "b", "c")[: 3 if ball == MAX_PANELS + 2 else 2]:
             spent[len(rows)] = CURVES[0]
             rows.append(attack(name, f"{ball}/255"))
-    panels = drawn(rows, spent)["vconcat"]
+    panels = drawn(rows, spent)["hconcat"]
     assert len(panels) == MAX_PANELS
     assert [len({one["attack"] for one in panel["data"]["values"]}) for panel in panels] == [2, 2, 2, 3]
     orders = [panel["layer"][0]["encoding"]["color"]["scale"]["domain"] for panel in panels]

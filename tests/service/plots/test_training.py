@@ -28,7 +28,7 @@ def drawn(*jobs: LabelledResults) -> Vega:
 
 
 def panels(spec: Vega) -> list[Vega]:
-    found: list[Vega] = spec.get("vconcat", [spec])
+    found: list[Vega] = spec.get("hconcat", [spec])
     return found
 
 
