@@ -38,6 +38,7 @@ router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 MAX_FILES = 100
 MAX_PICTURES = 24
+FIRST = ("curve", "security_curve", "training")  # Plots at the top: the first that the job has
 
 
 @router.get("/jobs/{job_id}")
@@ -69,6 +70,9 @@ def show_job(
     galleries = gallery_files(files)
     plots = [] if results is None else plots_of_job(store, settings, job, results, len(files))
     pictures = own_pictures(files)[:MAX_PICTURES]
+    first = min(
+        (plot for plot in plots if plot.kind in FIRST), key=lambda one: FIRST.index(one.kind), default=None
+    )
     values = {
         "title": view.name.strip() or view.id,
         "section": "/jobs",
@@ -86,12 +90,13 @@ def show_job(
         "page": page,
         "pages": pages,
         "missing": missing_evaluations(job, results),
-        "plots": plots,
+        "first": first,
+        "plots": [plot for plot in plots if plot is not first],
         "formats": get_args(PlotFormat),
         "pictures": [(row, picture_size(settings, row)) for row in pictures],
         "sizes": plot_sizes(settings, [plot.kind for plot in plots], files),
         "galleries": galleries,
-        "preview": preview_of(settings, galleries),
+        "preview": preview_of(settings, galleries, None if shown is None else shown.strongest),
         "log": log_lines(store, job),
         "files": [artifact_view(job.id, row) for row in files[:MAX_FILES]],
         "left_out": max(0, len(files) - MAX_FILES),

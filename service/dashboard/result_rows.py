@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+from assay.service.catalog.catalog import load
+from assay.service.contract.errors import NotFound
 from assay.service.contract.results import (
     AnyBreakdown,
     CurveBreakdown,
@@ -17,6 +21,8 @@ from assay.service.contract.results import (
     Warning,
 )
 from assay.service.dashboard.formats import by_severity
+from assay.service.plots.series import is_noise, telling, worst_cases_of
+from assay.service.reports.headline import headline
 from assay.service.reports.numbers import RADIUS, conditions, number, set_params, split_params
 
 # Metrics and parts together that a page of results shows at most, unless an evaluation has more.
@@ -104,6 +110,11 @@ class ShownEvaluation:
         return list(self.result.metrics.items())[1:]
 
     @property
+    def grave(self) -> list[NumberedWarning]:
+        """Its warnings but the notes."""
+        return [one for one in self.warnings if one.warning.severity != "note"]
+
+    @property
     def label(self) -> str:
         """Name and parameters."""
         return f"{self.result.name} {self.params}".strip()
@@ -116,17 +127,56 @@ class ShownResults:
     evaluations: tuple[ShownEvaluation, ...]  # in the order of the results
     shared: tuple[str, ...]  # a line per name with the parameters that all of that name share
     warnings: tuple[NumberedWarning, ...]  # each once, the gravest first
+    headline: str  # a sentence; empty without a number
+    strongest: int | None  # position of the attack that the headline counts
     pages: tuple[int, ...]  # first position of each page, and the number of evaluations at the end
 
     def page(self, number: int) -> Sequence[ShownEvaluation]:
         """The evaluations of a page, from 1."""
         return self.evaluations[self.pages[number - 1] : self.pages[number]]
 
+    def groups(self, number: int) -> list[list[ShownEvaluation]]:
+        """The evaluations of a page by name, attacks after all others and noise last; the worst row first."""
+        names: dict[str, list[ShownEvaluation]] = {}
+        for one in self.page(number):
+            names.setdefault(one.result.name, []).append(one)
+        groups = [sorted(group, key=_goodness) for group in names.values()]
+        return sorted(groups, key=lambda group: _place(group[0]))
+
+
+def _goodness(one: ShownEvaluation) -> float:
+    """A number that is the lower, the worse the first metric is; first without a value."""
+    metric = one.first[0][1] if one.first else None
+    if metric is None or metric.value is None:
+        return -math.inf
+    return metric.value if metric.higher_is_better else -metric.value
+
+
+def _place(one: ShownEvaluation) -> tuple[int, float]:
+    """The order of groups by their worst row: as given, attacks by what holds, noise."""
+    threat = load().threat_of(one.result.name)
+    if threat is None:
+        return 0, one.index
+    return (2 if is_noise(one.result) else 1), _goodness(one)
+
+
+def _chosen(row: EvaluationResult) -> dict[str, Any]:
+    """The row's parameters that are not their defaults, beside its radius."""
+    try:
+        fields = load().find_evaluation(row.name).parameters["properties"]
+    except NotFound:
+        fields = {}
+    return {
+        name: value
+        for name, value in set_params(conditions(row)).items()
+        if name == RADIUS or name not in fields or value != fields[name].get("default")
+    }
+
 
 def shown_results(results: Results) -> ShownResults:
     """What a page shows of the results."""
     given = results.evaluations
-    texts, shared = split_params([(part.name, set_params(conditions(part))) for part in given])
+    texts, shared = split_params([(part.name, _chosen(part)) for part in given])
     warnings = numbered_warnings(results)
     of_place: dict[int, list[NumberedWarning]] = {}
     for warning in warnings:
@@ -136,7 +186,16 @@ def shown_results(results: Results) -> ShownResults:
         _shown(index, part, text, of_place.get(index, []))
         for index, (part, text) in enumerate(zip(given, texts, strict=True))
     ]
-    return ShownResults(tuple(evaluations), tuple(shared), tuple(warnings), _pages(given))
+    cases = worst_cases_of(results)
+    worst = telling(cases)[1].row if cases else None
+    return ShownResults(
+        evaluations=tuple(evaluations),
+        shared=tuple(shared),
+        warnings=tuple(warnings),
+        headline=headline(results),
+        strongest=next((place for place, row in enumerate(given) if row is worst), None),
+        pages=_pages(given),
+    )
 
 
 def numbered_warnings(results: Results) -> list[NumberedWarning]:

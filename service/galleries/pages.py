@@ -124,9 +124,9 @@ def gallery_of(store: TenantStore, settings: Settings, job: JobRow, evaluation: 
     return read_gallery(settings.artifacts, _file(gallery_files(store.artifacts.of(job.id)), job, evaluation))
 
 
-def preview_of(settings: Settings, files: Sequence[GalleryFile]) -> Preview | None:
-    """The first examples of the first gallery that has some and can be read."""
-    for file in files[:TRIED]:
+def preview_of(settings: Settings, files: Sequence[GalleryFile], strongest: int | None) -> Preview | None:
+    """The first examples of a gallery that has some and can be read; first of the evaluation `strongest`."""
+    for file in sorted(files, key=lambda file: file.index != strongest)[:TRIED]:
         with suppress(NotFound):
             gallery = read_gallery(settings.artifacts, file)
             if gallery.items:
@@ -159,11 +159,11 @@ def _file(files: list[GalleryFile], job: JobRow, evaluation: int) -> GalleryFile
 
 
 def shown_items(gallery: Gallery, limit: int | None = None) -> list[ShownItem]:
-    """The first items of a gallery, with texts for a page."""
+    """The first items of a gallery, broken examples first, with texts for a page."""
     names = {one.index: one.name for one in gallery.classes}
     clean: int | None = None
     found = []
-    for number, item in enumerate(gallery.items[:limit]):
+    for number, item in enumerate(gallery.items):
         clean = number if getattr(item, "clean", None) is not None else clean
         found.append(
             ShownItem(
@@ -177,7 +177,7 @@ def shown_items(gallery: Gallery, limit: int | None = None) -> list[ShownItem]:
                 drawings=tuple(drawings(item)) if isinstance(item, GallerySeries) else (),
             )
         )
-    return found
+    return sorted(found, key=lambda one: not one.item.succeeded)[:limit]
 
 
 def _scale(item: GalleryItem) -> int:

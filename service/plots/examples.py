@@ -10,12 +10,13 @@ from assay.service.metrics.statistics.intervals import wilson
 from assay.service.plots.heatmap import cell_marks
 from assay.service.plots.marks import between, categories, category, heading, points, quantity, rule
 from assay.service.plots.series import (
-    TELLING,
     LabelledResults,
     accuracy,
     attack_labels,
     is_noise,
     setting_label,
+    telling,
+    worst_cases_of,
 )
 from assay.service.plots.tallies import MAX_CLASSES
 from assay.service.plots.theme import HEIGHT, DataRows, Vega, cycled, frame, percent, share_axis
@@ -77,7 +78,7 @@ def calibration(jobs: Sequence[LabelledResults]) -> Vega | None:
 
 def confusion(jobs: Sequence[LabelledResults]) -> Vega | None:
     """Shares of predictions for each label, without and under the strongest attack."""
-    chosen = _clean_and_strongest(_tallied(jobs, "confusion"))
+    chosen = _clean_and_strongest(jobs, "confusion")
     if not chosen:
         return None
     classes = sorted(
@@ -99,7 +100,7 @@ def confusion(jobs: Sequence[LabelledResults]) -> Vega | None:
 
 def classes(jobs: Sequence[LabelledResults]) -> Vega | None:
     """Each class's accuracy, without and under the strongest attack."""
-    chosen = _clean_and_strongest(_tallied(jobs, "classes"))
+    chosen = _clean_and_strongest(jobs, "classes")
     if not chosen:
         return None
     values = [_class(setting, one) for setting, tallied, _ in chosen for one in tallied["classes"]]
@@ -150,14 +151,16 @@ def _tallied(jobs: Sequence[LabelledResults], name: str) -> list[Tallied]:
     ]
 
 
-def _clean_and_strongest(found: Sequence[Tallied]) -> list[Tallied]:
-    """The first evaluation without an attack, and the lowest attacked accuracy on the same data.
+def _clean_and_strongest(jobs: Sequence[LabelledResults], name: str) -> list[Tallied]:
+    """The first evaluation without an attack, and the strongest attack, which the job's sentence counts.
 
-    Where an attack leaves nothing: the lowest accuracy above a tenth.
+    Attacks without an epsilon are judged by their accuracy.
     """
+    found = _tallied(jobs, name)
     if not found:
         return []
     first = next((one for one in found if "attack_success_rate" not in one[2].metrics), None)
+    cases = worst_cases_of(jobs[0].results)
     attacks = [
         one
         for one in found
@@ -165,13 +168,12 @@ def _clean_and_strongest(found: Sequence[Tallied]) -> list[Tallied]:
         if first is None or one[2].data == first[2].data
     ]
 
-    def left(one: Tallied) -> float:
+    def left(one: Tallied) -> tuple[bool, float]:
         metric = accuracy(one[2])
-        return 1.0 if metric is None or metric.value is None else metric.value
+        counted = bool(cases) and one[2] is telling(cases)[1].row
+        return not counted, 1.0 if metric is None or metric.value is None else metric.value
 
-    telling = [one for one in attacks if left(one) >= TELLING] or attacks
-    strongest = [min(telling, key=left)] if telling else []
-    return [*([] if first is None else [first]), *strongest]
+    return [*([] if first is None else [first]), *([min(attacks, key=left)] if attacks else [])]
 
 
 def _bin(one: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ USUAL_OF: Mapping[str, Size] = {
     "training": (374, 375),
     "calibration": (300, 240),
 }
+SCALE = 1.4  # So that a plot's letters, of 9 to 11 pixels, have the size of a page's
 HEAD_BYTES = 4096
 MAX_SIDE = 10_000
 _TAG = re.compile(rb"<svg\b[^>]*>")
@@ -41,10 +42,11 @@ def usual_size(kind: str) -> Size:
 
 
 def plot_sizes(settings: Settings, kinds: Sequence[str], files: Sequence[ArtifactRow]) -> dict[str, Size]:
-    """The size of each plot of a job: as stored when the job ended, or the usual size."""
+    """The size of each plot of a job on a page: as stored when the job ended or the usual size, enlarged."""
     stored = {row.name: row for row in files}
     found = {kind: picture_size(settings, stored.get(f"plot-{kind}.svg")) for kind in kinds}
-    return {kind: size or usual_size(kind) for kind, size in found.items()}
+    shown = {kind: size or usual_size(kind) for kind, size in found.items()}
+    return {kind: (round(SCALE * width), round(SCALE * height)) for kind, (width, height) in shown.items()}
 
 
 def picture_size(settings: Settings, row: ArtifactRow | None) -> Size | None:

@@ -42,6 +42,11 @@ def test_a_finished_job_is_shown_with_everything(api: httpx.Client, worker: Any,
     # Every place that the page names is on it.
     assert {link[1:] for link in links if link and link.startswith("#")} <= set(ids)
     assert "75.0 %" in text
+    sentence = (
+        '<p class="headline">2 of 4 images hold at 2/255 under the strongest attack run; clean 3 of 4.</p>'
+    )
+    assert sentence in text
+    assert text.index(sentence) < text.index('id="plot-curve"') < text.index('class="cards sortable results"')
     for path in (f"/submit?from={job}", f"/compare?jobs={job}", f"/jobs/{job}/examples/1", "/jobs?tag=one"):
         assert path in links
     for form in ("html", "md", "tex"):
@@ -56,15 +61,19 @@ def test_a_row_names_its_arithmetic_and_the_codes_of_its_warnings(
 ) -> None:
     job = submitted(api, evaluate_body())
     worker.run(job, [1, 1, 0, 1], [1, 0, 0, 1])
-    told = {"code": "screened", "message": "it ran so", "evidence": {}}
+    told = {"code": "random_outputs", "severity": "caution", "message": "draws", "evidence": {}}
+    note = {"code": "screened", "severity": "note", "message": "it ran so", "evidence": {}}
     row = app_store.results.of(job)[1]
-    app_store.results.save(job, 1, {**row, "arithmetic": "bfloat16 first, then float32", "warnings": [told]})
+    changed = {**row, "arithmetic": "bfloat16 first, then float32", "warnings": [note, told]}
+    app_store.results.save(job, 1, changed)
     text = page(api, f"/jobs/{job}")
     assert text.count("bfloat16 first, then float32</span>") == 1
-    badge = re.search(r'<a class="severity note" href="#warning-1">(.*?)</a>', text)
+    badge = re.search(r'<a class="severity caution" href="#warning-1">(.*?)</a>', text)
     assert badge is not None
-    assert re.sub(r"<[^>]*>", "", badge[1]) == "note: screened"
-    assert '<span class="unseen">note: </span>' in badge[1], "the code is what people see"
+    assert re.sub(r"<[^>]*>", "", badge[1]) == "caution: random_outputs"
+    assert '<span class="unseen">caution: </span>' in badge[1], "the code is what people see"
+    assert '<a class="severity note"' not in text, "a note is told once, folded"
+    assert "it ran so" in text[text.index("note on the numbers") :]
 
 
 def test_what_ran_compiled_is_told_in_words(api: httpx.Client, worker: Any, evaluate_body: Make) -> None:

@@ -131,6 +131,19 @@ def test_images_are_shown_with_the_factor_and_both_answers(
     assert f'href="/jobs/{job}/gallery/1"' in page(api, f"/jobs/{job}")
 
 
+def test_broken_examples_come_first_and_the_strongest_attack_is_previewed(
+    api: httpx.Client, job: str, store_file: Any
+) -> None:
+    weak = json.dumps(gallery(image(id="x9"))).encode()
+    store_file(job, "gallery-000-fgsm.json", weak)
+    with_gallery(store_file, job, image(id="x1", succeeded=False), image(id="x2"))
+    shown = page(api, f"/jobs/{job}/gallery/1")
+    assert shown.index("Example x2") < shown.index("Example x1")
+    preview = page(api, f"/jobs/{job}")
+    assert preview.index("Example x2") < preview.index("Example x1")
+    assert "Example x9" not in preview
+
+
 def test_corrupted_images_share_the_clean_one(api: httpx.Client, job: str, store_file: Any) -> None:
     first = image(corruption="fog", severity=5, difference=None)
     with_gallery(store_file, job, first, image(corruption="snow", severity=3, difference=None, clean=None))
