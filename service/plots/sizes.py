@@ -18,11 +18,12 @@ logger = logging.getLogger(__name__)
 # Width and height in pixels; pages use their ratio.
 Size = tuple[int, int]
 # The size of plots that are not stored: plots of a running job, and of several jobs.
-USUAL: Size = (400, 240)
+USUAL: Size = (430, 251)
 USUAL_OF: Mapping[str, Size] = {
-    "confusion": (475, 243),
-    "classes": (386, 203),
-    "training": (374, 375),
+    "confusion": (541, 260),
+    "classes": (418, 247),
+    "training": (778, 251),
+    "strength": (980, 271),
     "calibration": (300, 240),
 }
 SCALE = 1.4  # So that a plot's letters, of 9 to 11 pixels, have the size of a page's
@@ -37,16 +38,19 @@ _BOX = re.compile(rb"""\sviewBox=["']\s*[-0-9.]+[ ,]+[-0-9.]+[ ,]+%s[ ,]+%s\s*["
 
 
 def usual_size(kind: str) -> Size:
-    """The size of most plots of a kind."""
-    return USUAL_OF.get(kind, USUAL)
+    """The size of most plots of a kind on a page."""
+    return _enlarged(USUAL_OF.get(kind, USUAL))
+
+
+def _enlarged(size: Size) -> Size:
+    return round(SCALE * size[0]), round(SCALE * size[1])
 
 
 def plot_sizes(settings: Settings, kinds: Sequence[str], files: Sequence[ArtifactRow]) -> dict[str, Size]:
     """The size of each plot of a job on a page: as stored when the job ended or the usual size, enlarged."""
     stored = {row.name: row for row in files}
     found = {kind: picture_size(settings, stored.get(f"plot-{kind}.svg")) for kind in kinds}
-    shown = {kind: size or usual_size(kind) for kind, size in found.items()}
-    return {kind: (round(SCALE * width), round(SCALE * height)) for kind, (width, height) in shown.items()}
+    return {kind: usual_size(kind) if size is None else _enlarged(size) for kind, size in found.items()}
 
 
 def picture_size(settings: Settings, row: ArtifactRow | None) -> Size | None:

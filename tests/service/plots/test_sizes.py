@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.service.plots.sizes import USUAL, svg_size, usual_size
+from assay.service.plots.sizes import SCALE, USUAL, svg_size, usual_size
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ def test_a_size_is_read_from_the_head_of_a_file(head: bytes, size: tuple[int, in
 
 
 def test_an_unknown_plot_gets_the_usual_room() -> None:
-    assert usual_size("nothing") == usual_size("curve") == USUAL
+    assert usual_size("nothing") == usual_size("curve") == tuple(round(SCALE * side) for side in USUAL)
