@@ -100,7 +100,7 @@ def get_plot(
     spec = job_plots(store, catalog, settings, job).get(kind)
     if spec is None:
         raise NoResults(f"job {job.id} has no plot {kind!r}; it needs {KINDS[kind].needs}")
-    return _answer(request, settings, spec, format, scheme, f"assay-{job.id}-{kind}")
+    return plot_answer(request, settings, spec, format, scheme, f"assay-{job.id}-{kind}")
 
 
 @router.get(
@@ -125,7 +125,7 @@ def plot_jobs(
     spec = spec_of(store, catalog, settings, kind, rows)
     if spec is None:
         raise NoResults(f"these jobs have no plot {kind!r}; it needs {KINDS[kind].lacking(len(rows))}")
-    return _answer(request, settings, spec, format, scheme, f"assay-{kind}")
+    return plot_answer(request, settings, spec, format, scheme, f"assay-{kind}")
 
 
 def spec_of(
@@ -212,7 +212,7 @@ def check_kind(kind: str) -> None:
         raise NotFound(message, [detail])
 
 
-def _answer(
+def plot_answer(
     request: Request,
     settings: Settings,
     spec: Vega,

@@ -20,7 +20,6 @@ from assay.service.api.deps import (
     StrictRoute,
 )
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults
-from assay.service.contract.results import Unit
 from assay.service.contract.states import RETRYABLE, TERMINAL
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
 from assay.service.dashboard.comparison_view import ADJUSTED, LEVEL, p_text, verdict
@@ -28,16 +27,17 @@ from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import made_once, render
 from assay.service.dashboard.live import MAX_JOBS
 from assay.service.dashboard.pending import Pending
+from assay.service.plots.routes import Scheme, plot_answer
 from assay.service.reports.numbers import number
 from assay.service.store.tenants import TenantStore
 from assay.service.studies import routes as api
+from assay.service.studies.curve import study_curve
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.studies.routes import StudyDep
 from assay.service.studies.rows import StudyRow
 from assay.service.studies.store import Studies
 from assay.service.studies.stored_results import results_of
-from assay.service.studies.text import TESTS, label, lines
-from assay.service.studies.wire import StudyStatus
+from assay.service.studies.text import TESTS, headline, label, lines
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 NAVIGATION, BEFORE = ("/studies", "Studies"), "/submit"
@@ -107,16 +107,37 @@ def show(request: Request, study: StudyDep, store: StoreDep) -> Response:
         "study": view,
         "results": results,
         "pending": pending,
+        "headline": "" if results is None else headline(results),
+        "curve": None if results is None else study_curve(results),
         "open": _open_jobs(study)[:MAX_JOBS],
         "tables": [] if results is None else _tables(results),
-        "lines": [] if results is None else [one for one in lines(results) if not one.startswith("warning ")],
+        "lines": [] if results is None else _said(results),
         "run_warnings": [] if results is None else _run_warnings(results),
         "adjusted": ADJUSTED,
         "level": LEVEL,
         "max_cells": MAX_CELLS,
-        "actions": _actions(study, view),
+        "actions": _actions(study, ended=view.state in TERMINAL),
     }
     return render(request, "study.html", values)
+
+
+@router.get("/studies/{study_id}/curve.svg")
+def curve(
+    request: Request, study: StudyDep, store: StoreDep, settings: SettingsDep, scheme: Scheme = "light"
+) -> Response:
+    """The curve of a study, whose results the page has made."""
+    results = made_once(request.app, StudyTables).of(store, study)
+    spec = None if results is None else study_curve(results)
+    if spec is None:
+        raise NoResults(f"study {study.id} has no curve: it needs an attack with an epsilon")
+    return plot_answer(request, settings, spec, "svg", scheme, f"assay-{study.id}-curve")
+
+
+def _said(results: StudyResults) -> list[str]:
+    """Notes and power: the page has warnings once, by their codes."""
+    return [
+        one for one in lines(results) if not one.startswith(tuple(f"{severity} " for severity in SEVERITIES))
+    ]
 
 
 def _open_jobs(study: StudyRow) -> list[str]:
@@ -124,9 +145,8 @@ def _open_jobs(study: StudyRow) -> list[str]:
     return [job_id for job_id, state in study.states.items() if state not in ended]
 
 
-def _actions(study: StudyRow, view: StudyStatus) -> dict[str, bool]:
+def _actions(study: StudyRow, *, ended: bool) -> dict[str, bool]:
     states = set(study.states.values())
-    ended = view.state in TERMINAL
     return {"cancel": not ended, "retry": bool(states & RETRYABLE), "delete": ended}
 
 
@@ -164,16 +184,16 @@ def _row(cell: StudyCell) -> dict[str, Any]:
         "name": label(cell),
         "metric": cell.metric,
         "better": "higher" if cell.higher_is_better else "lower",
-        "arms": [_value(arm, cell.unit, verdicts.get(arm.arm, "")) for arm in cell.arms],
+        "arms": [_value(arm, cell, verdicts.get(arm.arm, "")) for arm in cell.arms],
         "comparisons": compared,
         "warnings": cell.warnings,
     }
 
 
-def _value(arm: ArmValue, unit: Unit | None, found: str) -> dict[str, Any]:
+def _value(arm: ArmValue, cell: StudyCell, found: str) -> dict[str, Any]:
     known = sum(one.value is not None for one in arm.seeds)
-    spread = number(arm.sd, unit) if arm.sd is not None else None
-    return {"mean": number(arm.mean, unit), "sd": spread, "seeds": known, "verdict": found}
+    spread = number(arm.sd, cell.unit) if arm.sd is not None else None
+    return {"mean": number(arm.mean, cell.unit), "sd": spread, "seeds": known, "verdict": found}
 
 
 def _difference(found: StudyComparison, cell: StudyCell) -> dict[str, Any]:

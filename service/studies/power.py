@@ -8,6 +8,7 @@ from assay.service.contract.results import Unit
 from assay.service.studies.result_wire import StudyPower
 from assay.service.studies.significance import Components, resolved
 
+FIRST_SEEDS = 3  # What a study of one seed is told about
 FEW_SEEDS = 6  # Below so many, the spread over seeds is itself uncertain by a third and more.
 
 
@@ -38,7 +39,7 @@ def at_level(power: StudyPower, level: float, unit: Unit | None) -> StudyPower:
     components = Components(0.0, *(sd * sd for sd in sds))
     least = power.least_error or 0.0
     now = resolved(components, power.seeds, n, level, least_error=least) if power.seeds > 1 else None
-    more = 2 * power.seeds if power.seeds > 1 else 3
+    more = 2 * power.seeds if power.seeds > 1 else FIRST_SEEDS
     then = resolved(components, more, n, level, least_error=least)
     return power.model_copy(
         update={
@@ -60,16 +61,17 @@ def _power_text(
         return (
             "one seed says nothing of the spread over seeds; if that were as large as the sampling error of"
             f" these{examples.removeprefix(' and')}, {more} seeds would find a difference of"
-            f" {_amount(then, unit)} with {at}"
+            f" {amount(then, unit)} with {at}"
         )
-    text = f"{power.seeds} seeds{examples} find a difference of {_amount(now, unit)} with {at}"
-    text += f", {more} seeds one of {_amount(then, unit)}"
+    text = f"{power.seeds} seeds{examples} find a difference of {amount(now, unit)} with {at}"
+    text += f", {more} seeds one of {amount(then, unit)}"
     if power.seeds < FEW_SEEDS:
         text += f"; the spread is estimated from {power.seeds} differences, and is itself uncertain"
     return text
 
 
-def _amount(value: float, unit: Unit | None) -> str:
+def amount(value: float, unit: Unit | None) -> str:
+    """A difference as people read it; of shares in points."""
     if unit == "proportion" and value > 1:
         return "more than 100 points (that is: none)"
     return f"{100 * value:.1f} points" if unit in ("proportion", "ratio") else f"{value:.3g}"

@@ -11,10 +11,12 @@ from assay.service.contract.markdown_text import escape_markdown
 from assay.service.contract.results import Unit
 from assay.service.contract.row_protocols import protocol_unit
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
+from assay.service.studies.power import FIRST_SEEDS, amount
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 
 # Evaluations that a line of warnings names.
 MAX_PLACES = 3
+LEVEL = 0.05  # Of adjusted p
 CSV_COLUMNS = (
     "evaluation", "params", "data", "protocol", "metric", "unit", "arm", "seeds", "n", "mean", "sd",
     "baseline", "compares", "difference", "ci_low", "ci_high", "ci_method", "test", "p_value",
@@ -95,6 +97,36 @@ def label(cell: StudyCell) -> str:
     if epsilon is None:
         return cell.evaluation
     return f"{cell.evaluation} {epsilon}{' sd' if protocol_unit(cell.data, cell.protocol) == 'sd' else ''}"
+
+
+def headline(results: StudyResults) -> str:
+    """What the study found, or which difference more seeds would find; empty without a comparison."""
+    compared = [(one, cell) for cell in results.cells if cell.tested for one in cell.comparisons]
+    known = [pair for pair in compared if pair[0].difference is not None]
+    if not known:
+        return ""
+    begin = "" if results.complete else "Not complete, so far: "
+    found = [
+        (one.test.adjusted_p_value, place)
+        for place, (one, _) in enumerate(known)
+        if one.test is not None and one.compares == "methods" and one.test.adjusted_p_value < LEVEL
+    ]
+    if found:
+        one, cell = known[min(found)[1]]
+        better = ((one.difference or 0.0) > 0) == cell.higher_is_better
+        word, size = "better" if better else "worse", _difference(one, cell.unit)
+        unit = " points" if cell.unit in PERCENT else ""
+        return (
+            f"{begin}{one.arm} is {word} than {one.baseline} on {label(cell)}: {cell.metric} {size}{unit}"
+            f"; {len(found)} of {len(compared)} differences are significant."
+        )
+    one, cell = max(known, key=lambda pair: abs(pair[0].difference or 0.0))
+    size = f"{_difference(one, cell.unit)}{' points' if cell.unit in PERCENT else ''}"
+    text = f"{begin}Too small to tell: the largest difference is {size} ({one.arm}, {label(cell)})"
+    if one.power is None or one.power.with_twice is None:
+        return f"{text}."
+    more = 2 * one.power.seeds if one.power.seeds > 1 else FIRST_SEEDS
+    return f"{text}; {more} seeds would find {amount(one.power.with_twice, cell.unit)}."
 
 
 def lines(results: StudyResults) -> list[str]:

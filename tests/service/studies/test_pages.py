@@ -121,6 +121,25 @@ def test_results_have_means_differences_and_notes(api: httpx.Client, worker: Any
     assert "Not complete" not in text
 
 
+def test_the_page_begins_with_what_was_found_and_the_curve(api: httpx.Client, worker: Any) -> None:
+    attacks = [{"name": "clean"}, {"name": "pgd", "params": {"epsilon": "2/255"}}]
+    study = posted(api, evaluations=attacks)
+    path = f"/studies/{study['id']}"
+    assert api.get(f"{path}/curve.svg").status_code == 409, "no evaluation has finished"
+    for arm in api.get(study["links"]["self"]).json()["runs"]:
+        for run in arm["runs"]:
+            worker.train(run["train"])
+            worker.run(run["evaluate"], [1, 1, 0, 1] * 5, [1, 0, 0, 1] * 5)
+    text = page(api, path)
+    assert '<p class="headline">Too small to tell' in text
+    assert text.index('class="headline"') < text.index('id="study-curve"') < text.index('id="results"')
+    for scheme in ("light", "dark"):
+        drawn = api.get(f"{path}/curve.svg?scheme={scheme}")
+        assert (drawn.status_code, drawn.headers["content-type"]) == (200, "image/svg+xml")
+        assert "sandbox" in drawn.headers["content-security-policy"]
+    assert api.get(f"/studies/{UNKNOWN}/curve.svg").status_code == 404
+
+
 def test_warnings_of_runs_have_their_message(api: httpx.Client, worker: Any, app_store: Store) -> None:
     study = posted(api)
     finish(api, worker, study)

@@ -1,0 +1,107 @@
+"""The curve of a study: accuracy against epsilon of each arm, and beside it each arm less the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from assay.service.catalog.catalog import load
+from assay.service.contract.fractions import PIXEL_STEPS, fraction_value
+from assay.service.contract.threat import Knowledge
+from assay.service.plots.curve import NORMS
+from assay.service.plots.marks import band, beside, between, category, points, quantity
+from assay.service.plots.series import ACCURACIES, IN_STEPS
+from assay.service.plots.theme import (
+    DataRows,
+    Vega,
+    cycled,
+    dashed_lines,
+    frame,
+    percent,
+    share_axis,
+    shortened,
+    with_lines,
+)
+from assay.service.studies.result_wire import StudyCell, StudyResults
+
+TITLE = "Accuracy against epsilon"
+SIZE = {"width": 300, "height": 190}
+
+
+def study_curve(results: StudyResults) -> Vega | None:
+    """Means over seeds with their range as a band, and differences with their 95 % intervals.
+
+    Of several attacks the attack that leaves the baseline least; None without an attack with an epsilon.
+    """
+    cells = _cells(results)
+    if not cells:
+        return None
+    first = cells[-1][1]
+    means = [
+        {"arm": shortened(arm.arm), "x": x, "value": arm.mean, "low": min(known), "high": max(known)}
+        for x, cell in cells
+        for arm in cell.arms
+        if arm.mean is not None and (known := [one.value for one in arm.seeds if one.value is not None])
+    ]
+    differences = [
+        {"arm": shortened(one.arm), "x": x, "value": one.difference, "low": one.ci_low, "high": one.ci_high}
+        for x, cell in cells
+        for one in cell.comparisons
+        if one.difference is not None
+    ]
+    arms = [shortened(arm) for arm in results.arms]
+    norm = load().norm_of(first.evaluation, first.params)
+    unit = _unit(first)
+    axis = quantity("x", title=f"ε in {unit} ({NORMS.get(norm, norm)})" if unit else f"ε ({norm})")
+    axis["axis"] = {"tickCount": 6, "grid": False}
+    panels = [_panel(means, arms, axis, share_axis("value", "Accuracy, mean and range over seeds"))]
+    if differences:
+        less = share_axis("value", f"Less {shortened(results.baseline, 30)}, 95 %", whole=False)
+        panels.append(_panel(differences, arms, axis, less, zero=True))
+    said = ", ".join(f"{one['arm']} {percent(one['value'])}" for one in means if one["x"] == cells[-1][0])
+    description = f"{TITLE} under {first.evaluation}: at the largest epsilon {said}."
+    return frame("study_curve", TITLE, beside(panels), description=description, subtitle=first.evaluation)
+
+
+def _cells(results: StudyResults) -> list[tuple[float, StudyCell]]:
+    """The cells of one attack by rising epsilon, after the cell without an attack at 0."""
+    attacks: dict[str, list[tuple[float, StudyCell]]] = {}
+    clean: dict[tuple[str, str], StudyCell] = {}
+    for cell in results.cells:
+        threat = load().threat_of(cell.evaluation)
+        if not cell.tested or cell.metric not in ACCURACIES:
+            continue
+        if threat is None and not cell.params:
+            clean.setdefault((str(cell.data), cell.metric), cell)
+        elif threat is not None and threat.knowledge is not Knowledge.NOISE and cell.params.get("epsilon"):
+            epsilon = fraction_value(cell.params["epsilon"])
+            x = PIXEL_STEPS * epsilon if _unit(cell) == IN_STEPS else epsilon
+            attacks.setdefault(cell.evaluation, []).append((round(x, 9), cell))
+    if not attacks:
+        return []
+    # Variants of an attack at one epsilon: the first counts.
+    lines = [sorted(dict(reversed(line)).items(), key=lambda point: point[0]) for line in attacks.values()]
+    chosen = min(lines, key=lambda line: (-len(line), _left(line[-1][1], results.baseline)))
+    before = clean.get((str(chosen[0][1].data), chosen[0][1].metric))
+    return [*([] if before is None else [(0.0, before)]), *chosen]
+
+
+def _left(cell: StudyCell, baseline: str) -> float:
+    return next((arm.mean for arm in cell.arms if arm.arm == baseline and arm.mean is not None), 1.0)
+
+
+def _unit(cell: StudyCell) -> str:
+    unit = load().radius_unit(cell.data, cell.protocol)
+    if unit == "pixel":
+        return IN_STEPS if load().norm_of(cell.evaluation, cell.params) == "Linf" else ""
+    return unit
+
+
+def _panel(rows: DataRows, arms: Sequence[str], x: Vega, y: Vega, *, zero: bool = False) -> Vega:
+    told = cycled("arm", arms, title="Arm")
+    tooltip = [category("arm"), quantity("x", title="ε"), quantity("value", format=".1%")]
+    inside = band({"x": x, **between("y", y, "low", "high"), "color": told["color"]})
+    line: Vega = {"x": x, "y": y, "color": told["color"]}
+    layers = [inside, *dashed_lines(len(arms), line, strokeWidth=2.4), points(x, y, told, tooltip, size=45)]
+    if zero:
+        layers.insert(0, {"mark": "rule", "encoding": {"y": {"datum": 0}}})
+    return {**SIZE, "data": {"values": with_lines(rows, "arm", arms)}, "layer": layers}
