@@ -8,6 +8,7 @@ from typing import Any
 
 from assay.service.contract.fractions import PIXEL_STEPS
 from assay.service.contract.results import Metric
+from assay.service.plots import theme
 from assay.service.plots.marks import band, beside, between, categories, category, interval, points, quantity
 from assay.service.plots.series import (
     IN_STEPS,
@@ -22,17 +23,7 @@ from assay.service.plots.series import (
     label_of_one,
     worst_cases,
 )
-from assay.service.plots.theme import (
-    DataRows,
-    Vega,
-    cycled,
-    dashed_lines,
-    frame,
-    percent,
-    share_axis,
-    shortened,
-    with_lines,
-)
+from assay.service.plots.theme import DataRows, Vega
 
 TITLE = "Accuracy against epsilon"
 NEEDS = "an attack with an epsilon"
@@ -54,7 +45,7 @@ def curve(jobs: Sequence[LabelledResults]) -> Vega | None:
     ]
     worst = [] if several or len(units) > 1 else _worst(rows)
     description = _description([*worst, *rows], several)
-    return frame("curve", TITLE, beside(panels), description=description, subtitle=label_of_one(jobs))
+    return theme.frame("curve", TITLE, beside(panels), description=description, subtitle=label_of_one(jobs))
 
 
 def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
@@ -67,9 +58,9 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
     names = list(dict.fromkeys(row.job for row in rows))
     direct = not several and len(attacks) <= MAX_DIRECT
     x, y = _axes(rows[0])
-    told = cycled("attack", attacks, title="Attack", legend=not direct)
+    told = theme.cycled("attack", attacks, title="Attack", legend=not direct)
     if several:
-        by_job = cycled("job", names, title="Job")
+        by_job = theme.cycled("job", names, title="Job")
         told = {**(told if len(attacks) > 1 else by_job), "color": by_job["color"]}
     tooltip = [
         *categories("job", "attack"),
@@ -82,14 +73,14 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
     color, detail = told["color"], category("attack")
     line: Vega = {"x": x, "y": y, "color": color, "detail": detail}
     bands = band({"x": x, **between("y", y, "low", "high"), "color": color, "detail": detail})
-    layers: list[Vega] = [bands, *dashed_lines(len(order), line), points(x, y, told, tooltip, size=34)]
+    layers: list[Vega] = [bands, *theme.dashed_lines(len(order), line), points(x, y, told, tooltip, size=34)]
     if not several:
         # The band of each of many lines would hide the others.
         main = {"transform": [{"filter": {"field": "attack", "equal": attacks[0]}}]}
         bold: Vega = {"mark": {"type": "line", "strokeWidth": 3}, "encoding": line}
         layers = [
             {**main, **bands},
-            *dashed_lines(len(order), line, strokeWidth=1.2),
+            *theme.dashed_lines(len(order), line, strokeWidth=1.2),
             {**main, **bold},
             layers[-1],
         ]
@@ -97,7 +88,7 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
         layers.append(_published_layer(published, x, y, told))
     if direct:
         layers.append(_names_layer(measured, attacks, x, y, color))
-    dashed = with_lines(measured, told["shape"]["field"], order)
+    dashed = theme.with_lines(measured, told["shape"]["field"], order)
     return {"data": {"values": dashed}, "layer": layers}
 
 
@@ -111,10 +102,10 @@ def _worst(rows: Sequence[Measured]) -> list[Measured]:
 
 
 def _axes(row: Measured) -> tuple[Vega, Vega]:
-    norm = NORMS.get(row.norm, shortened(row.norm, 10))
+    norm = NORMS.get(row.norm, theme.shortened(row.norm, 10))
     title = f"ε in {row.unit} ({norm})" if row.unit else f"ε ({norm})"
     x = quantity("x", title=title, axis={"tickCount": 6, "grid": False})
-    y = share_axis("value", TITLES.get(accuracy_name(row.row) or "", "Accuracy"))
+    y = theme.share_axis("value", TITLES.get(accuracy_name(row.row) or "", "Accuracy"))
     return x, y
 
 
@@ -156,8 +147,8 @@ def _published(rows: Sequence[Measured]) -> DataRows:
             "attack": row.attack,
             "x": _x(row),
             "value": reference.value,
-            "source": shortened(reference.source),
-            "protocol": shortened(reference.protocol),
+            "source": theme.shortened(reference.source),
+            "protocol": theme.shortened(reference.protocol),
         }
         for row in rows
         for reference in row.row.reference
@@ -207,11 +198,13 @@ def _description(rows: Sequence[Measured], several: bool) -> str:
     for (job, attack), line in list(lines.items())[:8]:
         last = max(line, key=lambda row: row.epsilon)
         before = (
-            "" if last.unattacked is None else f" from {percent(last.unattacked.value)} without an attack"
+            ""
+            if last.unattacked is None
+            else f" from {theme.percent(last.unattacked.value)} without an attack"
         )
         whose = f"of {job} " if several else ""
         sentences.append(
-            f"under {attack} the accuracy {whose}goes{before} to {percent(last.metric.value)}"
+            f"under {attack} the accuracy {whose}goes{before} to {theme.percent(last.metric.value)}"
             f" at epsilon {last.epsilon_text}"
         )
     more = f"; {len(lines) - 8} more lines" if len(lines) > 8 else ""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.service.contract.results import EvaluationResult, StageBreakdown
+from assay.service.plots import theme
 from assay.service.plots.marks import beside, categories, heading, interval, points, quantity
 from assay.service.plots.series import (
     LabelledResults,
@@ -16,16 +17,7 @@ from assay.service.plots.series import (
     setting_label,
     unattacked_accuracy,
 )
-from assay.service.plots.theme import (
-    DataRows,
-    Vega,
-    cycled,
-    dashed_lines,
-    frame,
-    percent,
-    share_axis,
-    with_lines,
-)
+from assay.service.plots.theme import DataRows, Vega
 
 TITLE = "Accuracy left after each stage"
 NEEDS = "an ensemble of attacks with more than one stage"
@@ -52,7 +44,7 @@ def stages(jobs: Sequence[LabelledResults]) -> Vega | None:
         setting = setting_label(row, settings)
         line = _points(label, job, row)
         panels.setdefault(setting, []).append(line)
-        steps = ", ".join(f"{point['stage']} {percent(point['value'])}" for point in line)
+        steps = ", ".join(f"{point['stage']} {theme.percent(point['value'])}" for point in line)
         sentences.append(f"{setting}{f' of {label}' if several else ''}: {steps}")
     built = [_panel(setting, lines, several=several) for setting, lines in panels.items()]
     body, subtitle = beside(built), label_of_one(jobs)
@@ -60,7 +52,7 @@ def stages(jobs: Sequence[LabelledResults]) -> Vega | None:
         del body["title"]
         subtitle = ": ".join(filter(None, [subtitle, *panels]))
     description = f"{TITLE}: {'; '.join(sentences)}."
-    return frame("stages", TITLE, body, description=description, subtitle=subtitle)
+    return theme.frame("stages", TITLE, body, description=description, subtitle=subtitle)
 
 
 def _staged(row: EvaluationResult) -> list[StageBreakdown]:
@@ -99,7 +91,7 @@ def _panel(setting: str, lines: Sequence[DataRows], *, several: bool) -> Vega:
     steps = [point for line in lines for point in line]
     order = [p["stage"] for p in sorted({p["stage"]: p for p in steps}.values(), key=lambda p: p["place"])]
     names = list(dict.fromkeys(p["job"] for p in steps))
-    told = cycled("job", names, title="Job", legend=several)
+    told = theme.cycled("job", names, title="Job", legend=several)
     x: Vega = {
         "field": "stage",
         "type": "ordinal",
@@ -108,7 +100,7 @@ def _panel(setting: str, lines: Sequence[DataRows], *, several: bool) -> Vega:
         "axis": {"labelAngle": -25 if len(order) > 3 else 0, "grid": False},
         "scale": {"type": "point", "padding": 0.5},
     }
-    y = share_axis("value", "Accuracy")
+    y = theme.share_axis("value", "Accuracy")
     tooltip = [
         *categories("job", "stage"),
         quantity("value", title="accuracy", format=".1%"),
@@ -116,7 +108,7 @@ def _panel(setting: str, lines: Sequence[DataRows], *, several: bool) -> Vega:
         *map(quantity, ("entered", "broken", "passes", "seconds")),
     ]
     layers: list[Vega] = [
-        *dashed_lines(len(names), {"x": x, "y": y, "color": told["color"]}, interpolate="step"),
+        *theme.dashed_lines(len(names), {"x": x, "y": y, "color": told["color"]}, interpolate="step"),
         points(x, y, told, tooltip, size=36),
     ]
     if not several:
@@ -132,6 +124,6 @@ def _panel(setting: str, lines: Sequence[DataRows], *, several: bool) -> Vega:
     return {
         "title": heading(setting, offset=10),
         "width": max(160, STEP * len(order)),
-        "data": {"values": with_lines(steps, "job", names)},
+        "data": {"values": theme.with_lines(steps, "job", names)},
         "layer": layers,
     }

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from assay.service.plots import theme
 from assay.service.plots.marks import beside, category, heading, points, quantity
 from assay.service.plots.series import LabelledResults, attack_labels, attack_name, ball_text
-from assay.service.plots.theme import (
-    DataRows,
-    Vega,
-    cycled,
-    dashed_lines,
-    frame,
-    percent,
-    share_axis,
-    with_lines,
-)
+from assay.service.plots.theme import DataRows, Vega
 
 TITLE = "Accuracy against passes"
 NEEDS = "one job with two attacks of the same epsilon, and that ended after plots were introduced"
@@ -51,7 +43,8 @@ def strength(jobs: Sequence[LabelledResults]) -> Vega | None:
     sentences = [
         f"{ball}: "
         + ", ".join(
-            f"{name} {percent(points[-1][1])} with {points[-1][0]:.4g}" for name, points in found.items()
+            f"{name} {theme.percent(points[-1][1])} with {points[-1][0]:.4g}"
+            for name, points in found.items()
         )
         for ball, found in chosen.items()
         if ball in most
@@ -61,7 +54,7 @@ def strength(jobs: Sequence[LabelledResults]) -> Vega | None:
     if len(built) == 1:
         del body["title"]
         subtitle = f"{subtitle}: {next(iter(chosen))}"
-    return frame("strength", TITLE, body, description=description, subtitle=subtitle)
+    return theme.frame("strength", TITLE, body, description=description, subtitle=subtitle)
 
 
 def _panel(ball: str, curves: dict[str, _Curve], order: Sequence[str]) -> Vega:
@@ -72,10 +65,10 @@ def _panel(ball: str, curves: dict[str, _Curve], order: Sequence[str]) -> Vega:
         if x > 0
     ]
     ends = [max(own, key=lambda point: point["place"]) for own in _by_attack(steps)]
-    told = cycled("attack", order, title="Attack")
+    told = theme.cycled("attack", order, title="Attack")
     axis = {"tickCount": 5, "format": "~s"}
     x = quantity("passes", title="Passes per example", scale={"type": "log"}, axis=axis)
-    y = share_axis("accuracy", "Accuracy left")
+    y = theme.share_axis("accuracy", "Accuracy left")
     tooltip = [
         category("attack"),
         quantity("passes", title="passes per example", format=".4~g"),
@@ -85,8 +78,8 @@ def _panel(ball: str, curves: dict[str, _Curve], order: Sequence[str]) -> Vega:
     encoding: Vega = {"x": x, "y": y, "color": told["color"], "order": {"field": "place"}, "tooltip": tooltip}
     return {
         "title": heading(ball, offset=10),
-        "data": {"values": with_lines(steps, "attack", order)},
-        "layer": [*dashed_lines(len(order), encoding, interpolate="step-after"), dots],
+        "data": {"values": theme.with_lines(steps, "attack", order)},
+        "layer": [*theme.dashed_lines(len(order), encoding, interpolate="step-after"), dots],
     }
 
 

@@ -6,18 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assay.service.plots import theme
 from assay.service.plots.marks import APART, beside, category, points, quantity
 from assay.service.plots.series import LabelledResults, label_of_one, labels_of
-from assay.service.plots.theme import (
-    DataRows,
-    Vega,
-    cycled,
-    dashed_lines,
-    frame,
-    percent,
-    share_axis,
-    with_lines,
-)
+from assay.service.plots.theme import DataRows, Vega
 
 TITLE = "Training"
 NEEDS = "a training job that ended after plots were introduced"
@@ -47,13 +39,13 @@ def training(jobs: Sequence[LabelledResults]) -> Vega | None:
     if losses:
         panels.append(_panel(losses, quantity("value", title="Loss", scale={"zero": False})))
     if shares:
-        panels.append(_panel(shares, share_axis("value", "Accuracy")))
+        panels.append(_panel(shares, theme.share_axis("value", "Accuracy")))
     last = [f"loss {losses[-1]['value']:.3g}"] if losses else []
-    last += [f"{shares[-1]['series']} accuracy {percent(shares[-1]['value'])}"] if shares else []
+    last += [f"{shares[-1]['series']} accuracy {theme.percent(shares[-1]['value'])}"] if shares else []
     epochs = max(point["epoch"] for point in [*losses, *shares])
     description = f"{TITLE}: {epochs} epochs; at the end {', '.join(last)}."
     body = beside(panels, resolve=APART)
-    return frame("training", TITLE, body, description=description, subtitle=label_of_one(jobs))
+    return theme.frame("training", TITLE, body, description=description, subtitle=label_of_one(jobs))
 
 
 def _points(
@@ -72,14 +64,14 @@ def _points(
 
 def _panel(records: DataRows, y: Vega) -> Vega:
     names = list(dict.fromkeys(record["series"] for record in records))
-    told = cycled("series", names, title=None)
+    told = theme.cycled("series", names, title=None)
     tooltip = [category("series"), quantity("epoch"), quantity("value", format=".4g")]
     x = quantity("epoch", title="Epoch", axis={"grid": False, "tickMinStep": 1, "format": "d"})
     few = len({record["epoch"] for record in records}) <= 30
     return {
-        "data": {"values": with_lines(records, "series", names)},
+        "data": {"values": theme.with_lines(records, "series", names)},
         "layer": [
-            *dashed_lines(len(names), {"x": x, "y": y, "color": told["color"]}),
+            *theme.dashed_lines(len(names), {"x": x, "y": y, "color": told["color"]}),
             points(x, y, told, tooltip, size=22 if few else 4),
         ],
     }
