@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.layers import parameters
+from assay.models.layers import fan, parameters
 from assay.models.layers.attention.lookup import attention_of_layers
 from assay.models.layers.conv_stem import STEM_RULES, StemPatchSize
 from assay.models.layers.fan import FullyAttentionalNetwork
@@ -45,26 +45,21 @@ def fan_vit(
     *,
     image_size: parameters.ImageSize = 224,
     patch_size: StemPatchSize = 16,
-    width: parameters.Width = 192,
-    depth: parameters.Depth = 12,
-    heads: parameters.Heads = 4,
+    width: fan.Width = 192,
+    depth: fan.Depth = 12,
+    heads: fan.Heads = 4,
     mlp_ratio: parameters.MlpRatio = 4.0,
     attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
     layers: parameters.Layers = "all",
     dropout: parameters.Dropout = 0.0,
-    drop_path: parameters.DropRate = 0.0,
+    drop_path: fan.BlockDropPath = 0.0,
 ) -> parameters.ImageClassifier:
     """Fully attentional network, at any size, with any attention in all or some layers and softmax elsewhere.
 
     The defaults are the published tiny model's.
 
     Args:
-        patch_size: height and width of a patch in pixels; must divide `image_size`.
-        width: width of the tokens, at least 8.
-        depth: number of FAN blocks; two class-attention blocks follow them.
-        heads: heads for tokens and for channels; must divide `width`.
         attention: the attention mechanism between tokens with its parameters, or its name.
-        drop_path: rate of stochastic depth, the same in every FAN block.
     """
     return FullyAttentionalNetwork(
         attention_of_layers(attention, layers, depth, SoftmaxAttention),

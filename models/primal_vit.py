@@ -54,7 +54,7 @@ def primal_vit(
     rank: primal.Rank = 96,
     rank_multi: primal.RankMulti = 10,
     projection: primal.Projection = "data_dependent",
-    r_scores: bool = True,
+    r_scores: primal.KeyScores = True,
     eta: primal.Eta = 0.05,
     ksvd_form: primal.KsvdForm = "code",
     ksvd_reduction: primal.KsvdReduction = "batch",
@@ -72,12 +72,8 @@ def primal_vit(
         rank: projection directions s of each head; the paper has 32, 64 and 96.
         rank_multi: s rank_multi rows of the layer's input are sampled, at most all.
         projection: projection weights of sampled rows ("data_dependent"), or parameters ("data_independent").
-        r_scores: whether the output has the scores of the keys; without is the paper's ablation.
-        eta: weight of the KSVD loss in training.
-        ksvd_form: the loss as released ("code") or as printed ("paper").
         ksvd_reduction: the square of the batch's mean ("batch"), as released for images, or the mean of each
             image's square ("example").
-        ksvd_trace: whether its trace has W_e and W_r ("parameters") or W_e|X and W_r|X ("projected").
         attention_dropout: dropout rate of the attention weights; with Primal-Attention, of its output.
     """
     projected: AttentionFactory = functools.partial(

@@ -20,7 +20,7 @@ import functools
 from assay.models.attention import rpc
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.symmetric import SymmetricAttention
-from assay.models.layers import parameters
+from assay.models.layers import fan, parameters
 from assay.models.layers.attention.lookup import attention_of_layers
 from assay.models.layers.conv_stem import STEM_RULES, StemPatchSize
 from assay.models.layers.fan import FullyAttentionalNetwork
@@ -47,9 +47,9 @@ def rpc_fan_vit(
     *,
     image_size: parameters.ImageSize = 224,
     patch_size: StemPatchSize = 16,
-    width: parameters.Width = 192,
-    depth: parameters.Depth = 12,
-    heads: parameters.Heads = 4,
+    width: fan.Width = 192,
+    depth: fan.Depth = 12,
+    heads: fan.Heads = 4,
     mlp_ratio: parameters.MlpRatio = 4.0,
     rpc_layers: parameters.RpcLayers = "first",
     iterations: rpc.Iterations = 4,
@@ -59,18 +59,11 @@ def rpc_fan_vit(
     dual_sign: rpc.DualSign = -1,
     dropout: parameters.Dropout = 0.0,
     attention_dropout: parameters.RpcDropout = 0.0,
-    drop_path: parameters.DropRate = 0.0,
+    drop_path: fan.BlockDropPath = 0.0,
 ) -> parameters.ImageClassifier:
     """Fully attentional network with RPC-Attention in the first or other layers, and symmetric in the rest.
 
     The defaults are the published tiny model's, with four iterations in the first layer.
-
-    Args:
-        patch_size: height and width of a patch in pixels; must divide `image_size`.
-        width: width of the tokens, at least 8.
-        depth: number of FAN blocks; two class-attention blocks follow them.
-        heads: heads for tokens and for channels; must divide `width`.
-        drop_path: rate of stochastic depth, the same in every FAN block.
     """
     robust: AttentionFactory = functools.partial(
         RPCAttention,

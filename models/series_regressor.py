@@ -15,11 +15,18 @@ from __future__ import annotations
 from torch import nn
 
 from assay.models.layers import parameters
-from assay.models.layers.parameters import Depth, DropRate, Heads, Hidden, Layers, SequenceLength, Width
+from assay.models.layers.parameters import Depth, Heads, Hidden, Layers
 from assay.models.layers.sequence_encoder import NormLayer
 from assay.models.series_transformer import FACTS as SERIES_FACTS
 from assay.models.series_transformer import RULES as SERIES_RULES
-from assay.models.series_transformer import SeriesPooling, series_transformer
+from assay.models.series_transformer import (
+    NormFirst,
+    RowLength,
+    SeriesDropout,
+    SeriesPooling,
+    TokenWidth,
+    series_transformer,
+)
 
 __all__ = ["series_regressor"]
 
@@ -37,27 +44,23 @@ def series_regressor(
     classes: int,
     channels: parameters.SeriesFeatures,
     *,
-    width: Width = 64,
+    width: TokenWidth = 64,
     depth: Depth = 2,
     heads: Heads = 4,
     hidden: Hidden = 128,
-    length: SequenceLength = 128,
+    length: RowLength = 128,
     attention: parameters.Attention = "softmax",
     layers: Layers = "all",
     pooling: SeriesPooling = "mean",
     norm: NormLayer = "layer",
-    norm_first: bool = True,
-    dropout: DropRate = 0.1,
+    norm_first: NormFirst = True,
+    dropout: SeriesDropout = 0.1,
     attention_dropout: parameters.OtherDropout = 0.0,
 ) -> nn.Module:
     """Transformer that predicts a number from a time series, any attention in all or some layers.
 
     Args:
         classes: number of outputs, 1.
-        width: width of the tokens, one for each step.
-        length: steps of a row; no series of the data may have more.
-        norm_first: normalise what enters attention and MLP; false: what leaves their sum.
-        dropout: dropout rate of embedding, attention output, MLP and what enters the head.
 
     Returns:
         Module from standardised series (B, F + 1, T), the last channel 1 where a step exists and 0 where not,

@@ -44,6 +44,12 @@ SeriesPooling = Annotated[
         'the vector of the last step; or "flatten", all places one after another.'
     ),
 ]
+TokenWidth = Annotated[parameters.Width, doc("width of the tokens, one for each step.")]
+RowLength = Annotated[parameters.SequenceLength, doc("steps of a row; no series of the data may have more.")]
+NormFirst = Annotated[bool, doc("normalise what enters attention and MLP; false: what leaves their sum.")]
+SeriesDropout = Annotated[
+    parameters.DropRate, doc("dropout rate of embedding, attention output, MLP and what enters the head.")
+]
 
 TASKS = ("series",)
 FACTS = {"prefix_tokens": 0, "image_plane": False}
@@ -65,26 +71,20 @@ def series_transformer(
     classes: parameters.Classes,
     channels: parameters.SeriesFeatures,
     *,
-    width: parameters.Width = 64,
+    width: TokenWidth = 64,
     depth: parameters.Depth = 2,
     heads: parameters.Heads = 4,
     hidden: parameters.Hidden = 128,
-    length: parameters.SequenceLength = 128,
+    length: RowLength = 128,
     attention: parameters.Attention = "softmax",
     layers: parameters.Layers = "all",
     pooling: SeriesPooling = "mean",
     norm: NormLayer = "layer",
-    norm_first: bool = True,
-    dropout: parameters.DropRate = 0.1,
+    norm_first: NormFirst = True,
+    dropout: SeriesDropout = 0.1,
     attention_dropout: parameters.OtherDropout = 0.0,
 ) -> nn.Module:
     """Transformer classifier of time series with any attention in all or some layers, softmax in the others.
-
-    Args:
-        width: width of the tokens, one for each step.
-        length: steps of a row; no series of the data may have more.
-        norm_first: normalise what enters attention and MLP; false: what leaves their sum.
-        dropout: dropout rate of embedding, attention output, MLP and what enters the head.
 
     Returns:
         Module from standardised series (B, F + 1, T), the last channel 1 where a step exists and 0 where not,

@@ -15,7 +15,7 @@ from typing import Annotated
 from annotated_types import Interval
 
 from assay.attacks import parameters
-from assay.attacks.adversarial.kernels.fab import Boundary
+from assay.attacks.adversarial.kernels.fab import AlphaMax, Beta, Boundary, Eta
 from assay.attacks.adversarial.libraries.pyautoattack_square_fab import library_fab
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import lp_ball
@@ -51,9 +51,9 @@ def fab_t(
     iterations: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     targets: Annotated[int, Interval(ge=1, le=100_000)] = 9,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    alpha_max: Annotated[float, Interval(ge=0, le=1)] = 0.1,
-    eta: Annotated[float, Interval(ge=1, le=10)] = 1.05,
-    beta: Annotated[float, Interval(ge=0, le=1)] = 0.9,
+    alpha_max: AlphaMax = 0.1,
+    eta: Eta = 1.05,
+    beta: Beta = 0.9,
     backend: parameters.LibraryBackend = "native",
 ) -> Attack:
     """Short steps across the boundary to each of several classes; a success has to be within epsilon.
@@ -63,9 +63,6 @@ def fab_t(
         targets: Classes to aim at, in the order of the logits of the unattacked image; at most all
             wrong ones.
         restarts: Runs for each target; all but the first begin at a random point.
-        alpha_max: The largest weight of the step that begins at the image.
-        eta: Length of a step; 1 ends on the linearised boundary.
-        beta: Where to go on after a success, as a share of the way from the image.
     """
     ball = lp_ball(norm, epsilon)
     if backend == "pyautoattack":

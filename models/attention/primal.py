@@ -34,7 +34,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal, get_args
 
 import torch
-from annotated_types import Ge, Interval
+from annotated_types import Ge, Interval, doc
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -75,19 +75,25 @@ Rank = Annotated[int, Interval(ge=1, le=1024)]
 RankMulti = Annotated[int, Interval(ge=1, le=1024)]
 Projection = Literal["data_dependent", "data_independent"]
 SampledRows = Literal["capped", "uncapped"]
-Eta = Annotated[float, Ge(0)]
-KsvdForm = Literal["code", "paper"]
+Eta = Annotated[float, Ge(0), doc("weight of the KSVD loss in training.")]
+KsvdForm = Annotated[Literal["code", "paper"], doc('the loss as released ("code") or as printed ("paper").')]
 KsvdReduction = Literal["example", "batch"]
-KsvdTrace = Literal["parameters", "projected"]
+KsvdTrace = Annotated[
+    Literal["parameters", "projected"],
+    doc('whether its trace has W_e and W_r ("parameters") or W_e|X and W_r|X ("projected").'),
+]
+KeyScores = Annotated[
+    bool, doc("whether the output has the scores of the keys; without is the paper's ablation.")
+]
 Padding = Literal["excluded", "included"]
 
 MIN_NORM = 1e-12
 OPTIONS = {
     "projection": Projection,
     "sampled_rows": SampledRows,
-    "ksvd_form": KsvdForm,
+    "ksvd_form": get_args(KsvdForm)[0],
     "ksvd_reduction": KsvdReduction,
-    "ksvd_trace": KsvdTrace,
+    "ksvd_trace": get_args(KsvdTrace)[0],
     "padding": Padding,
 }
 
@@ -106,11 +112,7 @@ class PrimalAttention(nn.Module):
             If absent, data_dependent, and data_independent in the causal form, which has no other.
         sampled_rows: at most as many as the longest sequence has ("capped"), or s rank_multi always
             ("uncapped"), as released for Long Range Arena.
-        r_scores: whether the output has the scores of the keys; without is the paper's ablation.
-        eta: weight of the KSVD loss in training.
-        ksvd_form: the loss as released ("code") or as printed ("paper").
         ksvd_reduction: the mean of each example's J^2 ("example"), or the square of the mean of J ("batch").
-        ksvd_trace: whether its trace has W_e and W_r ("parameters") or W_e|X and W_r|X ("projected").
         padding: whether padding is left out of rows, means and losses ("excluded") or not ("included").
         tokens: N of the longest sequence; bounds n.
         causal: the causal form: q and k are means over the tokens up to each one.
@@ -128,7 +130,7 @@ class PrimalAttention(nn.Module):
         rank_multi: RankMulti = 10,
         projection: Projection | None = None,
         sampled_rows: SampledRows = "capped",
-        r_scores: bool = True,
+        r_scores: KeyScores = True,
         eta: Eta = 0.05,
         ksvd_form: KsvdForm = "code",
         ksvd_reduction: KsvdReduction = "example",

@@ -10,11 +10,14 @@ B = batch, C = width, H and W = height and width in pixels, N = tokens.
 from __future__ import annotations
 
 import itertools
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import doc
 from torch import Tensor, nn
 
-StemPatchSize = Literal[4, 8, 16]  # pixels
+StemPatchSize = Annotated[
+    Literal[4, 8, 16], doc("height and width of a patch in pixels; must divide `image_size`.")
+]
 
 # Per patch size, C divided by the channels after each convolution.
 DIVISORS = {16: (8, 4, 2, 1), 8: (4, 2, 1), 4: (4, 1)}

@@ -13,17 +13,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import doc
 from torch import Tensor, nn
 
+from assay.models.layers import parameters
 from assay.models.layers.attention.class_attention import ClassAttentionBlock
 from assay.models.layers.channel_processing import ChannelProcessing
 from assay.models.layers.conv_stem import ConvStem
 from assay.models.layers.heads import AttentionFactory, make_attention
 from assay.models.layers.layers import LAYER_NORM_EPSILON, DropPath
 
+Width = Annotated[parameters.Width, doc("width of the tokens, at least 8.")]
+Depth = Annotated[parameters.Depth, doc("number of FAN blocks; two class-attention blocks follow them.")]
+Heads = Annotated[parameters.Heads, doc("heads for tokens and for channels; must divide `width`.")]
+BlockDropPath = Annotated[parameters.DropRate, doc("rate of stochastic depth, the same in every FAN block.")]
 CLASS_BLOCKS = 2
 
 

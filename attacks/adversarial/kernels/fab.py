@@ -28,9 +28,10 @@ B batch, T targets.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Interval, doc
 from torch import Tensor
 
 from assay.attacks import parameters
@@ -41,6 +42,15 @@ from assay.attacks.passes import ask, evaluate, note_gradient
 from assay.attacks.sending import sent
 from assay.attacks.threat import DUAL, Ball, BallNorm, as_column, clip_to, sizes
 
+AlphaMax = Annotated[
+    float, Interval(ge=0, le=1), doc("The largest weight of the step that begins at the image.")
+]
+Eta = Annotated[float, Interval(ge=1, le=10), doc("Length of a step; 1 ends on the linearised boundary.")]
+Beta = Annotated[
+    float,
+    Interval(ge=0, le=1),
+    doc("Where to go on after a success, as a share of the way from the image."),
+]
 TINY = 1e-12
 MIN_DISTANCE = 1e-8
 
