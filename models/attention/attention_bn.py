@@ -15,14 +15,14 @@ Causal: the mean, and the variance, of query i are of the keys up to i.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 from torch import Tensor
 
 from assay.models.layers import parameters
 from assay.models.layers.attention.dot_product import DotProductAttention
 from assay.models.layers.attention.key_normalization import Beta, Form, KeyNormalization
-from assay.models.layers.heads import Causal, Dropout, PrefixTokens
+from assay.models.layers.heads import CausalParameters
 
 __all__ = ["AttentionBN"]
 
@@ -51,11 +51,9 @@ class AttentionBN(DotProductAttention):
         form: Form = "beta",
         beta: Beta = 1.0,
         learn_beta: parameters.LearnBeta = False,
-        prefix_tokens: PrefixTokens = 1,
-        causal: Causal = False,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[CausalParameters],
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, causal=causal, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         self.normalization = KeyNormalization(form, beta, learn_beta=learn_beta)
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:

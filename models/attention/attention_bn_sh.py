@@ -14,13 +14,13 @@ head's statistics are over its own pooled keys. See `layers/key_normalization.py
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 from assay.models.attention import attention_bn
 from assay.models.layers import parameters
 from assay.models.layers.attention.key_normalization import Beta, Form, KeyNormalization
 from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors, SoftmaxHeads
-from assay.models.layers.heads import Dropout, PrefixTokens
+from assay.models.layers.heads import HeadParameters
 
 __all__ = ["AttentionBNSH"]
 
@@ -50,14 +50,12 @@ class AttentionBNSH(SoftmaxHeads):
         beta: Beta = 1.0,
         learn_beta: parameters.LearnBeta = False,
         factors: Factors = None,
-        prefix_tokens: PrefixTokens = 1,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[HeadParameters],
     ) -> None:
         super().__init__(
             dim,
             heads,
             factors=factors,
             normalization=KeyNormalization(form, beta, learn_beta=learn_beta),
-            prefix_tokens=prefix_tokens,
-            dropout=dropout,
+            **shared,
         )

@@ -9,11 +9,11 @@ Nguyen et al., ICLR 2023, definition 2 (equation 25); see `layers/scaled_heads.p
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 from assay.models.attention import attention_bn
 from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors, SoftmaxHeads
-from assay.models.layers.heads import Dropout, PrefixTokens
+from assay.models.layers.heads import HeadParameters
 
 __all__ = ["AttentionSH"]
 
@@ -34,12 +34,6 @@ class AttentionSH(SoftmaxHeads):
     permutation_equivariant: ClassVar[bool] = False
 
     def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        factors: Factors = None,
-        prefix_tokens: PrefixTokens = 1,
-        dropout: Dropout = 0.0,
+        self, dim: int, heads: int, *, factors: Factors = None, **shared: Unpack[HeadParameters]
     ) -> None:
-        super().__init__(dim, heads, factors=factors, prefix_tokens=prefix_tokens, dropout=dropout)
+        super().__init__(dim, heads, factors=factors, **shared)

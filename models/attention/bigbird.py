@@ -19,14 +19,14 @@ b = tokens of a block, T = blocks, r = random blocks, S = 5 + r blocks that a bl
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Unpack
 
 import torch
 from annotated_types import Interval
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from assay.models.layers.heads import Dropout, HeadProjections, PrefixTokens, attend
+from assay.models.layers.heads import HeadParameters, HeadProjections, attend
 from assay.models.layers.keyed_draws import draw_key, keyed_uniform
 
 __all__ = ["BigBirdAttention"]
@@ -65,10 +65,9 @@ class BigBirdAttention(HeadProjections):
         block_size: BlockSize = 64,
         random_blocks: RandomBlocks = 3,
         random_at: Literal["always", "training"] = "always",
-        prefix_tokens: PrefixTokens = 1,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[HeadParameters],
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         if block_size < 1 or random_blocks < 0:
             raise ValueError(
                 "block_size must be at least 1 and random_blocks at least 0: "

@@ -15,7 +15,7 @@ P = prefix tokens.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Unpack
 
 import torch
 from annotated_types import Interval
@@ -24,7 +24,7 @@ from torch.nn.functional import conv2d, pad
 
 from assay.models.attention import attention_bn
 from assay.models.layers.attention.dot_product import DotProductAttention
-from assay.models.layers.heads import Causal, Dropout, PrefixTokens, split_heads
+from assay.models.layers.heads import CausalParameters, split_heads
 
 __all__ = ["Conv1DAttention"]
 
@@ -53,14 +53,12 @@ class Conv1DAttention(DotProductAttention):
         heads: int,
         *,
         size: Annotated[int, Interval(ge=1, le=255)] = 5,
-        prefix_tokens: PrefixTokens = 1,
-        causal: Causal = False,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[CausalParameters],
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, causal=causal, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         if size < 1:
             raise ValueError(f"size must be at least 1: got {size}")
-        self.before = size - 1 if causal else (size - 1) // 2
+        self.before = size - 1 if self.causal else (size - 1) // 2
         self.kernel = nn.Parameter(torch.zeros(size))
         nn.init.ones_(self.kernel.data[self.before])
 

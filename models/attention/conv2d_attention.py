@@ -15,7 +15,7 @@ N = P + h w tokens, P = prefix tokens.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Unpack
 
 import torch
 from annotated_types import Interval
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad
 
 from assay.models.attention import attention_bn
-from assay.models.layers.heads import Dropout, HeadProjections, PrefixTokens, attend, split_heads
+from assay.models.layers.heads import HeadParameters, HeadProjections, attend, split_heads
 
 __all__ = ["Conv2DAttention"]
 
@@ -54,10 +54,9 @@ class Conv2DAttention(HeadProjections):
         heads: int,
         *,
         size: Annotated[int, Interval(ge=1, le=31)] = 2,
-        prefix_tokens: PrefixTokens = 1,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[HeadParameters],
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         if size < 1:
             raise ValueError(f"size must be at least 1: got {size}")
         self.before = (size - 1) // 2

@@ -28,7 +28,7 @@ K = queries taken.
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Unpack
 
 import torch
 from annotated_types import Interval
@@ -37,9 +37,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from assay.models.layers.heads import (
     Causal,
-    Dropout,
+    HeadParameters,
     HeadProjections,
-    PrefixTokens,
     Tokens,
     attend,
     merge_heads,
@@ -73,7 +72,6 @@ class InformerAttention(HeadProjections):
         padding: masks are "respected", or ignored as in the "released" code.
         choice: what decides about a query in the causal form: tokens up to it ("past") or all ("sequence"),
             which is not causal.
-        tokens: longest sequence of the model, for u in the causal form.
     """
 
     name: ClassVar[str] = "informer"
@@ -90,12 +88,11 @@ class InformerAttention(HeadProjections):
         factor: Factor | None = None,
         padding: Literal["respected", "released"] = "respected",
         choice: Literal["past", "sequence"] = "past",
-        prefix_tokens: PrefixTokens = 1,
         tokens: Tokens = 197,
         causal: Causal = False,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[HeadParameters],
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         if factor is not None and factor < 1:
             raise ValueError(f"factor must be at least 1, or absent: got {factor}")
         if padding not in ("respected", "released"):

@@ -12,7 +12,7 @@ Without gradients G is made for a few queries at a time: the same products, no N
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from torch.nn.functional import dropout as drop
 
 from assay.models.layers.attention.nystrom import gaussian
 from assay.models.layers.attention.projected_attention import ProjectedAttention, without_padding
-from assay.models.layers.heads import Causal, Dropout, PrefixTokens
+from assay.models.layers.heads import Causal, HeadParameters
 
 __all__ = ["KernelizedAttention"]
 
@@ -41,15 +41,9 @@ class KernelizedAttention(ProjectedAttention):
     permutation_equivariant: ClassVar[bool] = True
 
     def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        prefix_tokens: PrefixTokens = 1,
-        causal: Causal = False,
-        dropout: Dropout = 0.0,
+        self, dim: int, heads: int, *, causal: Causal = False, **shared: Unpack[HeadParameters]
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         self.causal = causal
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:

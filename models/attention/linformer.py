@@ -18,7 +18,7 @@ L = combinations.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Unpack
 
 import torch
 from annotated_types import Interval
@@ -31,7 +31,7 @@ from assay.models.layers.attention.projected_attention import (
     one_of,
     without_padding,
 )
-from assay.models.layers.heads import Dropout, PrefixTokens, Tokens
+from assay.models.layers.heads import HeadParameters, Tokens
 
 __all__ = ["LinformerAttention"]
 
@@ -49,7 +49,6 @@ class LinformerAttention(ProjectedAttention):
     Args:
         features: L, the number of combinations; 128 in Skyformer's tables, 256 in Primal-Attention's tables.
         projection: whether E is trained ("trained"), or stays as drawn ("released").
-        tokens: N of the longest sequence.
         dropout: share of the softmax's weights that is dropped in training, in [0, 1).
     """
 
@@ -65,11 +64,10 @@ class LinformerAttention(ProjectedAttention):
         *,
         features: Annotated[int, Interval(ge=1, le=4096)] = 128,
         projection: Literal["trained", "released"] = "trained",
-        prefix_tokens: PrefixTokens = 1,
         tokens: Tokens = 197,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[HeadParameters],
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         at_least("features", features, 1)
         at_least("tokens", tokens, 1)
         one_of("projection", projection, ("trained", "released"))

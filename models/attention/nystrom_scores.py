@@ -44,15 +44,7 @@ class NystromScoresAttention(LandmarkAttention):
     """Softmax attention with its scores approximated from landmarks; for analyses, not for training.
 
     Args:
-        landmarks: L; half of them are queries, half keys. From twice the number of tokens, all are.
-        draw: how landmarks are drawn: "fixed", places by seed and number of tokens alone; "training", the
-            same in evaluation, and drawn again in each pass of a training; "released", drawn again in every
-            pass, with replacement, so that answers are random.
         gamma: what is added to the diagonal of the landmarks' scores.
-        iterations: steps of the inverse.
-        normaliser: where the inverse starts: from the largest column sum of each matrix ("matrix"), or of
-            the whole batch, so that answers depend on it ("tensor", as released).
-        seed: of the draw.
         dropout: rate of dropout of the output before its projection, in [0, 1).
     """
 

@@ -25,7 +25,7 @@ L = landmarks.
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Unpack
 
 import torch
 from annotated_types import Interval
@@ -46,7 +46,7 @@ from assay.models.layers.attention.projected_attention import (
     one_of,
     without_padding,
 )
-from assay.models.layers.heads import Dropout, PrefixTokens
+from assay.models.layers.heads import HeadParameters
 
 __all__ = ["NystromformerAttention"]
 
@@ -65,7 +65,6 @@ class NystromformerAttention(ProjectedAttention):
 
     Args:
         landmarks: L, the number of segments; a sequence of fewer tokens has one segment for each.
-        iterations: steps of the inverse.
         padding: whether the means leave padding out ("excluded"), or count it as zeros ("released").
         kernel: taps of the depth-wise convolution of the values over the tokens; odd, or 0 for none.
         dropout: rate of dropout of the output before its projection, in [0, 1).
@@ -84,10 +83,9 @@ class NystromformerAttention(ProjectedAttention):
         normaliser: Normaliser = "matrix",
         padding: Padding = "excluded",
         kernel: Kernel = 0,
-        prefix_tokens: PrefixTokens = 1,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[HeadParameters],
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         at_least("landmarks", landmarks, 2)
         at_least("iterations", iterations, 1)
         one_of("normaliser", normaliser, NORMALISERS)

@@ -27,14 +27,14 @@ M = features, L = tokens of a chunk.
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Unpack
 
 import torch
 from annotated_types import Interval
 from torch import Tensor
 from torch.nn.functional import dropout, pad
 
-from assay.models.layers.heads import Causal, Dropout, HeadProjections, PrefixTokens, merge_heads
+from assay.models.layers.heads import Causal, HeadParameters, HeadProjections, merge_heads
 from assay.models.layers.parameters import past_rule
 
 __all__ = ["PerformerAttention"]
@@ -109,11 +109,10 @@ class PerformerAttention(HeadProjections):
         features: Features = 128,
         scaling: Scaling = "once",
         stabilizer: Stabilizer = "example",
-        prefix_tokens: PrefixTokens = 1,
         causal: Causal = False,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[HeadParameters],
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         if not 1 <= features <= 8192:
             raise ValueError(f"features must be from 1 to 8192: got {features}")
         if scaling not in ("once", "twice"):

@@ -25,14 +25,14 @@ R = rounds, m = tokens of a chunk, G = chunks of all rounds, P = N rounded up to
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Unpack
 
 import torch
 from annotated_types import Interval
 from torch import Tensor
 from torch.nn.functional import dropout, pad
 
-from assay.models.layers.heads import Causal, Dropout, HeadProjections, PrefixTokens, Tokens
+from assay.models.layers.heads import Causal, HeadParameters, HeadProjections, Tokens
 from assay.models.layers.parameters import past_rule
 
 __all__ = ["ReformerAttention"]
@@ -81,12 +81,11 @@ class ReformerAttention(HeadProjections):
         bucket_length: BucketLength = 64,
         rotations: Literal["stored", "each_pass"] = "stored",
         chunks: Literal["past", "released"] = "past",
-        prefix_tokens: PrefixTokens = 1,
         tokens: Tokens = 197,
         causal: Causal = False,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[HeadParameters],
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         for name, value in (("hashes", hashes), ("bucket_length", bucket_length)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")

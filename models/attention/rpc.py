@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypedDict
 
 import torch
 from annotated_types import Ge, Interval, doc
@@ -53,6 +53,19 @@ MuWidth = Annotated[
 DualSign = Annotated[
     Literal[-1, 1], doc("sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.")
 ]
+
+
+class PursuitParameters(TypedDict, total=False):
+    """Parameters that mechanisms hand on to `RPCAttention`."""
+
+    iterations: Iterations
+    regularization: Regularization
+    threshold: Threshold
+    mu_width: MuWidth
+    dual_sign: DualSign
+    prefix_tokens: PrefixTokens
+    dropout: parameters.LastDropout
+
 
 MIN_NORM = 1e-12  # mu and its derivative stay finite in float32, also for keys that are all zero
 

@@ -13,24 +13,14 @@ and softmax attention in the others.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 from torch import Tensor
 
 from assay.models.attention import rpc
-from assay.models.attention.rpc import (
-    DualSign,
-    Iterations,
-    MuWidth,
-    Operands,
-    Regularization,
-    RPCAttention,
-    Threshold,
-    penalty,
-)
+from assay.models.attention.rpc import Operands, PursuitParameters, RPCAttention, penalty
 from assay.models.attention.rpc_causal import prefix_penalty
-from assay.models.layers import parameters
-from assay.models.layers.heads import Causal, PrefixTokens, attend
+from assay.models.layers.heads import Causal, attend
 
 __all__ = ["AsymmetricRPCAttention"]
 
@@ -53,30 +43,9 @@ class AsymmetricRPCAttention(RPCAttention):
     projections: ClassVar[int] = 3
 
     def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        iterations: Iterations = 4,
-        regularization: Regularization = 4.0,
-        threshold: Threshold = "code",
-        mu_width: MuWidth = "full",
-        dual_sign: DualSign = -1,
-        prefix_tokens: PrefixTokens = 1,
-        causal: Causal = False,
-        dropout: parameters.LastDropout = 0.0,
+        self, dim: int, heads: int, *, causal: Causal = False, **shared: Unpack[PursuitParameters]
     ) -> None:
-        super().__init__(
-            dim,
-            heads,
-            iterations=iterations,
-            regularization=regularization,
-            threshold=threshold,
-            mu_width=mu_width,
-            dual_sign=dual_sign,
-            prefix_tokens=prefix_tokens,
-            dropout=dropout,
-        )
+        super().__init__(dim, heads, **shared)
         self.causal = causal
         self.penalty = prefix_penalty if causal else penalty
 

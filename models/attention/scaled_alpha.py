@@ -10,14 +10,14 @@ transpose in appendix E.1, S = (1/N) A_sym / A_sym^T, but learns neither: this d
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from assay.models.attention import rpc
 from assay.models.layers.attention.dot_product import DotProductAttention
-from assay.models.layers.heads import Causal, Dropout, PrefixTokens, attend
+from assay.models.layers.heads import CausalParameters, attend
 
 __all__ = ["AlphaScaledAttention"]
 
@@ -39,16 +39,8 @@ class AlphaScaledAttention(DotProductAttention):
     name: ClassVar[str] = "scaled_alpha"
     permutation_equivariant: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        prefix_tokens: PrefixTokens = 1,
-        causal: Causal = False,
-        dropout: Dropout = 0.0,
-    ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, causal=causal, dropout=dropout)
+    def __init__(self, dim: int, heads: int, **shared: Unpack[CausalParameters]) -> None:
+        super().__init__(dim, heads, **shared)
         self.alpha = nn.Parameter(torch.zeros(1))
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:

@@ -19,7 +19,7 @@ the S above.
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Unpack
 
 import torch
 from annotated_types import Interval
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from assay.models.attention import rpc
 from assay.models.layers.attention.dot_product import DotProductAttention
-from assay.models.layers.heads import Dropout, PrefixTokens
+from assay.models.layers.heads import HeadParameters
 
 __all__ = ["ExactScaledAttention"]
 
@@ -84,15 +84,9 @@ class ExactScaledAttention(DotProductAttention):
     permutation_equivariant: ClassVar[bool] = True
 
     def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        log_range: LogRange = 30.0,
-        prefix_tokens: PrefixTokens = 1,
-        dropout: Dropout = 0.0,
+        self, dim: int, heads: int, *, log_range: LogRange = 30.0, **shared: Unpack[HeadParameters]
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         if not 0 <= log_range <= 80:
             raise ValueError(f"log_range must be from 0 to 80: got {log_range}")
         self.log_range = log_range

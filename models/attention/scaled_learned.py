@@ -7,7 +7,7 @@ Teo and Nguyen, NeurIPS 2024 (`rpc.py`), section 4.3, "Scaled Attention S": one 
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Unpack
 
 import torch
 from annotated_types import Interval
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from assay.models.attention import rpc
 from assay.models.layers.attention.dot_product import DotProductAttention
-from assay.models.layers.heads import Causal, Dropout, PrefixTokens
+from assay.models.layers.heads import CausalParameters
 
 __all__ = ["LearnedScaledAttention"]
 
@@ -53,14 +53,12 @@ class LearnedScaledAttention(DotProductAttention):
         heads: int,
         *,
         patches: Annotated[int, Interval(ge=1, le=4096)] = 196,
-        prefix_tokens: PrefixTokens = 1,
-        causal: Causal = False,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[CausalParameters],
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, causal=causal, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         if patches < 1:
             raise ValueError(f"patches must be at least 1: got {patches}")
-        self.tokens = prefix_tokens + patches
+        self.tokens = self.prefix_tokens + patches
         self.s = nn.Parameter(torch.zeros(heads, self.tokens, self.tokens))
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:

@@ -22,7 +22,7 @@ L = landmarks.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -41,7 +41,7 @@ from assay.models.layers.attention.nystrom import (
     iterative_inverse,
 )
 from assay.models.layers.attention.projected_attention import one_of, without_padding
-from assay.models.layers.heads import Dropout, PrefixTokens
+from assay.models.layers.heads import HeadParameters
 
 __all__ = ["SkyformerAttention"]
 
@@ -55,14 +55,8 @@ class SkyformerAttention(LandmarkAttention):
     """Kernelized attention in time and memory linear in the number of tokens.
 
     Args:
-        landmarks: L; half of them are queries, half keys. From twice the number of tokens, all are.
-        draw: how landmarks are drawn: "fixed", places by seed and number of tokens alone; "training", the
-            same in evaluation, and drawn again in each pass of a training; "released", drawn again in every
-            pass, with replacement, so that answers are random.
         gamma: what is added to the diagonal of the landmarks' kernel matrix.
-        iterations: steps of the inverse.
         scale: of q and k: D^-1/4 ("head"), or 32^-1/4 ("released").
-        seed: of the draw.
         dropout: rate of dropout of the output before its projection, in [0, 1).
     """
 
@@ -81,8 +75,7 @@ class SkyformerAttention(LandmarkAttention):
         normaliser: Normaliser = "matrix",
         scale: Literal["head", "released"] = "head",
         seed: Seed = 0,
-        prefix_tokens: PrefixTokens = 1,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[HeadParameters],
     ) -> None:
         super().__init__(
             dim,
@@ -93,8 +86,7 @@ class SkyformerAttention(LandmarkAttention):
             iterations=iterations,
             normaliser=normaliser,
             seed=seed,
-            prefix_tokens=prefix_tokens,
-            dropout=dropout,
+            **shared,
         )
         one_of("scale", scale, ("head", "released"))
         self.scale = (RELEASED_WIDTH if scale == "released" else dim // heads) ** -0.25

@@ -19,12 +19,7 @@ PAPER = "Vaswani et al., Attention is all you need, NeurIPS 2017"
 
 
 class SoftmaxAttention(DotProductAttention):
-    """Softmax attention with queries, keys and values of their own.
-
-    Args:
-        causal: each token attends to itself and to those before it.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
-    """
+    """Softmax attention with queries, keys and values of their own."""
 
     name: ClassVar[str] = "softmax"
     permutation_equivariant: ClassVar[bool] = True

@@ -10,14 +10,14 @@ here.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
 
 from assay.models.attention import rpc
 from assay.models.layers.attention.dot_product import DotProductAttention
-from assay.models.layers.heads import Causal, Dropout, PrefixTokens
+from assay.models.layers.heads import CausalParameters
 
 __all__ = ["StandardizedSoftmaxAttention"]
 
@@ -49,16 +49,8 @@ class StandardizedSoftmaxAttention(DotProductAttention):
     name: ClassVar[str] = "softmax_standardized"
     permutation_equivariant: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        prefix_tokens: PrefixTokens = 1,
-        causal: Causal = False,
-        dropout: Dropout = 0.0,
-    ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, causal=causal, dropout=dropout)
+    def __init__(self, dim: int, heads: int, **shared: Unpack[CausalParameters]) -> None:
+        super().__init__(dim, heads, **shared)
         if dim == heads:
             raise ValueError(f"width must be more than heads: one feature cannot be standardised, got {dim}")
 

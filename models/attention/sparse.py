@@ -14,17 +14,10 @@ ICLR 2023, equation 16. The patterns, their two-way form, the class token, and c
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
-from assay.models.layers.attention.sparse_patterns import (
-    PATTERN_RULES,
-    Pattern,
-    PatternName,
-    SparseHeads,
-    Stride,
-    Summary,
-)
-from assay.models.layers.heads import Causal, Dropout, PrefixTokens, Tokens
+from assay.models.layers.attention.sparse_patterns import PATTERN_RULES, SparseHeads, SparseParameters
+from assay.models.layers.heads import Causal
 
 __all__ = ["SparseAttention"]
 
@@ -35,35 +28,12 @@ RULES = PATTERN_RULES
 
 
 class SparseAttention(SparseHeads):
-    """Softmax attention; a token sees the tokens around it and every l-th, or some of every block.
-
-    Args:
-        stride: l, in places; the square root of their number in the longest sequence if absent.
-    """
+    """Softmax attention; a token sees the tokens around it and every l-th, or some of every block."""
 
     name: ClassVar[str] = "sparse"
     permutation_equivariant: ClassVar[bool] = False
 
     def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: PatternName = "strided",
-        stride: Stride = None,
-        summary: Summary = None,
-        prefix_tokens: PrefixTokens = 1,
-        tokens: Tokens = 197,
-        causal: Causal = False,
-        dropout: Dropout = 0.0,
+        self, dim: int, heads: int, *, causal: Causal = False, **shared: Unpack[SparseParameters]
     ) -> None:
-        super().__init__(
-            dim,
-            heads,
-            factors=[1],
-            pattern=Pattern(pattern, stride, summary),
-            prefix_tokens=prefix_tokens,
-            tokens=tokens,
-            causal=causal,
-            dropout=dropout,
-        )
+        super().__init__(dim, heads, factors=[1], causal=causal, **shared)

@@ -17,20 +17,13 @@ keys changes nothing. Patterns: `layers/sparse_patterns.py`. No code was release
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 from assay.models.attention import attention_bn
 from assay.models.layers import parameters
 from assay.models.layers.attention.key_normalization import Beta, Form, KeyNormalization
-from assay.models.layers.attention.sparse_patterns import (
-    PATTERN_RULES,
-    Pattern,
-    PatternName,
-    SparseHeads,
-    Stride,
-    Summary,
-)
-from assay.models.layers.heads import Causal, Dropout, PrefixTokens, Tokens
+from assay.models.layers.attention.sparse_patterns import PATTERN_RULES, SparseHeads, SparseParameters
+from assay.models.layers.heads import Causal
 
 __all__ = ["SparseAttentionBN"]
 
@@ -46,7 +39,6 @@ class SparseAttentionBN(SparseHeads):
 
     Args:
         beta: weight of the mean; the authors use 0.1 to 0.9.
-        stride: l, in places; the square root of their number in the longest sequence if absent.
     """
 
     name: ClassVar[str] = "sparse_bn"
@@ -60,22 +52,14 @@ class SparseAttentionBN(SparseHeads):
         form: Form = "beta",
         beta: Beta = 0.6,
         learn_beta: parameters.LearnBeta = False,
-        pattern: PatternName = "strided",
-        stride: Stride = None,
-        summary: Summary = None,
-        prefix_tokens: PrefixTokens = 1,
-        tokens: Tokens = 197,
         causal: Causal = False,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[SparseParameters],
     ) -> None:
         super().__init__(
             dim,
             heads,
             factors=[1],
-            pattern=Pattern(pattern, stride, summary),
             normalization=KeyNormalization(form, beta, learn_beta=learn_beta),
-            prefix_tokens=prefix_tokens,
-            tokens=tokens,
             causal=causal,
-            dropout=dropout,
+            **shared,
         )

@@ -17,21 +17,13 @@ pooled keys. Not stated: see `sparse_bn.py` and `sparse_sh.py`. No code was rele
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 from assay.models.attention import attention_bn
 from assay.models.layers import parameters
 from assay.models.layers.attention.key_normalization import Beta, Form, KeyNormalization
 from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors
-from assay.models.layers.attention.sparse_patterns import (
-    PATTERN_RULES,
-    Pattern,
-    PatternName,
-    SparseHeads,
-    Stride,
-    Summary,
-)
-from assay.models.layers.heads import Dropout, PrefixTokens, Tokens
+from assay.models.layers.attention.sparse_patterns import PATTERN_RULES, SparseHeads, SparseParameters
 
 __all__ = ["SparseAttentionBNSH"]
 
@@ -61,20 +53,12 @@ class SparseAttentionBNSH(SparseHeads):
         beta: Beta = 0.6,
         learn_beta: parameters.LearnBeta = False,
         factors: Factors = None,
-        pattern: PatternName = "strided",
-        stride: Stride = None,
-        summary: Summary = None,
-        prefix_tokens: PrefixTokens = 1,
-        tokens: Tokens = 197,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[SparseParameters],
     ) -> None:
         super().__init__(
             dim,
             heads,
             factors=factors,
-            pattern=Pattern(pattern, stride, summary),
             normalization=KeyNormalization(form, beta, learn_beta=learn_beta),
-            prefix_tokens=prefix_tokens,
-            tokens=tokens,
-            dropout=dropout,
+            **shared,
         )

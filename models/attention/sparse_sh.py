@@ -14,19 +14,11 @@ shorter sequence's, in which f queries share the place of their window. No code 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 from assay.models.attention import attention_bn
 from assay.models.layers.attention.scaled_heads import FACTOR_RULES, Factors
-from assay.models.layers.attention.sparse_patterns import (
-    PATTERN_RULES,
-    Pattern,
-    PatternName,
-    SparseHeads,
-    Stride,
-    Summary,
-)
-from assay.models.layers.heads import Dropout, PrefixTokens, Tokens
+from assay.models.layers.attention.sparse_patterns import PATTERN_RULES, SparseHeads, SparseParameters
 
 __all__ = ["SparseAttentionSH"]
 
@@ -47,24 +39,6 @@ class SparseAttentionSH(SparseHeads):
     permutation_equivariant: ClassVar[bool] = False
 
     def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        factors: Factors = None,
-        pattern: PatternName = "strided",
-        stride: Stride = None,
-        summary: Summary = None,
-        prefix_tokens: PrefixTokens = 1,
-        tokens: Tokens = 197,
-        dropout: Dropout = 0.0,
+        self, dim: int, heads: int, *, factors: Factors = None, **shared: Unpack[SparseParameters]
     ) -> None:
-        super().__init__(
-            dim,
-            heads,
-            factors=factors,
-            pattern=Pattern(pattern, stride, summary),
-            prefix_tokens=prefix_tokens,
-            tokens=tokens,
-            dropout=dropout,
-        )
+        super().__init__(dim, heads, factors=factors, **shared)

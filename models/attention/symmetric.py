@@ -27,10 +27,6 @@ class SymmetricAttention(DotProductAttention):
     """Softmax attention with the keys as queries.
 
     The weights have the authors' layout: `qkv` (2C, C) with the row blocks k, v, and `proj`.
-
-    Args:
-        causal: each token attends to itself and to those before it.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "symmetric"

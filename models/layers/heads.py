@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol, TypedDict, get_args, get_type_hints, is_typeddict
 
 import torch
 from annotated_types import Interval, doc
@@ -20,6 +20,19 @@ Tokens = Annotated[int, "system", doc("length of the longest sequence, prefix in
 Dropout = Annotated[
     float, Interval(ge=0, lt=1), doc("share of the attention weights that is dropped in training, in [0, 1).")
 ]
+
+
+class HeadParameters(TypedDict, total=False):
+    """Parameters that mechanisms hand on to `HeadProjections`."""
+
+    prefix_tokens: PrefixTokens
+    dropout: Dropout
+
+
+class CausalParameters(HeadParameters, total=False):
+    """Parameters that mechanisms with a causal form hand on to their base class."""
+
+    causal: Causal
 
 
 class AttentionFactory(Protocol):
@@ -115,7 +128,22 @@ class HeadProjections(nn.Module):
 
     projections: ClassVar[int] = 3
 
-    def __init__(self, dim: int, heads: int, *, prefix_tokens: int, dropout: float) -> None:
+    def __init_subclass__(cls) -> None:
+        """Show `help`, editors and the catalog the parameters that `**` hands on to the base class."""
+        super().__init_subclass__()
+        function: Any = vars(cls).get("__init__", HeadProjections.__init__)
+        *own, last = inspect.signature(function).parameters.values()
+        if last.kind is last.VAR_KEYWORD:
+            shared = get_type_hints(function, include_extras=True).get(last.name)
+            handed_on = inspect.signature(super(cls, cls).__init__).parameters
+            for group in filter(is_typeddict, get_args(shared)):
+                types = get_type_hints(group, include_extras=True)
+                own += [handed_on[name].replace(annotation=shown) for name, shown in types.items()]
+                function.__signature__ = inspect.Signature(own)
+
+    def __init__(
+        self, dim: int, heads: int, *, prefix_tokens: PrefixTokens = 1, dropout: Dropout = 0.0
+    ) -> None:
         super().__init__()
         check_heads(dim, heads)
         self.heads = heads

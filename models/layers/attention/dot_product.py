@@ -5,9 +5,11 @@ Vaswani et al., "Attention is all you need", NeurIPS 2017, equation 1: A = softm
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor
 
-from assay.models.layers.heads import Causal, Dropout, HeadProjections, PrefixTokens, attend
+from assay.models.layers.heads import Causal, HeadParameters, HeadProjections, attend
 
 
 class DotProductAttention(HeadProjections):
@@ -19,15 +21,9 @@ class DotProductAttention(HeadProjections):
     """
 
     def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        prefix_tokens: PrefixTokens = 1,
-        causal: Causal = False,
-        dropout: Dropout = 0.0,
+        self, dim: int, heads: int, *, causal: Causal = False, **shared: Unpack[HeadParameters]
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         self.causal = causal
 
     def forward(

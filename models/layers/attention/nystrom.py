@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import random
 from abc import abstractmethod
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Unpack
 
 import torch
 from annotated_types import Interval, doc
@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 
 from assay.models.layers.attention.projected_attention import ProjectedAttention, at_least, one_of
-from assay.models.layers.heads import Dropout, PrefixTokens
+from assay.models.layers.heads import HeadParameters
 
 Normaliser = Annotated[
     Literal["matrix", "tensor"],
@@ -37,12 +37,23 @@ Normaliser = Annotated[
     ),
 ]
 NORMALISERS: tuple[Normaliser, ...] = ("matrix", "tensor")
-Draw = Literal["fixed", "training", "released"]
+Draw = Annotated[
+    Literal["fixed", "training", "released"],
+    doc(
+        'how landmarks are drawn: "fixed", places by seed and number of tokens alone; "training", the same '
+        'in evaluation, and drawn again in each pass of a training; "released", drawn again in every pass, '
+        "with replacement, so that answers are random."
+    ),
+]
 DRAWS: tuple[Draw, ...] = ("fixed", "training", "released")
-Iterations = Annotated[int, Interval(ge=1, le=100)]
-LandmarkCount = Annotated[int, Interval(ge=2, le=4096)]
+Iterations = Annotated[int, Interval(ge=1, le=100), doc("steps of the inverse.")]
+LandmarkCount = Annotated[
+    int,
+    Interval(ge=2, le=4096),
+    doc("L; half of them are queries, half keys. From twice the number of tokens, all are."),
+]
 Gamma = Annotated[float, Interval(ge=0, le=1000)]
-Seed = Annotated[int, Interval(ge=0, le=2**31 - 1)]
+Seed = Annotated[int, Interval(ge=0, le=2**31 - 1), doc("of the draw.")]
 
 
 def gaussian(x: Tensor, y: Tensor) -> Tensor:
@@ -136,10 +147,9 @@ class LandmarkAttention(ProjectedAttention):
         iterations: Iterations = 6,
         normaliser: Normaliser = "matrix",
         seed: Seed = 0,
-        prefix_tokens: PrefixTokens = 1,
-        dropout: Dropout = 0.0,
+        **shared: Unpack[HeadParameters],
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         at_least("landmarks", landmarks, 2)
         at_least("gamma", gamma, 0)
         at_least("iterations", iterations, 1)

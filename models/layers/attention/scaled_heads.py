@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import torch
 from annotated_types import Interval, Len, doc
@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.functional import linear, pad
 
 from assay.models.layers.attention.key_normalization import KeyNormalization
-from assay.models.layers.heads import HeadProjections, attend, split_heads
+from assay.models.layers.heads import HeadParameters, HeadProjections, attend, split_heads
 
 Factors = Annotated[
     Annotated[list[Annotated[int, Interval(ge=1, le=1024)]], Len(1, 512)] | None,
@@ -108,11 +108,10 @@ class ScaledHeads(HeadProjections, ABC):
         *,
         factors: Sequence[int] | None,
         normalization: KeyNormalization | None = None,
-        prefix_tokens: int = 1,
         causal: bool = False,
-        dropout: float = 0.0,
+        **shared: Unpack[HeadParameters],
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        super().__init__(dim, heads, **shared)
         self.factors = factors_of(factors, heads)
         if causal and max(self.factors) > 1:
             raise ValueError(f"scaled heads have no causal form: got factors {list(self.factors)}")

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict, Unpack
 
 import torch
 from annotated_types import Interval, doc
@@ -35,7 +35,7 @@ from torch.nn.functional import pad
 
 from assay.models.layers.attention.key_normalization import KeyNormalization
 from assay.models.layers.attention.scaled_heads import ScaledHeads
-from assay.models.layers.heads import attend
+from assay.models.layers.heads import Causal, Dropout, HeadParameters, PrefixTokens, Tokens, attend
 
 PatternName = Annotated[
     Literal["strided", "fixed"],
@@ -44,7 +44,10 @@ PatternName = Annotated[
         "places, and the last c places of each."
     ),
 ]
-Stride = Annotated[int, Interval(ge=1, le=65536)] | None
+Stride = Annotated[
+    Annotated[int, Interval(ge=1, le=65536)] | None,
+    doc("l, in places; the square root of their number in the longest sequence if absent."),
+]
 Summary = Annotated[
     Annotated[int, Interval(ge=1, le=65536)] | None,
     doc('c, for "fixed"; a 16th of l, at least 1, if absent.'),
@@ -58,6 +61,17 @@ PATTERN_RULES = (
         "summary, the last places of a block, must not be more than stride, all of them",
     ),
 )
+
+
+class SparseParameters(TypedDict, total=False):
+    """Parameters that mechanisms hand on to `SparseHeads`."""
+
+    pattern: PatternName
+    stride: Stride
+    summary: Summary
+    prefix_tokens: PrefixTokens
+    tokens: Tokens
+    dropout: Dropout
 
 
 @dataclass(frozen=True)
@@ -227,8 +241,8 @@ class _Blocks:
 class SparseHeads(ScaledHeads):
     """Softmax attention over a pattern, with keys and values at each head's resolution.
 
-    Arguments as of `ScaledHeads`; the stride may follow from `tokens`, the length of the longest sequence,
-    prefix included.
+    Arguments as of `ScaledHeads` and `Pattern`; the stride may follow from `tokens`, the length of the
+    longest sequence, prefix included.
     """
 
     def __init__(
@@ -237,23 +251,17 @@ class SparseHeads(ScaledHeads):
         heads: int,
         *,
         factors: Sequence[int] | None,
-        pattern: Pattern,
         normalization: KeyNormalization | None = None,
-        prefix_tokens: int,
-        tokens: int,
-        causal: bool = False,
-        dropout: float,
+        pattern: PatternName = "strided",
+        stride: Stride = None,
+        summary: Summary = None,
+        tokens: Tokens = 197,
+        causal: Causal = False,
+        **shared: Unpack[HeadParameters],
     ) -> None:
-        super().__init__(
-            dim,
-            heads,
-            factors=factors,
-            normalization=normalization,
-            prefix_tokens=prefix_tokens,
-            causal=causal,
-            dropout=dropout,
-        )
-        self.pattern = pattern
+        chosen = Pattern(pattern, stride, summary)
+        super().__init__(dim, heads, factors=factors, normalization=normalization, causal=causal, **shared)
+        self.pattern = chosen
         self.tokens = tokens
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:

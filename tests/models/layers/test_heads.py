@@ -1,9 +1,74 @@
 from __future__ import annotations
 
+import inspect
+from typing import Any, Unpack
+
 import pytest
 import torch
 
-from assay.models.layers.heads import attend, merge_heads, running_sum, split_heads
+from assay.models.layers.heads import (
+    CausalParameters,
+    HeadParameters,
+    HeadProjections,
+    attend,
+    has_causal_form,
+    merge_heads,
+    running_sum,
+    split_heads,
+)
+
+
+class Grouped(HeadProjections):
+    def __init__(
+        self, dim: int, heads: int, *, causal: bool = True, **shared: Unpack[HeadParameters]
+    ) -> None:
+        super().__init__(dim, heads, **shared)
+
+
+class TwiceGrouped(Grouped):
+    def __init__(self, dim: int, heads: int, **shared: Unpack[CausalParameters]) -> None:
+        super().__init__(dim, heads, **shared)
+
+
+class Untyped(HeadProjections):
+    def __init__(self, dim: int, heads: int, **options: Any) -> None:
+        super().__init__(dim, heads, **options)
+
+
+class Bare(Grouped):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "shown"),
+    [
+        (Grouped, {"causal": True, "prefix_tokens": 1, "dropout": 0.0}),
+        (TwiceGrouped, {"prefix_tokens": 1, "dropout": 0.0, "causal": True}),
+        (Bare, {"causal": True, "prefix_tokens": 1, "dropout": 0.0}),
+    ],
+)
+def test_a_signature_shows_the_parameters_of_its_group(
+    mechanism: type[HeadProjections], shown: dict[str, object]
+) -> None:
+    parameters = inspect.signature(mechanism).parameters.values()
+    given = {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    assert list(given.items()) == list(shown.items())
+    assert has_causal_form(mechanism)
+    assert mechanism(6, 2, dropout=0.25).dropout == 0.25
+
+
+def test_keywords_without_a_group_stay_as_they_are() -> None:
+    assert list(inspect.signature(Untyped).parameters) == ["dim", "heads", "options"]
+    assert not has_causal_form(Untyped)
+
+
+def test_a_group_refuses_other_names() -> None:
+    with pytest.raises(TypeError, match="dropuot"):
+        Grouped(6, 2, dropuot=0.5)  # type: ignore[call-arg]
 
 
 def test_split_is_parts_first_then_head_major() -> None:
