@@ -147,6 +147,7 @@ class ImageFolder:
         self.class_names = files.class_names
         self.classes = len(files.class_names)
         self.ids: Sequence[str] = files.ids
+        self.divided_from = files.divided_from
         self.paths: Sequence[str] = files.ids if files.paths is None else files.paths
         self.labels = torch.tensor(files.labels, dtype=torch.int64)
         self.resampling = resampling

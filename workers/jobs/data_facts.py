@@ -110,6 +110,14 @@ def other_content(data: ComponentReference, sha256: str, classes: int | None) ->
     return {"sha256": sha256, "published": published}
 
 
+def divided_from(examples: ExampleSet) -> int | None:
+    """Examples of a folder or table without parts, which a hash divided into training and evaluation."""
+    whole = getattr(examples, "divided_from", None)
+    if whole is None:
+        whole = sum(part["rows"] for part in getattr(examples, "files_read", None) or ())
+    return whole if whole > len(examples.ids) else None
+
+
 def empty_classes(examples: ExampleSet) -> EmptyClasses | None:
     """Classes without any example in the evaluated part of a labelled set; None if all have examples."""
     if not load().task(examples.task).labelled:

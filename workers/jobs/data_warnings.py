@@ -26,6 +26,7 @@ def of_data(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
         message = "the folder has {available} {noun}, the published set {published}: it is another test set"
         message = message.format(**evidence, noun=noun)
         yield Warning(code="incomplete_data", message=message, evidence=evidence)
+    yield from _of_part(planned, noun)
     if other := planned.get("other_content"):
         message = (
             f"the data set has not the published content (sha256 {other['sha256'][:12]}, published"
@@ -65,6 +66,16 @@ def of_data(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
             " nothing about them"
         )
         yield Warning(code="empty_classes", message=message, evidence=dict(empty))
+
+
+def _of_part(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
+    if whole := planned.get("divided_from"):
+        message = (
+            f"the test part has {planned['available']} of {whole} {noun}: the data have no parts,"
+            ' and a hash keeps four fifths for training; "splits": "all" evaluates every example'
+        )
+        evidence = {"available": planned["available"], "of": whole}
+        yield Warning(code="held_out_fifth", message=message, evidence=evidence)
 
 
 def of_disagreement(

@@ -32,6 +32,7 @@ from assay.workers.jobs.cost import (
 )
 from assay.workers.jobs.data_facts import (
     count_cut,
+    divided_from,
     facts_of,
     found_in,
     guessed_order,
@@ -173,6 +174,8 @@ def _facts_of_input(
         facts["guessed_order"] = guessed
     source = item["data"] or spec["data"]
     label = content_label(data_label(source), item["params"])
+    if (whole := divided_from(examples)) is not None and trained_on(loaded) is None:
+        facts["divided_from"] = whole
     if other := other_content(source, session.content_sha256(label, examples), examples.classes):
         facts["other_content"] = other
     resampled = resampled_images(examples, order, loaded.image_size)

@@ -8,6 +8,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.records import Evidence, ModelJoin, Plan
 from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import Params
+from assay.service.contract.threat import Knowledge
 
 # Of `probabilities`, also at the export.
 RETURNED = (
@@ -46,7 +47,7 @@ def of_weights(
 
 def _of_gradients(plan: Plan, name: str, params: Params) -> Iterator[Warning]:
     threat = load().threat_of(name)
-    if threat is None:
+    if threat is None or threat.knowledge is Knowledge.NOISE:
         return
     others = [job for _, job in load().find_evaluation(name).jobs(params)]
     uncompared = [job for job in plan.get("sources_not_compared", []) if job in others]

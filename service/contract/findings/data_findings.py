@@ -48,12 +48,16 @@ class OtherContent(TypedDict):
 
 
 class DoubtfulData(TypedDict, total=False):
-    """What is doubtful about the data of an evaluation; `resampled` where all images of a size are."""
+    """What is doubtful about the data of an evaluation; `resampled` where all images of a size are.
+
+    `divided_from` counts the examples of a folder without parts, of which a fifth is evaluated.
+    """
 
     resampled: ResampledImages
     empty_classes: EmptyClasses
     guessed_order: GuessedOrder
     other_content: OtherContent
+    divided_from: int
 
 
 class FileRead(TypedDict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -17,7 +17,14 @@ from assay.workers.data import cifar10
 from assay.workers.data.image_folder import image_folder
 from assay.workers.data.objectnet import objectnet
 from assay.workers.jobs import plan
-from assay.workers.jobs.data_facts import empty_classes, found_in, other_content, resampled_images
+from assay.workers.jobs.data_facts import (
+    divided_from,
+    empty_classes,
+    found_in,
+    other_content,
+    resampled_images,
+)
+from assay.workers.jobs.data_warnings import of_data
 from assay.workers.jobs.session import Session
 from assay.workers.jobs.warnings import of_evaluation
 from assay.workers.published.language import WIKITEXT_WORDS
@@ -211,3 +218,19 @@ def test_the_warnings_say_what_to_do() -> None:
     assert warning.evidence == mixed
     assert (empty.code, empty.severity) == ("empty_classes", "caution")
     assert empty.message.startswith("12 of 10 classes have no example (a, b, ...)")
+
+
+def test_a_part_chosen_by_a_hash_is_told(root: Path) -> None:
+    found = planned(splits="auto")
+    assert (found["available"], found["divided_from"]) == (3, 12)
+    assert "divided_from" not in planned(splits="all")
+    (warning,) = [one for one in of_data(cast(Any, found), "images") if one.code == "held_out_fifth"]
+    assert warning.evidence == {"available": 3, "of": 12}
+    assert "3 of 12 images" in warning.message
+
+
+def test_a_table_divided_by_a_hash_is_told_by_its_rows() -> None:
+    files = [{"file": "a.csv", "rows": 10, "lines": None}]
+    assert divided_from(cast(Any, SimpleNamespace(ids=["a", "b"], files_read=files))) == 10
+    assert divided_from(cast(Any, SimpleNamespace(ids=["a"] * 10, files_read=files))) is None
+    assert divided_from(cast(Any, SimpleNamespace(ids=["a"]))) is None

@@ -21,7 +21,14 @@ def codes(plan: Any, name: str, *evidence: Any) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "due"),
-    [("pgd", True), ("autoattack", True), ("segpgd", True), ("square", False), ("clean", False)],
+    [
+        ("pgd", True),
+        ("autoattack", True),
+        ("segpgd", True),
+        ("square", False),
+        ("uniform_noise", False),
+        ("clean", False),
+    ],
 )
 def test_uncompared_gradients_are_told_of_attacks_that_follow_them(name: str, due: bool) -> None:
     assert codes({"gradients_not_compared": True}, name) == ["gradients_not_compared"] * due

@@ -28,12 +28,16 @@ from assay.workers.data.formats.sampling import held_out_split
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """A split's files, sorted by id; labels index `class_names`. Without `paths` ids are the paths."""
+    """A split's files, sorted by id; labels index `class_names`. Without `paths` ids are the paths.
+
+    `divided_from` counts the files that a hash divided into training and evaluation.
+    """
 
     class_names: tuple[str, ...]
     ids: list[str]
     labels: list[int]
     paths: list[str] | None = None
+    divided_from: int | None = None
 
 
 def find_images(
@@ -82,9 +86,8 @@ def part_of(every: ImageFiles, folder: Path, split: str, splits: str, name: str)
             f"The {split} images of {folder} are wanted, but every class has a single image, which is "
             f'trained on. Add images, or set "splits": "all" to take every image.'
         )
-    return ImageFiles(
-        every.class_names, [every.ids[index] for index in chosen], [every.labels[index] for index in chosen]
-    )
+    ids, labels = ([part[index] for index in chosen] for part in (every.ids, every.labels))
+    return ImageFiles(every.class_names, ids, labels, divided_from=len(every.ids))
 
 
 def _split_folders(folder: Path, base: Path) -> list[str]:
