@@ -48,14 +48,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, Unpack, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from assay.attacks.expectation import Expectation, lower
 from assay.attacks.judgement import judge, right, wrong_by
-from assay.attacks.randomness import Randomness
+from assay.attacks.randomness import Key, Randomness
 from assay.attacks.sending import sent
 from assay.attacks.threat import PIXELS, Ball, Box, as_column
 
@@ -84,6 +84,14 @@ class Setting:
     def ids_of(self, rows: Tensor) -> list[str]:
         """Example ids of these rows."""
         return [self.ids[row] for row in rows.tolist()]
+
+    def draw(
+        self, law: Literal["uniform", "normal"], rows: Tensor, images: Tensor, **key: Unpack[Key]
+    ) -> Tensor:
+        """Random numbers for every value of the images, whose examples are these rows."""
+        source = self.randomness.uniform if law == "uniform" else self.randomness.normal
+        shape = tuple(images.shape[1:])
+        return source(self.ids_of(rows), shape, dtype=images.dtype, device=images.device, **key)
 
 
 class Examples(NamedTuple):

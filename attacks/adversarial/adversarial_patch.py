@@ -195,11 +195,5 @@ class _Patch:
         fresh = sent(begun, images)[:, None, None, None]
         state["adversarial"] = torch.where(fresh, images, state["adversarial"])
         if self.random_start or (self.location == "centre" and self.restarts > 1):
-            draws = setting.randomness.uniform(
-                setting.ids_of(state["row"]),
-                tuple(images.shape[1:]),
-                restart=state["restart"].tolist(),
-                dtype=images.dtype,
-                device=images.device,
-            )
+            draws = setting.draw("uniform", state["row"], images, restart=state["restart"].tolist())
             self._put(state, draws, begun)

@@ -37,6 +37,16 @@ def first_logit(logits: Tensor) -> Tensor:
     return logits[:, 0]
 
 
+def test_draws_are_like_the_images_and_keyed_by_the_examples_of_the_rows() -> None:
+    setting, images = Setting(["a", "b", "c"], Randomness(3, "pgd")), torch.zeros(2, 1, 2, 3).double()
+    uniform = setting.draw("uniform", torch.tensor([2, 0]), images, restart=[1, 4])
+    assert uniform.dtype == torch.float64
+    expected = Randomness(3, "pgd").uniform(["c", "a"], (1, 2, 3), restart=[1, 4], dtype=torch.float64)
+    assert torch.equal(uniform, expected)
+    normal = setting.draw("normal", torch.tensor([1]), images[:1].float(), restart=0, target=[5])
+    assert torch.equal(normal, Randomness(3, "pgd").normal(["b"], (1, 2, 3), restart=0, target=[5]))
+
+
 def test_states_concatenate_and_select() -> None:
     one, two = some_state(3), some_state(2, first_row=3)
     both = concatenate([one, two])

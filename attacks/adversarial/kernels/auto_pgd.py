@@ -274,16 +274,8 @@ class AutoPGD:
     def _first_iterate(
         self, setting: Setting, rows: Tensor, restart: Tensor, target: Tensor, images: Tensor
     ) -> Tensor:
-        flat = self.ball.norm == "Linf"
-        draw = setting.randomness.uniform if flat else setting.randomness.normal
-        draws = draw(
-            setting.ids_of(rows),
-            tuple(images.shape[1:]),
-            restart=restart.tolist(),
-            target=target.tolist(),
-            dtype=images.dtype,
-            device=images.device,
-        )
+        law: Literal["uniform", "normal"] = "uniform" if self.ball.norm == "Linf" else "normal"
+        draws = setting.draw(law, rows, images, restart=restart.tolist(), target=target.tolist())
         return clip_to(images + self.ball.epsilon * start_direction(draws, self.ball), setting.box)
 
 

@@ -179,14 +179,7 @@ class AutoPGDL1(AutoPGD):
         self, setting: Setting, rows: Tensor, restart: Tensor, target: Tensor, images: Tensor
     ) -> Tensor:
         def draw() -> Tensor:
-            return setting.randomness.normal(
-                setting.ids_of(rows),
-                tuple(images.shape[1:]),
-                restart=restart.tolist(),
-                target=target.tolist(),
-                dtype=images.dtype,
-                device=images.device,
-            )
+            return setting.draw("normal", rows, images, restart=restart.tolist(), target=target.tolist())
 
         first = l1_projected(images, images + draw(), RADII[0] * self.ball.epsilon, setting.box)
         if self.backend == "compatible":

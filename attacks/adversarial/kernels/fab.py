@@ -127,14 +127,12 @@ class Boundary:
 
     def _random_point(self, setting: Setting, state: State, slots: Tensor, images: Tensor) -> Tensor:
         linf = self.ball.norm == "Linf"
-        draw = setting.randomness.uniform if linf else setting.randomness.normal
-        draws = draw(
-            setting.ids_of(state["row"][slots]),
-            tuple(images.shape[1:]),
+        draws = setting.draw(
+            "uniform" if linf else "normal",
+            state["row"][slots],
+            images,
             restart=state["restart"][slots].tolist(),
             target=state["target"][slots].tolist(),
-            dtype=images.dtype,
-            device=images.device,
         )
         direction = 2 * draws - 1 if linf else draws
         length = as_column(sizes(direction, self.ball.norm), images).clamp(min=TINY)

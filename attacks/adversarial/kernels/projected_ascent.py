@@ -132,11 +132,5 @@ class Ascent:
     def _first_iterate(self, setting: Setting, rows: Tensor, restart: Tensor, images: Tensor) -> Tensor:
         if not self.random_start:
             return images
-        draws = setting.randomness.uniform(
-            setting.ids_of(rows),
-            tuple(images.shape[1:]),
-            restart=restart.tolist(),
-            dtype=images.dtype,
-            device=images.device,
-        )
+        draws = setting.draw("uniform", rows, images, restart=restart.tolist())
         return clip_to(images + self.ball.cube_start(draws), setting.box)
