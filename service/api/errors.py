@@ -174,16 +174,19 @@ def _http_exception(request: Request, error: Exception) -> Response:
 
 
 def _no_route(request: Request) -> NotFound:
-    """The error of an unknown path, with the known path that is most like it."""
+    """The error of an unknown path, with the known path whose every part is like it, or that begins it."""
     path = request.url.path
     given, known = path[:MAX_TEXT].split("/"), set()
-    for route in request.app.state.routes:
+    for route in request.app.state.routes if path.isprintable() else ():
         parts = route.path.split("/")
-        if len(parts) == len(given):
-            filled = (own if part[:1] == "{" else part for part, own in zip(parts, given, strict=True))
-            known.add("/".join(filled))
-    near = nearest_name("/".join(given), known) if path.isprintable() else None
-    return NotFound(f"no route {path[:100]!r}; {f'meant: {near}? ' if near else ''}see /docs")
+        near = [
+            own if part[:1] == "{" else nearest_name(own, [part])
+            for part, own in zip(parts, given, strict=False)
+        ]
+        if None not in near and len(given) - len(parts) in (0, 1):
+            known.add("/".join(map(str, near)))
+    found = nearest_name("/".join(given), known)
+    return NotFound(f"no route {path[:100]!r}; {f'meant: {found}? ' if found else ''}see /docs")
 
 
 def _methods_of(request: Request, named: str) -> list[str]:

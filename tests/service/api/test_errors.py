@@ -91,6 +91,8 @@ def test_the_documentation_has_both_forms_of_an_error(api: httpx.Client) -> None
             "/api/v1/jobs/01m8hh71qfcxvw0b4vsjbehhnf/results",
         ),
         ("/api/v1/workers/box:1/cordn", "/api/v1/workers/box:1/cordon"),
+        ("/api/v1/warnings/nope", "/api/v1/warnings"),
+        ("/api/v1/checkpoints/bad/2", "/api/v1/checkpoints/bad"),
     ],
 )
 def test_an_unknown_path_names_the_nearest(api: httpx.Client, path: str, near: str) -> None:

@@ -92,4 +92,6 @@ def test_warnings_are_explained_under_their_codes(api: httpx.Client) -> None:
     text = page(api, "/warnings")
     for one in warning_meanings():
         assert f'<h3 id="{one.code}">' in text
+    assert "<code>execution.compile</code>" in text
+    assert "`" not in text
     assert 'href="/warnings"' in page(api, "/catalog")
