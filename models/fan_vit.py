@@ -45,14 +45,14 @@ def fan_vit(
     *,
     image_size: parameters.ImageSize = 224,
     patch_size: StemPatchSize = 16,
-    width: fan.Width = 192,
-    depth: fan.Depth = 12,
-    heads: fan.Heads = 4,
+    width: fan.FanWidth = 192,
+    depth: fan.FanDepth = 12,
+    heads: fan.FanHeads = 4,
     mlp_ratio: parameters.MlpRatio = 4.0,
     attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
     layers: parameters.Layers = "all",
     dropout: parameters.Dropout = 0.0,
-    drop_path: fan.BlockDropPath = 0.0,
+    drop_path: fan.FanDropPath = 0.0,
 ) -> parameters.ImageClassifier:
     """Fully attentional network, at any size, with any attention in all or some layers and softmax elsewhere.
 

@@ -47,9 +47,9 @@ def rpc_fan_vit(
     *,
     image_size: parameters.ImageSize = 224,
     patch_size: StemPatchSize = 16,
-    width: fan.Width = 192,
-    depth: fan.Depth = 12,
-    heads: fan.Heads = 4,
+    width: fan.FanWidth = 192,
+    depth: fan.FanDepth = 12,
+    heads: fan.FanHeads = 4,
     mlp_ratio: parameters.MlpRatio = 4.0,
     rpc_layers: parameters.RpcLayers = "first",
     iterations: rpc.Iterations = 4,
@@ -59,7 +59,7 @@ def rpc_fan_vit(
     dual_sign: rpc.DualSign = -1,
     dropout: parameters.Dropout = 0.0,
     attention_dropout: parameters.RpcDropout = 0.0,
-    drop_path: fan.BlockDropPath = 0.0,
+    drop_path: fan.FanDropPath = 0.0,
 ) -> parameters.ImageClassifier:
     """Fully attentional network with RPC-Attention in the first or other layers, and symmetric in the rest.
 

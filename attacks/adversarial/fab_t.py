@@ -15,7 +15,7 @@ from typing import Annotated
 from annotated_types import Interval
 
 from assay.attacks import parameters
-from assay.attacks.adversarial.kernels.fab import AlphaMax, Beta, Boundary, Eta
+from assay.attacks.adversarial.kernels.fab import Boundary, FabAlphaMax, FabBeta, FabEta
 from assay.attacks.adversarial.libraries.pyautoattack_square_fab import library_fab
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import lp_ball
@@ -51,9 +51,9 @@ def fab_t(
     iterations: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     targets: Annotated[int, Interval(ge=1, le=100_000)] = 9,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    alpha_max: AlphaMax = 0.1,
-    eta: Eta = 1.05,
-    beta: Beta = 0.9,
+    alpha_max: FabAlphaMax = 0.1,
+    eta: FabEta = 1.05,
+    beta: FabBeta = 0.9,
     backend: parameters.LibraryBackend = "native",
 ) -> Attack:
     """Short steps across the boundary to each of several classes; a success has to be within epsilon.

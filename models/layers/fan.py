@@ -26,10 +26,10 @@ from assay.models.layers.conv_stem import ConvStem
 from assay.models.layers.heads import AttentionFactory, make_attention
 from assay.models.layers.layers import LAYER_NORM_EPSILON, DropPath
 
-Width = Annotated[parameters.Width, doc("width of the tokens, at least 8.")]
-Depth = Annotated[parameters.Depth, doc("number of FAN blocks; two class-attention blocks follow them.")]
-Heads = Annotated[parameters.Heads, doc("heads for tokens and for channels; must divide `width`.")]
-BlockDropPath = Annotated[parameters.DropRate, doc("rate of stochastic depth, the same in every FAN block.")]
+FanWidth = Annotated[parameters.Width, doc("width of the tokens, at least 8.")]
+FanDepth = Annotated[parameters.Depth, doc("number of FAN blocks; two class-attention blocks follow them.")]
+FanHeads = Annotated[parameters.Heads, doc("heads for tokens and for channels; must divide `width`.")]
+FanDropPath = Annotated[parameters.DropRate, doc("rate of stochastic depth, the same in every FAN block.")]
 CLASS_BLOCKS = 2
 
 

@@ -42,11 +42,11 @@ from assay.attacks.passes import ask, evaluate, note_gradient
 from assay.attacks.sending import sent
 from assay.attacks.threat import DUAL, Ball, BallNorm, as_column, clip_to, sizes
 
-AlphaMax = Annotated[
+FabAlphaMax = Annotated[
     float, Interval(ge=0, le=1), doc("The largest weight of the step that begins at the image.")
 ]
-Eta = Annotated[float, Interval(ge=1, le=10), doc("Length of a step; 1 ends on the linearised boundary.")]
-Beta = Annotated[
+FabEta = Annotated[float, Interval(ge=1, le=10), doc("Length of a step; 1 ends on the linearised boundary.")]
+FabBeta = Annotated[
     float,
     Interval(ge=0, le=1),
     doc("Where to go on after a success, as a share of the way from the image."),
