@@ -122,7 +122,8 @@ def data_lines(look: Mapping[str, Any]) -> Iterator[str]:
         yield printable(f"data {name}: {state}{look['problem']}")
         return
     of = f"{look['decoded']} of {look['examples']}" if look["decoded"] < look["examples"] else "all"
-    yield printable(f"data {name}: {look['examples']} examples, {of} decoded")
+    bad = f"; {look['unreadable_count']} cannot be read:" if look["unreadable_count"] else ""
+    yield printable(f"data {name}: {look['examples']} examples, {of} looked at{bad}")
     for message in look["unreadable"]:
         yield printable(f"  {message}")
     if (more := look["unreadable_count"] - len(look["unreadable"])) > 0:

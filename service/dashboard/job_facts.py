@@ -34,7 +34,7 @@ REMEDIES: Mapping[str, str] = {
     "nondeterministic_operator": "Clone the job with another model or attack, or run it on the CPU.",
     "component_missing": "Install the package with the component on every worker, then retry.",
     "package_missing": "Install the extra that the message names on every worker, then retry.",
-    "invalid_value": "Clone the job and correct the value that the message names.",
+    "invalid_value": "Correct in a clone the value that the message names, or mend the file and retry.",
     "dependency_failed": "Mend and retry the job that this one needs, then retry this one.",
     "over_limit": "Clone the job with a lower limit, fewer steps or fewer epochs; an operator may raise the"
     " limit.",
