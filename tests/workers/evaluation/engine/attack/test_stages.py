@@ -350,6 +350,7 @@ def test_luck_against_a_random_model_does_not_count(run: Run, model: Classifier)
     assert outcomes.evidence()["unverified"] > 50
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("attack", [*stages(), pgd(epsilon=EPSILON, steps=5, restarts=3)], ids=range(4))
 def test_flags_that_come_a_step_late_change_nothing(
     run: Run, attack: Any, monkeypatch: pytest.MonkeyPatch
@@ -407,6 +408,7 @@ class Flattering(nn.Module):
         return logits
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("attack", "batch_size"),
     [
@@ -432,6 +434,7 @@ def test_a_success_that_is_refused_goes_on(
     assert old.noted["unverified"] > outcomes.noted.get("unverified", 0)
 
 
+@pytest.mark.dear
 def test_refused_successes_cost_what_they_cost_and_do_not_depend_on_the_batch(
     run: Run, model: Classifier
 ) -> None:
