@@ -108,7 +108,7 @@ def offered_verbs(store: TenantStore, job: JobRow) -> list[Verb]:
     situation = Situation(
         state=job.state,
         planned=identity_of(job) != "",
-        doubted=(job.error or {}).get("type") == DIFFERENT,
+        doubted=job.error is not None and job.error["type"] == DIFFERENT,
         stranded=lambda: waits_in_vain(store, job),
     )
     return [verb for verb in VERBS if verb.button.offered(situation)]
