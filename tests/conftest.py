@@ -26,7 +26,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.sampling import PARTS, changed_files, dear_left_out, left_out, part_of_commit
+from tests.support.sampling import PARTS, changed_files, costly_left_out, left_out, part_of_commit
 
 LOCAL_NAMES = {"", "localhost"}
 
@@ -113,12 +113,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Enough to repeat the run."""
-    return f"cases of laws, and dear tests: --part {config.option.part} (of {PARTS}, or all)"
+    return f"cases of laws, and costly tests: --part {config.option.part} (of {PARTS}, or all)"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks cases of laws and dear tests of another part `slow`; leaves out what `--sample` does not choose.
+    """Marks laws' cases and costly tests of another part `slow`; leaves out what `--sample` does not choose.
 
     In a part of `--sample` the cases of a test stay together.
     """
@@ -126,8 +126,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         part, changed = int(config.option.part), changed_files()
         laws = [item.nodeid for item in items if item.get_closest_marker("sampled")]
         quick = [item for item in items if not item.get_closest_marker("slow")]
-        dear = [item.nodeid for item in quick if item.get_closest_marker("dear")]
-        others = left_out(laws, part, changed) | dear_left_out(dear, part, changed)
+        costly = [item.nodeid for item in quick if item.get_closest_marker("costly")]
+        others = left_out(laws, part, changed) | costly_left_out(costly, part, changed)
         for item in items:
             if item.nodeid in others:
                 item.add_marker("slow")

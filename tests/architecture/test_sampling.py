@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sampling import PARTS, dear_left_out, left_out, part_of_commit, positions
+from tests.support.sampling import PARTS, costly_left_out, left_out, part_of_commit, positions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,13 +42,13 @@ def test_cases_of_a_changed_file_are_always_in() -> None:
 
 def test_dear_tests_of_a_folder_are_cases_of_one_kind_and_those_of_a_changed_file_are_in() -> None:
     names = [f"tests/jobs/test_{file}.py::test_{test}" for file in ("whole", "held") for test in range(12)]
-    assert set.intersection(*(dear_left_out(names, part) for part in range(PARTS))) == set()
+    assert set.intersection(*(costly_left_out(names, part) for part in range(PARTS))) == set()
     for part in range(PARTS):
-        others = dear_left_out(names, part)
+        others = costly_left_out(names, part)
         assert names[0] not in others
         assert len(names) - len(others) in (3, 4)
         for changed in ("held", "test_held"):
-            found = dear_left_out(names, part, {changed})
+            found = costly_left_out(names, part, {changed})
             assert found == {name for name in others if "test_held" not in name}
 
 
@@ -64,7 +64,7 @@ import pytest
 def test_law(case):
     pass
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize("case", range(16))
 def test_dear(case):
     pass
@@ -85,7 +85,7 @@ def test_a_run_has_its_part_of_a_law(tmp_path: Path, options: list[str], cases: 
     (tmp_path / "test_law.py").write_text(LAW)
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text(
-        f"[pytest]\npythonpath = {ROOT}\nmarkers =\n    slow:\n    sampled:\n    dear:\n    trains:\n"
+        f"[pytest]\npythonpath = {ROOT}\nmarkers =\n    slow:\n    sampled:\n    costly:\n    trains:\n"
         "addopts = -m 'not slow' --import-mode=importlib\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]

@@ -23,7 +23,7 @@ EVALUATIONS = [
 ]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_the_pursuit_of_a_model_is_checked_and_an_idle_one_is_warned_of(
     shared: RunningService, tmp_path: Path
 ) -> None:
@@ -54,7 +54,7 @@ def test_the_pursuit_of_a_model_is_checked_and_an_idle_one_is_warned_of(
     assert abs(compared["pursuit_check", "residual"]["difference"]) < 1e-4
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_analyses_stand_beside_an_attack(shared: RunningService, trained: str, tmp_path: Path) -> None:
     client = shared.client
     causal = {"name": "vit", "params": {"image_size": 32, "attention": "rpc_causal", "layers": "first"}}

@@ -17,7 +17,7 @@ AUTOATTACK = {"name": "autoattack", "params": {"epsilon": "6/255", "queries": 50
 
 
 # One mode is enough: a suite is its evaluations before either mode has a say.
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", ["embedded"], indirect=True)
 def test_the_standard_suite_gives_every_row_a_value_an_interval_and_its_warnings(
     shared: RunningService, trained: str
@@ -43,7 +43,7 @@ def test_the_standard_suite_gives_every_row_a_value_an_interval_and_its_warnings
     assert "adaptive_attack_needed" in {warning.code for warning in ensemble.warnings}
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_autoattack_tells_its_stages_and_keeps_its_examples(
     shared: RunningService, trained: str, tmp_path: Path
 ) -> None:
@@ -71,7 +71,7 @@ def transfer(job_id: str, **params: Any) -> dict[str, Any]:
     return {"name": "transfer", "params": {"job": job_id, "epsilon": "16/255", **params}}
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_transfer_attack_waits_for_its_model_and_keeps_it(shared: RunningService, trained: str) -> None:
     client = shared.client
     other = client.submit(learning(seed=1)).id
@@ -116,7 +116,7 @@ def test_a_job_to_transfer_from_is_not_deleted_while_it_is_needed(
     assert caught.value.details[0].message == "there is no such job"
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_who_waits_for_a_model_that_does_not_come_fails_and_can_be_retried(
     shared: RunningService, trained: str
 ) -> None:

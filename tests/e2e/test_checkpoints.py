@@ -36,7 +36,7 @@ def uploaded(client: AssayClient, name: str, file: Path, model: object = None) -
     return client.wait_for_checkpoint(name, timeout_seconds=120)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_training_jobs_weights_come_back_as_a_checkpoint(
     client: AssayClient, weights_file: tuple[str, Path], tmp_path: Path
 ) -> None:
@@ -63,7 +63,7 @@ def test_a_training_jobs_weights_come_back_as_a_checkpoint(
     assert "ours" not in [one.name for one in client.checkpoints()]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_weights_with_timms_names_are_attacked(
     client: AssayClient, weights_file: tuple[str, Path], tmp_path: Path
 ) -> None:

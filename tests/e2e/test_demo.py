@@ -8,7 +8,7 @@ from assay.service.studies import demo
 from tests.e2e.running import RunningService
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_the_study_is_two_arms_with_three_seeds_and_is_looked_into(shared: RunningService) -> None:
     client = shared.client
     planned = client.plan_study(demo.study_spec(1))

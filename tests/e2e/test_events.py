@@ -45,7 +45,7 @@ def test_a_job_is_followed_from_its_submission_to_its_end(shared: RunningService
     assert list(client.events(job_id, after=middle)) == live[middle:]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_stop_of_the_service_does_not_wait_for_open_streams(start_service: Start, tmp_path: Path) -> None:
     """It ends them in order, and the log has no answer that was cut off."""
     running = start_service(tmp_path / "state")

@@ -25,7 +25,7 @@ GRID = [
 LONG = [pgd("1/255", steps=60), pgd("2/255", steps=60), pgd("4/255", steps=60), pgd("8/255", steps=60)]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_another_worker_computes_shards_again(shared: RunningService, trained: str) -> None:
     client = shared.client
     execution = {"device": "cpu", "batch_size": 32, "repeat": 0.3}
@@ -78,7 +78,7 @@ def test_train_then_attack_then_compare(shared: RunningService, trained: str, tm
     assert all(0 <= row["test"]["p_value"] <= 1 for row in tested)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_paper_protocol_and_library_backend(shared: RunningService, trained: str) -> None:
     client = shared.client
     library = {"name": "pgd", "params": {"epsilon": "8/255", "backend": "cleverhans"}}
@@ -101,7 +101,7 @@ def measured(client: AssayClient, job_id: str) -> list[str]:
         return []
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_cancel_stops_the_work_and_retry_keeps_what_was_measured(shared: RunningService) -> None:
     # Started anew: an evaluator that has checked an upload of an earlier test stays for half a minute.
     shared.stop()
@@ -133,7 +133,7 @@ def test_timeout_ends_a_running_job(shared: RunningService) -> None:
     assert client.wait(job_id, timeout_seconds=120).state == "timed_out"
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_failed_training_fails_what_waits_for_it(shared: RunningService) -> None:
     client = shared.client
     # Both workers are busy, so that the second job is posted before the first one fails.
@@ -176,7 +176,7 @@ def test_bad_specs_name_the_field(shared: RunningService) -> None:
 
 
 # One mode is enough: it is the evaluator that knows timm.
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", ["embedded"], indirect=True)
 def test_a_timm_model_by_name(shared: RunningService) -> None:
     spec = attacking(None, [{"name": "clean"}, {"name": "fgsm"}], limit=8)

@@ -37,7 +37,7 @@ def evaluated(
     return job, client.results(job).evaluations
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("params", "code"),
     [({}, None), (RELEASED, "batch_dependent"), ({**RELEASED, "draw": "released"}, "random_outputs")],
@@ -54,7 +54,7 @@ def test_skyformer_is_warned_of_as_released_and_not_by_default(
         assert 1e-8 < one.evidence["largest_change"] < (1e-2 if code == "batch_dependent" else 10)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_instability_and_spectral_error(shared: RunningService, tmp_path: Any) -> None:
     client, features = shared.client, [4, 8]
     analyses = [

@@ -87,7 +87,7 @@ def running_as(job: str) -> list[int]:
     return found
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_jobs_run_as_their_users_and_leave_nothing(service: RunningService, tmp_path: Path) -> None:
     client = service.start().client
     ready = httpx.get(f"{client.url}/readyz").json()

@@ -130,7 +130,7 @@ def check_table(running: RunningService, job: str, confidence: EvaluationResult)
     assert "right" in {row["part"] for row in csv.DictReader(client.report([job], format="csv").splitlines())}
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_task_of_a_package_is_trained_and_measured(
     site: Path, tmp_path: Path, running: list[RunningService]
 ) -> None:

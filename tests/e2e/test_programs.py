@@ -81,7 +81,7 @@ def test_a_program_gives_example_by_example_what_its_network_gives(
     assert clean > attacked
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_program_is_attacked_from_as_its_network_is(
     client: AssayClient, known: tuple[str, Classifier], program: Path, tmp_path: Path
 ) -> None:
@@ -110,7 +110,7 @@ def test_a_program_is_attacked_from_as_its_network_is(
     assert client.job(uploaded).spec["evaluations"][1]["params"]["job"] == pinned
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_defended_program_is_broken_with_the_gradients_of_another(
     client: AssayClient, known: tuple[str, Classifier], program: Path, tmp_path: Path
 ) -> None:
@@ -132,7 +132,7 @@ def test_a_defended_program_is_broken_with_the_gradients_of_another(
     assert attacked < clean - 0.2
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_other_ways_to_run_a_program(client: AssayClient, program: Path) -> None:
     client.upload_checkpoint("mine", program)
     paper = attacking(None, [pgd("8/255", steps=2)], limit=8, protocol="paper") | {"model": MINE}
@@ -145,7 +145,7 @@ def test_other_ways_to_run_a_program(client: AssayClient, program: Path) -> None
         finished(client, client.submit(spec).id)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_programs_have_a_bracket_and_what_cannot_be_verified_is_refused_at_planning(
     client: AssayClient, tmp_path: Path
 ) -> None:
@@ -184,7 +184,7 @@ def test_programs_have_a_bracket_and_what_cannot_be_verified_is_refused_at_plann
     assert not client.results(finished(client, client.submit(smoothed).id).id).bracket
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_the_example_of_the_page_runs(
     client: AssayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -87,7 +87,7 @@ def test_train_and_measure(shared: RunningService, tmp_path: Path) -> None:
     assert right / pixels == attacked.metrics["pixel_accuracy"].value
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_segmenter_on_a_trained_backbone_and_whole_images_by_windows(shared: RunningService) -> None:
     client = shared.client
     first = client.submit({**TRAINING, "recipe": {"name": "small_segmenter", "params": {"epochs": 1}}}).id

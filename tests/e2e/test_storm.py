@@ -121,7 +121,7 @@ def test_a_kind_that_finds_nothing_to_hit_strikes_again() -> None:
     assert faults.done["late"] == 2
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_the_verdict_finds_a_liars_number_and_who_planned(tmp_path: Path) -> None:
     honest, liar = version_of(""), version_of("a liar's")
     with Servers() as servers:

@@ -1,8 +1,8 @@
-"""What runs with `make test` of cases of laws and of dear tests: an eighth, chosen by the commit.
+"""What runs with `make test` of cases of laws and of costly tests: an eighth, chosen by the commit.
 
-Cases are those of one test marked `sampled`; tests marked `dear` are taken together by folder. The others get
-the mark `slow`. Each eight neighbours in the collection give one case to each part, in an
-order of their own: every part has cases of all kinds, and no part has, say, the causal forms alone.
+Cases are those of one test marked `sampled`; tests marked `costly` are taken together by folder. The
+others get the mark `slow`. Each eight neighbours in the collection give one case to each part, in an order
+of their own: every part has cases of all kinds, and no part has, say, the causal forms alone.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def left_out(names: Sequence[str], part: int, changed: Iterable[str] = ()) -> se
     }
 
 
-def dear_left_out(names: Sequence[str], part: int, changed: Iterable[str] = ()) -> set[str]:
-    """The tests, of these names of dear tests, that are neither in the part nor of a changed file."""
+def costly_left_out(names: Sequence[str], part: int, changed: Iterable[str] = ()) -> set[str]:
+    """The tests, of these names of costly tests, that are neither in the part nor of a changed file."""
     tests: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
         tests[name.partition("::")[0].rpartition("/")[0]].append(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.service.plots.marks import between, category, quantity, beside
+from assay.service.plots.marks import beside, between, category, quantity
 
 
 def test_a_field_keeps_the_order_of_what_it_states() -> None:

@@ -77,7 +77,7 @@ def attacked(trained: dict[str, nn.Module]):
     return run
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize("name", EPSILON)
 @pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
 def test_batch_sizes_change_nothing_but_rounding(

@@ -40,7 +40,7 @@ JOB = (
 ROBUST = "convolutional-fgsm-trained"
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize("shard_seconds", [1e9, 1e-9])
 def test_a_job_has_a_bracket_with_any_shards(bench: Bench, shard_seconds: float) -> None:
     results = bench.run(networks.network(ROBUST), *JOB, shard_seconds=shard_seconds, limit=48)
@@ -82,7 +82,7 @@ def falsified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verified, "proved", lambda bounds, logits: torch.ones(len(bounds), dtype=torch.bool))
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_contradicted_job_has_no_rank_and_its_study_says_so(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +109,7 @@ def test_a_contradicted_job_has_no_rank_and_its_study_says_so(
     assert [place for place, marked in marks.items() if marked] == [0, 1, 2, 3]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize("contradicted", [False, True])
 def test_a_poll_reads_no_outcomes_that_an_earlier_poll_read(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, contradicted: bool
@@ -216,7 +216,7 @@ def test_coarse_arithmetic_is_refused_when_the_job_is_planned(bench: Bench, dtyp
     assert bench.store.jobs.get(bench.job_id).plan is None
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize("name", [ROBUST, "regularised"])
 def test_a_program_gives_what_its_network_gives(bench: Bench, tmp_path: Path, name: str) -> None:
     network = networks.network(name)

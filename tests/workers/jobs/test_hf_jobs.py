@@ -138,7 +138,7 @@ def test_accuracy_on_images_is_that_of_the_pipeline_example_by_example(root: Pat
 RECIPES = ("textfooler", "pwws", "deepwordbug", "pruthi", "homoglyph_swaps")
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_word_attacks_flip_what_the_pipeline_reads_at_any_batch_size(root: Path, tmp_path: Path) -> None:
     _, labels = write_reviews(root)
     write_wordnet(root / "wordnet")

@@ -133,7 +133,7 @@ def test_a_trained_model_is_measured_as_at_the_end_of_its_training(tmp_path: Pat
     assert again["columns"] == answer["columns"]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.trains
 def test_segmenters_recipe_trains_on_crops_and_is_measured_in_windows(tmp_path: Path) -> None:
     params = {"epochs": 2, "crop_size": 24, "short_side": 32, "learning_rate": 0.05}
@@ -213,7 +213,7 @@ def test_attention_for_so_many_patches_takes_no_larger_windows_and_crops() -> No
     validate(load(), evaluating(evaluations=windows(33)))
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.trains
 def test_training_learns_more_than_the_background(tmp_path: Path) -> None:
     columns = joined([trained(tmp_path, recipe={"name": "small_segmenter", "params": {"epochs": 6}})])

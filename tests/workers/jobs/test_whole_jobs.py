@@ -252,7 +252,7 @@ def test_a_model_that_rolls_dice_is_noticed(bench: Bench) -> None:
     assert "unverified" in codes(results.evaluations[1])
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_model_that_rolls_dice_rolls_the_same_again(bench: Bench) -> None:
     """Independent of earlier work in the process, in or outside the job, in one shard or several."""
     model, attack = Dice(), {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 5, "eot": 2}}
@@ -272,7 +272,7 @@ def test_a_model_that_rolls_dice_rolls_the_same_again(bench: Bench) -> None:
     assert outcomes(attack, shard_seconds=1e-9) == parts != first
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_random_models_have_expected_accuracies(bench: Bench) -> None:
     """Those of the final draws, in the results, by stage, in the CSV and in the words of the warning."""
     torch.manual_seed(0)
@@ -307,13 +307,13 @@ def test_random_models_have_expected_accuracies(bench: Bench) -> None:
     assert "unverified" not in codes(expected)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_model_that_looks_at_its_neighbours_is_noticed(bench: Bench) -> None:
     results = bench.run(Neighbours(), {"name": "clean"})
     assert "batch_dependent" in codes(results.evaluations[0])
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_an_attack_that_stops_too_early_is_noticed(bench: Bench) -> None:
     short = {"epsilon": EPSILON, "steps": 20, "relative_step_size": 0.02, "random_start": False}
     enough = {"epsilon": EPSILON, "steps": 100, "relative_step_size": 0.05, "random_start": False}
@@ -346,7 +346,7 @@ def _stages(row: EvaluationResult) -> list[StageBreakdown]:
     return [part for part in row.breakdown if isinstance(part, StageBreakdown)]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_the_librarys_batches_are_not_cut_into_shards(bench: Bench) -> None:
     params = {"epsilon": EPSILON, "steps": 5, "backend": "compatible"}
     compatible = {"name": "apgd_ce", "params": params}
@@ -357,7 +357,7 @@ def test_the_librarys_batches_are_not_cut_into_shards(bench: Bench) -> None:
     assert [shard.evaluation for shard in shards].count(1) == 6
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_autoattack_in_a_paper_job_is_labelled_pixel(bench: Bench) -> None:
     pgd = {"name": "pgd", "params": {"epsilon": "12/255", "steps": 3}}
     results = bench.run(Plain(), pgd, AUTOATTACK, protocol="paper", limit=8)
@@ -391,7 +391,7 @@ def gallery_of(bench: Bench, name: str) -> Gallery:
     return Gallery.model_validate_json(content)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize("protocol", ["paper", "pixel"])
 def test_a_gallery_shows_the_same_examples_for_any_shards(bench: Bench, protocol: str) -> None:
     pgd = {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 10}}
@@ -418,7 +418,7 @@ def test_a_gallery_shows_the_same_examples_for_any_shards(bench: Bench, protocol
         assert item.linf == float(line["linf"])
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_gallery_of_corruptions_has_one_example_at_the_highest_severity(bench: Bench) -> None:
     cells = {"corruptions": ["fog", "contrast"], "severities": [1, 4]}
     bench.run(Plain(), {"name": "corruptions", "params": cells}, {"name": "clean"}, limit=40)
@@ -430,7 +430,7 @@ def test_a_gallery_of_corruptions_has_one_example_at_the_highest_severity(bench:
     assert "gallery-001-clean.json" not in names
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_tf32_on_a_cpu_is_float32_and_says_so(bench: Bench) -> None:
     plain = bench.run(Plain(), {"name": "clean"}).evaluations[0]
     execution = {"device": "auto", "dtype": "tf32", "channels_last": True}
@@ -444,7 +444,7 @@ def test_tf32_on_a_cpu_is_float32_and_says_so(bench: Bench) -> None:
     assert "other_dtype" not in codes(plain)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_screening_is_labelled_and_never_raises_accuracy(bench: Bench) -> None:
     pgd = {"name": "pgd", "params": {"epsilon": "12/255", "steps": 10}}
     plain = bench.run(Plain(), pgd).evaluations[0]
@@ -465,7 +465,7 @@ def test_screening_is_labelled_and_never_raises_accuracy(bench: Bench) -> None:
         assert other.metrics["top1"].value == pytest.approx(plain.metrics["top1"].value, abs=0.02)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_what_ran_compiled_is_told_beside_the_device(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The backend traces alone, and needs no compiler. Nothing is captured on a CPU."""
     monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
@@ -499,7 +499,7 @@ def test_progress_says_that_passes_are_compiled() -> None:
     ]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_several_models_and_gradients_of_another_reach_the_attack(bench: Bench) -> None:
     """Of an ensemble, and of BPDA against a model that rounds its gradients away."""
     both = {"epsilon": EPSILON, "job": "twin", "others": ["other twin"], "steps": 10}
@@ -518,7 +518,7 @@ def test_several_models_and_gradients_of_another_reach_the_attack(bench: Bench) 
     assert results.provenance is not None
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_transfer_attack_uses_the_other_model(bench: Bench) -> None:
     params = {"epsilon": EPSILON, "job": "twin"}
     attack = {"name": "transfer", "params": params}
@@ -536,7 +536,7 @@ def test_a_transfer_attack_uses_the_other_model(bench: Bench) -> None:
     assert same.metrics["top1"].value < transferred.metrics["top1"].value
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_masked_model_falls_to_a_transfer_attack(bench: Bench) -> None:
     attack = {"name": "transfer", "params": {"epsilon": EPSILON, "job": "twin"}}
     direct = {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 40}}
@@ -544,7 +544,7 @@ def test_a_masked_model_falls_to_a_transfer_attack(bench: Bench) -> None:
     assert "black_box_stronger_than_white_box" in across(results)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_job_under_corruptions_has_every_cell_with_any_shards(bench: Bench) -> None:
     params = {"corruptions": ["gaussian_noise", "fog", "jpeg_compression"], "severities": [1, 5]}
     item = {"name": "corruptions", "params": params}

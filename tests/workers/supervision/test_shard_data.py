@@ -80,7 +80,7 @@ def submitted(store: Store, evaluations: int = 1) -> str:
     return add(store, validate(load(), body).spec)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_data_set_is_hashed_once_and_again_when_a_file_has_changed(
     store: Store, tmp_path: Path, asked: list[Any]
 ) -> None:
@@ -135,7 +135,7 @@ def test_a_worker_whose_labels_are_shifted_measures_nothing_until_they_are_mende
         wait_for(lambda: not store.workers.other_data())
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_planned_again_a_job_is_measured_by_the_worker_that_gave_it_back(
     store: Store, tmp_path: Path
 ) -> None:
@@ -191,7 +191,7 @@ def test_workers_that_disagree_on_a_data_set_are_a_caution_on_its_jobs(store: St
     assert f"this job used the content {used[:12]}" in told["message"]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_job_goes_to_the_worker_that_has_its_folder(store: Store, tmp_path: Path, asked: list[Any]) -> None:
     root, bare = tmp_path / "data", tmp_path / "bare"
     write(root)

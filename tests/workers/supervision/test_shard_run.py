@@ -76,7 +76,7 @@ def test_what_fails_once_is_tried_again_and_counted_once(
     assert len(measured(either_store, job_id)) == 10
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_what_always_crashes_fails_with_the_reason(store: Store, tmp_path: Path) -> None:
     job_id = submit(store, "shards=1 evaluate:crash=always")
     with supervising(store, settings(tmp_path)):
@@ -91,7 +91,7 @@ def test_what_always_crashes_fails_with_the_reason(store: Store, tmp_path: Path)
     assert losses_and_failures(store, job_id) == (0, 3)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_final_error_fails_at_once(store: Store, tmp_path: Path) -> None:
     job_id = submit(store, "evaluate:error=final shards=1")
     with supervising(store, settings(tmp_path)):
@@ -119,7 +119,7 @@ def test_answers_that_break_the_protocol_fail_the_job(
     assert text in job.error["message"]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_an_evaluator_that_cannot_be_started_is_the_workers_fault(store: Store, tmp_path: Path) -> None:
     job_id = submit(store, "")
     with supervising(store, settings(tmp_path, evaluator_command="/no/such/program")) as (supervisor,):
@@ -152,7 +152,7 @@ def test_a_lost_lease_writes_nothing(
     assert measured(store, job_id) == []
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_stop_releases_the_shard_uncounted(store: Store, tmp_path: Path) -> None:
     job_id = submit(store, "shards=1 evaluate:hang")
     with supervising(store, settings(tmp_path)) as (supervisor,):
@@ -180,7 +180,7 @@ def test_a_database_that_is_away_loses_nothing(
     assert list((tmp_path / "spool").iterdir()) == []
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_progress_report_that_is_not_recorded_never_mixes_up_two_shards(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +201,7 @@ def test_a_progress_report_that_is_not_recorded_never_mixes_up_two_shards(
         assert row.columns["id"] == [f"{i:05d}" for i in range(row.number * 5, row.number * 5 + 5)]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_deleted_job_does_not_stop_the_supervisor(store: Store, tmp_path: Path) -> None:
     go_on = tmp_path / "go_on"
     job_id = submit(store, f"shards=1 evaluate:until={go_on} evaluate:error=final")
@@ -215,7 +215,7 @@ def test_a_deleted_job_does_not_stop_the_supervisor(store: Store, tmp_path: Path
         assert supervisor.is_alive()
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_an_outcome_whose_answer_was_lost_is_recorded_once_and_merged(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +245,7 @@ def test_an_evaluator_that_hangs_is_ended_and_counted(store: Store, tmp_path: Pa
     assert losses_and_failures(store, job_id) == (0, 3)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_stopped_evaluator_is_ended_and_its_shard_done_again(store: Store, tmp_path: Path) -> None:
     job_id = submit_training(store, "steps=40 seconds=4")
     with supervising(store, settings(tmp_path, stall_seconds=0.5, cancel_grace_seconds=0.2)) as (supervisor,):

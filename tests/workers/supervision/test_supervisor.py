@@ -66,7 +66,7 @@ def unfit(state: Path, error: str = "other_data") -> WorkerSettings:
     return settings(state, evaluator_command=f"env FAKE_EVALUATOR=unfit={error} {plain}")
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_worker_whose_program_was_exchanged_takes_no_more_work(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,7 +80,7 @@ def test_a_worker_whose_program_was_exchanged_takes_no_more_work(
     assert losses_and_failures(store, job_id) == (0, 0)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("error", "looked"),
     [
@@ -107,7 +107,7 @@ def test_a_job_that_says_that_every_worker_is_unfit_fails_alone(
     assert losses_and_failures(store, job_id) == (0, 2)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_jobs_of_another_identity_wait(store: Store, tmp_path: Path) -> None:
     job_id = planned(store, 1, planned_by="0123456789abcdef")
     other = submit(store, "shards=1")
@@ -117,7 +117,7 @@ def test_jobs_of_another_identity_wait(store: Store, tmp_path: Path) -> None:
     assert [shard.state for shard in store.shards.of(job_id) if shard.kind == "evaluate"] == ["queued"]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_worker_with_other_data_leaves_the_job_to_others(store: Store, tmp_path: Path) -> None:
     """Its own evaluator, of no job, reads other data than the plan says."""
     plain = settings(tmp_path).evaluator_command
@@ -155,7 +155,7 @@ def test_data_on_which_workers_disagree_are_a_caution_on_every_row(store: Store,
         assert [len(row) for row in cautions(later)] == [1] * len(cautions(later))
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_training_reports_steps_and_releases_what_waits(store: Store, tmp_path: Path) -> None:
     source = submit_training(store, "steps=10 checkpoint")
     waiting = submit(store, "", weights_from=source)
@@ -168,7 +168,7 @@ def test_training_reports_steps_and_releases_what_waits(store: Store, tmp_path: 
     assert store.results.of(source)[0]["name"] == "clean"
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_cancel_ends_an_idle_warm_evaluator(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +193,7 @@ def test_cancel_ends_an_idle_warm_evaluator(
     assert store.jobs.get(job_id).state == "canceled"
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_an_idle_evaluator_is_ended_in_the_end(store: Store, tmp_path: Path) -> None:
     job_id = submit(store, "")
     with supervising(store, settings(tmp_path, idle_seconds=0.2)) as (supervisor,):
@@ -201,7 +201,7 @@ def test_an_idle_evaluator_is_ended_in_the_end(store: Store, tmp_path: Path) -> 
         wait_for(lambda: supervisor.evaluator_pid is None)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_an_idle_worker_readies_its_evaluator_while_another_plans(store: Store, tmp_path: Path) -> None:
     job_id = submit(store, "shards=2")
     plan = store.shards.claim("other:k:1:2:0", ["cpu"], lease_seconds=60)
@@ -217,7 +217,7 @@ def test_an_idle_worker_readies_its_evaluator_while_another_plans(store: Store, 
         wait_for(lambda: supervisor.evaluator_pid is None)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_evaluators_start_with_the_worker_where_they_shall(store: Store, tmp_path: Path) -> None:
     with supervising(store, settings(tmp_path, prefetch=True)) as (supervisor,):
         wait_for(lambda: supervisor.evaluator_pid is not None)
@@ -229,7 +229,7 @@ def test_evaluators_start_with_the_worker_where_they_shall(store: Store, tmp_pat
         assert supervisor.evaluator_pid is None, "it starts once without work"
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_nothing_is_readied_for_a_plan_on_another_device(store: Store) -> None:
     submit(store, "", device="cuda")
     assert not store.shards.being_planned(["cuda"]), "it is queued"
@@ -238,7 +238,7 @@ def test_nothing_is_readied_for_a_plan_on_another_device(store: Store) -> None:
     assert not store.shards.being_planned(["cpu"])
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_an_outcome_outlives_its_worker(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,7 +277,7 @@ def test_two_supervisors_share_a_job(either_store: Store, tmp_path: Path) -> Non
     assert same[0] == same[1], "the number of workers changes nothing"
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_who_ends_the_job_merges_what_others_left_unmerged(store: Store, tmp_path: Path) -> None:
     """A worker may be killed between the last shard of an evaluation and its merge."""
     job_id = submit(store, "shards=1", evaluations=2)
@@ -299,7 +299,7 @@ def test_who_ends_the_job_merges_what_others_left_unmerged(store: Store, tmp_pat
     assert store.jobs.get(second).state == "succeeded"
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_lost_merge_of_a_job_that_then_fails_is_made_up_for_at_a_retry(
     either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,7 +330,7 @@ def test_a_lost_merge_of_a_job_that_then_fails_is_made_up_for_at_a_retry(
     assert [s.fence for s in store.shards.of(job_id) if s.kind == "evaluate"] == [1, 4]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_beats_go_on_during_a_long_shard(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,7 +348,7 @@ def test_beats_go_on_during_a_long_shard(
         assert store.workers.online("cuda", within_seconds=30) == 0
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_unexpected_errors_do_not_end_a_supervisor(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,7 +366,7 @@ def test_unexpected_errors_do_not_end_a_supervisor(
         assert ended(store, job_id).state == "succeeded"
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_what_cannot_be_saved_fails_the_job(store: Store, tmp_path: Path) -> None:
     job_id = submit(store, "shards=1")
     (tmp_path / "artifacts").write_text("in the way")
@@ -390,7 +390,7 @@ def test_the_reaper_and_a_supervisor_together_lose_no_job(store: Store, tmp_path
     assert all(len(store.results.of(job_id)) == 3 for job_id in jobs)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_claim_whose_answer_was_lost_is_claimed_again(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,7 +408,7 @@ def test_a_claim_whose_answer_was_lost_is_claimed_again(
     assert losses_and_failures(store, others) == (0, 0)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_ringing_wakes_a_sleeping_supervisor(store: Store, tmp_path: Path) -> None:
     with supervising(store, settings(tmp_path, poll_seconds=300)) as (supervisor,):
         assert isinstance(supervisor, Supervisor)
@@ -418,7 +418,7 @@ def test_ringing_wakes_a_sleeping_supervisor(store: Store, tmp_path: Path) -> No
         assert ended(store, job_id).state == "succeeded"
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_the_memory_of_the_gpu_is_told_while_it_is_used(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -435,7 +435,7 @@ def test_the_memory_of_the_gpu_is_told_while_it_is_used(
         assert store.workers.catalogs() == [catalog]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_every_line_of_a_shard_says_so_and_what_the_evaluator_prints_too(
     store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -494,7 +494,7 @@ def test_a_worker_of_other_code_takes_no_shard_until_it_is_allowed(
         assert ended(store, later).state == "succeeded"
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_worker_of_the_services_own_release_needs_no_one(either_store: Store, tmp_path: Path) -> None:
     either_store.identities.declare(own_release())
     job_id = submit(either_store, "shards=2")

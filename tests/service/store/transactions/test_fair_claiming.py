@@ -60,7 +60,7 @@ def test_a_small_job_starts_within_two_shards_behind_a_thousand(store: Store) ->
     assert found == pytest.approx({"alice": 0.5, "bob": 0.5}, rel=0.1)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize("weights", [{"alice": 1, "bob": 3}, {"alice": 1, "bob": 1, "carol": 2}])
 def test_tenants_get_their_weights_share(store: Store, weights: dict[str, float]) -> None:
     weigh(store, **weights)
@@ -74,7 +74,7 @@ def test_tenants_get_their_weights_share(store: Store, weights: dict[str, float]
     assert found == pytest.approx({name: weight / total for name, weight in weights.items()}, rel=0.1)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_tenant_that_joins_late_has_neither_credit_nor_debt(store: Store) -> None:
     submit_many(store, "alice", 200)
     simulation = Simulation(store, 4, constant)
@@ -102,7 +102,7 @@ def test_who_used_idle_workers_alone_owes_nothing_for_it(store: Store) -> None:
     assert shares(simulation, begun, simulation.now)["alice"] >= 0.4
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_tenant_whose_shards_cost_more_than_planned_gets_no_more(store: Store) -> None:
     """Planned are 2.5 s for each; those of one tenant take twenty-four times as long."""
     actual = {"alice": 60.0, "bob": 20.0}
@@ -245,7 +245,7 @@ def test_the_seconds_of_a_day_are_limited_and_the_next_day_is_a_new_one(store: S
     assert simulation.now == 4 * LENGTH
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_a_blocked_tenant_has_no_credit_later(store: Store) -> None:
     weigh(store, alice=1, bob=1)
     with store._database.writing() as connection:

@@ -100,7 +100,7 @@ def test_batch_size_changes_nothing_in_float64(shard: Any, name: str) -> None:
         torch.testing.assert_close(outcomes.loss, first.loss, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "name", ["fgsm", "pgd", pytest.param("pgd_l2_restarts", marks=pytest.mark.slow), "uniform_noise"]
 )
@@ -119,7 +119,7 @@ def test_batch_size_changes_at_most_one_example_in_float32(
     assert max(counts.values()) <= 1
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["pgd", "fgsm_l2", "pgd_l2_restarts"])
 def test_the_paper_protocol_does_not_depend_on_the_batch(shard: Any, name: str) -> None:
     runs = [shard(attack_paper, ATTACKS[name](), batch_size=size) for size in BATCHES]

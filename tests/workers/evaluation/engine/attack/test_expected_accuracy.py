@@ -78,7 +78,7 @@ def run(digits: tuple[Tensor, Tensor]) -> Any:
     return go
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_the_old_rule_is_wrong_by_ten_points_and_the_new_one_by_less_than_one(
     noisy: Noisy, run: Any, digits: tuple[Tensor, Tensor]
 ) -> None:
@@ -91,7 +91,7 @@ def test_the_old_rule_is_wrong_by_ten_points_and_the_new_one_by_less_than_one(
     assert float(run(ensemble, noisy).correct.double().mean()) < truth - 0.1
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_an_ensemble_for_random_models_is_at_least_as_strong(
     noisy: Noisy, run: Any, digits: tuple[Tensor, Tensor]
 ) -> None:

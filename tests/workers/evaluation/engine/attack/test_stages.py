@@ -83,7 +83,7 @@ def test_what_the_first_stage_breaks_altogether_leaves_the_others_nothing(run: R
     assert set(outcomes.broken_by) == {"pgd", None}
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_stages_do_not_depend_on_the_batch(run: Run, model: Classifier) -> None:
     exact = copy.deepcopy(model).double()
     runs = [
@@ -119,7 +119,7 @@ def test_sizes_are_those_of_the_images_that_count(run: Run, digits: tuple[Tensor
     assert outcomes.linf.max() > 0.9 * EPSILON
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_rounding_to_8_bits_is_judged_when_images_are_kept(run: Run) -> None:
     assert run(pgd(epsilon=EPSILON)).correct8 is None
     outcomes = run(pgd(epsilon=EPSILON), keep_adversarial=True)
@@ -169,7 +169,7 @@ def test_false_successes_do_not_count_and_are_told(
     assert torch.equal(outcomes.prediction[outcomes.correct], outcomes.labels[outcomes.correct])
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_what_one_stage_claims_falsely_the_next_one_attacks(run: Run) -> None:
     attack = Ensemble("several", (Planted(lambda images: images), pgd(epsilon=EPSILON)))
     outcomes = run(attack)
@@ -192,7 +192,7 @@ class Small(nn.Module):
         return logits
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize("attack", stages(), ids=lambda attack: attack.name)
 def test_out_of_memory_halves_the_passes_and_changes_nothing(
     run: Run, model: Classifier, attack: Any
@@ -224,7 +224,7 @@ def test_screening_only_finds_more(run: Run) -> None:
     assert first.broken > second.broken
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_screening_in_bfloat16_leaves_no_more_right_than_float32(run: Run) -> None:
     for attack in (
         pgd(epsilon=EPSILON, steps=30, relative_step_size=0.05),
@@ -253,7 +253,7 @@ def test_gradients_alone_are_in_bfloat16(run: Run, model: Classifier) -> None:
         assert torch.equal(loader.with_bfloat16_gradients()(images), exact[0])
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_gradients_in_bfloat16_need_no_second_run(run: Run) -> None:
     attack = pgd(epsilon=EPSILON, steps=10)
     plain, mixed = run(attack), run(attack, screening="bfloat16_gradients")
@@ -266,7 +266,7 @@ def test_gradients_in_bfloat16_need_no_second_run(run: Run) -> None:
     assert [stage.name for stage in ensemble.stages] == ["pgd", "apgd"]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_dtype_bfloat16_has_one_run_with_gradients_in_bfloat16(run: Run) -> None:
     """Nothing but the unattacked images is judged as in no other run."""
     attack, told = pgd(epsilon=EPSILON, steps=10), list[Any]()
@@ -283,7 +283,7 @@ def test_dtype_bfloat16_has_one_run_with_gradients_in_bfloat16(run: Run) -> None
     assert "judgement" not in run(noise, dtype="bfloat16").evidence(), "without gradients all is in float32"
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize("screening", ["bfloat16", "bfloat16_gradients"])
 def test_stages_that_ran_in_autocast_are_named(run: Run, screening: str) -> None:
     """Attacks without gradients or without a ball never do."""
@@ -306,7 +306,7 @@ def test_a_transfer_takes_no_gradient_of_the_attacked_model(run: Run, model: Cla
     assert run(attack, screening="bfloat16").evidence()["screened"] == ["transfer"]
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_screening_is_no_evidence_of_its_own(run: Run) -> None:
     attack = pgd(epsilon=EPSILON, steps=20, relative_step_size=0.02, random_start=False)
     plain, screened = run(attack), run(attack, screening="bfloat16")
@@ -350,7 +350,7 @@ def test_luck_against_a_random_model_does_not_count(run: Run, model: Classifier)
     assert outcomes.evidence()["unverified"] > 50
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize("attack", [*stages(), pgd(epsilon=EPSILON, steps=5, restarts=3)], ids=range(4))
 def test_flags_that_come_a_step_late_change_nothing(
     run: Run, attack: Any, monkeypatch: pytest.MonkeyPatch
@@ -408,7 +408,7 @@ class Flattering(nn.Module):
         return logits
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("attack", "batch_size"),
     [
@@ -434,7 +434,7 @@ def test_a_success_that_is_refused_goes_on(
     assert old.noted["unverified"] > outcomes.noted.get("unverified", 0)
 
 
-@pytest.mark.dear
+@pytest.mark.costly
 def test_refused_successes_cost_what_they_cost_and_do_not_depend_on_the_batch(
     run: Run, model: Classifier
 ) -> None:
