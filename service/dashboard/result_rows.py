@@ -110,11 +110,6 @@ class ShownEvaluation:
         return list(self.result.metrics.items())[1:]
 
     @property
-    def grave(self) -> list[NumberedWarning]:
-        """Its warnings but the notes."""
-        return [one for one in self.warnings if one.warning.severity != "note"]
-
-    @property
     def label(self) -> str:
         """Name and parameters."""
         return f"{self.result.name} {self.params}".strip()

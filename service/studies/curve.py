@@ -8,7 +8,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import PIXEL_STEPS, fraction_value
 from assay.service.contract.threat import Knowledge
 from assay.service.plots.curve import NORMS
-from assay.service.plots.marks import band, beside, between, category, points, quantity
+from assay.service.plots.marks import band, beside, between, points, quantity
 from assay.service.plots.series import ACCURACIES, IN_STEPS
 from assay.service.plots.theme import (
     DataRows,
@@ -30,7 +30,7 @@ SIZE = {"width": 300, "height": 190}
 def study_curve(results: StudyResults) -> Vega | None:
     """Means over seeds with their range as a band, and differences with their 95 % intervals.
 
-    Of several attacks the attack that leaves the baseline least; None without an attack with an epsilon.
+    Of several attacks the attack with most epsilons, then the attack that leaves least; None without an epsilon.
     """
     cells = _cells(results)
     if not cells:
@@ -80,13 +80,9 @@ def _cells(results: StudyResults) -> list[tuple[float, StudyCell]]:
         return []
     # Variants of an attack at one epsilon: the first counts.
     lines = [sorted(dict(reversed(line)).items(), key=lambda point: point[0]) for line in attacks.values()]
-    chosen = min(lines, key=lambda line: (-len(line), _left(line[-1][1], results.baseline)))
+    chosen = min(lines, key=lambda line: (-len(line), min(arm.mean or 0.0 for arm in line[-1][1].arms)))
     before = clean.get((str(chosen[0][1].data), chosen[0][1].metric))
     return [*([] if before is None else [(0.0, before)]), *chosen]
-
-
-def _left(cell: StudyCell, baseline: str) -> float:
-    return next((arm.mean for arm in cell.arms if arm.arm == baseline and arm.mean is not None), 1.0)
 
 
 def _unit(cell: StudyCell) -> str:
@@ -98,10 +94,9 @@ def _unit(cell: StudyCell) -> str:
 
 def _panel(rows: DataRows, arms: Sequence[str], x: Vega, y: Vega, *, zero: bool = False) -> Vega:
     told = cycled("arm", arms, title="Arm")
-    tooltip = [category("arm"), quantity("x", title="ε"), quantity("value", format=".1%")]
     inside = band({"x": x, **between("y", y, "low", "high"), "color": told["color"]})
     line: Vega = {"x": x, "y": y, "color": told["color"]}
-    layers = [inside, *dashed_lines(len(arms), line, strokeWidth=2.4), points(x, y, told, tooltip, size=45)]
+    layers = [inside, *dashed_lines(len(arms), line, strokeWidth=2.4), points(x, y, told, [], size=45)]
     if zero:
         layers.insert(0, {"mark": "rule", "encoding": {"y": {"datum": 0}}})
     return {**SIZE, "data": {"values": with_lines(rows, "arm", arms)}, "layer": layers}

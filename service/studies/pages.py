@@ -111,7 +111,7 @@ def show(request: Request, study: StudyDep, store: StoreDep) -> Response:
         "curve": None if results is None else study_curve(results),
         "open": _open_jobs(study)[:MAX_JOBS],
         "tables": [] if results is None else _tables(results),
-        "lines": [] if results is None else _said(results),
+        "lines": [] if results is None else lines(results, warned=False),
         "run_warnings": [] if results is None else _run_warnings(results),
         "adjusted": ADJUSTED,
         "level": LEVEL,
@@ -131,13 +131,6 @@ def curve(
     if spec is None:
         raise NoResults(f"study {study.id} has no curve: it needs an attack with an epsilon")
     return plot_answer(request, settings, spec, "svg", scheme, f"assay-{study.id}-curve")
-
-
-def _said(results: StudyResults) -> list[str]:
-    """Notes and power: the page has warnings once, by their codes."""
-    return [
-        one for one in lines(results) if not one.startswith(tuple(f"{severity} " for severity in SEVERITIES))
-    ]
 
 
 def _open_jobs(study: StudyRow) -> list[str]:

@@ -129,8 +129,8 @@ def headline(results: StudyResults) -> str:
     return f"{text}; {more} seeds would find {amount(one.power.with_twice, cell.unit)}."
 
 
-def lines(results: StudyResults) -> list[str]:
-    """What has to be said beside the table: notes, power, tests, missing runs, warnings."""
+def lines(results: StudyResults, *, warned: bool = True) -> list[str]:
+    """What has to be said beside the table: notes, power, tests, missing runs and, if `warned`, warnings."""
     said = list(results.notes)
     seeds = f"seeds {', '.join(map(str, results.seeds))}"
     said.append(
@@ -142,9 +142,10 @@ def lines(results: StudyResults) -> list[str]:
             f" {ADJUSTED[results.adjust]}"
         )
     said += _powers(results)
-    said += _warnings(results)
+    said += _warnings(results) if warned else []
     said += [f"missing: {one.arm}, seed {one.seed} ({one.state})" for one in results.missing]
-    return [*said, *(f"{one.severity} {one.code}: {one.message}" for one in results.warnings)]
+    told = results.warnings if warned else []
+    return [*said, *(f"{one.severity} {one.code}: {one.message}" for one in told)]
 
 
 def _warnings(results: StudyResults) -> list[str]:
