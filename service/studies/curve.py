@@ -30,19 +30,19 @@ SIZE = {"width": 300, "height": 190}
 def study_curve(results: StudyResults) -> Vega | None:
     """Means over seeds with their range as a band, and differences with their 95 % intervals.
 
-    Of several attacks the attack with most epsilons, then the attack that leaves least; None without an epsilon.
+    The attack with most epsilons counts, then the attack that leaves least; None without an epsilon.
     """
     cells = _cells(results)
     if not cells:
         return None
     first = cells[-1][1]
-    means = [
+    means: DataRows = [
         {"arm": shortened(arm.arm), "x": x, "value": arm.mean, "low": min(known), "high": max(known)}
         for x, cell in cells
         for arm in cell.arms
         if arm.mean is not None and (known := [one.value for one in arm.seeds if one.value is not None])
     ]
-    differences = [
+    differences: DataRows = [
         {"arm": shortened(one.arm), "x": x, "value": one.difference, "low": one.ci_low, "high": one.ci_high}
         for x, cell in cells
         for one in cell.comparisons
