@@ -93,7 +93,7 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
 
 
 def _worst(rows: Sequence[Measured]) -> list[Measured]:
-    """The worst case over several attacks, as a line; none of one attack, or of different examples."""
+    """The worst case over several attacks, as a line; none for a single attack, or for different examples."""
     attacks = [row for row in rows if not is_noise(row.row)]
     examples = {(str(row.row.data), row.row.protocol) for row in attacks}
     if len({row.attack for row in attacks}) < 2 or len(examples) > 1:

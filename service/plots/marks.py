@@ -60,5 +60,5 @@ def heading(text: str, **rest: Any) -> Vega:
 
 
 def beside(panels: Sequence[Vega], **rest: Any) -> Vega:
-    """Panels beside each other, so that plots are of one height; a single panel is the whole plot."""
+    """Panels beside each other, so that plots have equal heights; a single panel is the whole plot."""
     return panels[0] if len(panels) == 1 else {"hconcat": panels, **rest}

@@ -63,7 +63,7 @@ def study_curve(results: StudyResults) -> Vega | None:
 
 
 def _cells(results: StudyResults) -> list[tuple[float, StudyCell]]:
-    """The cells of one attack by rising epsilon, after the cell without an attack at 0."""
+    """The cells of an attack by rising epsilon, after the cell without an attack at 0."""
     attacks: dict[str, list[tuple[float, StudyCell]]] = {}
     clean: dict[tuple[str, str], StudyCell] = {}
     for cell in results.cells:

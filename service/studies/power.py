@@ -8,7 +8,7 @@ from assay.service.contract.results import Unit
 from assay.service.studies.result_wire import StudyPower
 from assay.service.studies.significance import Components, resolved
 
-FIRST_SEEDS = 3  # What a study of one seed is told about
+FIRST_SEEDS = 3  # What a study with a single seed is told about
 FEW_SEEDS = 6  # Below so many, the spread over seeds is itself uncertain by a third and more.
 
 

@@ -50,7 +50,7 @@ class OtherContent(TypedDict):
 class DoubtfulData(TypedDict, total=False):
     """What is doubtful about the data of an evaluation; `resampled` where all images of a size are.
 
-    `divided_from` counts the examples of a folder without parts, of which a fifth is evaluated.
+    `divided_from` counts the examples of a folder without parts: a fifth is evaluated.
     """
 
     resampled: ResampledImages

@@ -86,7 +86,7 @@ def part_of(every: ImageFiles, folder: Path, split: str, splits: str, name: str)
             f"The {split} images of {folder} are wanted, but every class has a single image, which is "
             f'trained on. Add images, or set "splits": "all" to take every image.'
         )
-    ids, labels = ([part[index] for index in chosen] for part in (every.ids, every.labels))
+    ids, labels = [every.ids[index] for index in chosen], [every.labels[index] for index in chosen]
     return ImageFiles(every.class_names, ids, labels, divided_from=len(every.ids))
 
 
