@@ -166,7 +166,7 @@ def worst_cases_of(results: Results) -> list[tuple[float, Measured]]:
 
 
 def telling(cases: Sequence[tuple[float, Measured]]) -> tuple[float, Measured]:
-    """The worst case at the largest radius where a tenth holds, else at the smallest; a single row at least."""
+    """The worst case at the largest radius where a tenth holds, else at the smallest radius."""
     held = [case for case in cases if (case[1].metric.value or 0.0) >= TELLING]
     return held[-1] if held else cases[0]
 
