@@ -299,15 +299,15 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def routes_once() -> Iterator[None]:
     """Applications share what FastAPI makes of their routes, a third of a second for each application."""
-    build, made = _EffectiveRouteContext.from_api_route, dict[int, list[tuple[Any, Any]]]()
+    build, made = _EffectiveRouteContext.from_api_route, dict[int, list[tuple[Any, Any, Any]]]()
 
     def build_once(*, original_route: Any, include_context: Any) -> Any:
         # Overrides of dependencies, which no test uses, would be the first application's.
         context = dataclasses.replace(include_context, dependency_overrides_provider=None)
         known = made.setdefault(id(original_route), [])
-        if (found := next((one for place, one in known if place == context), None)) is None:
+        if (found := next((one for place, one, _ in known if place == context), None)) is None:
             found = build(original_route=original_route, include_context=context)
-            known.append((context, found))
+            known.append((context, found, original_route))  # kept alive: its id is the key
         return found
 
     with pytest.MonkeyPatch.context() as patch:
