@@ -93,6 +93,24 @@ def parameters(params: Mapping[str, Any]) -> str:
     return params_text(set_params(params))
 
 
+def model_title(model: Mapping[str, Any]) -> str:
+    """A model's name, and of an upload the name of its weights: "exported net"."""
+    return f"{model['name']} {(model.get('weights') or {}).get('checkpoint') or ''}".strip()
+
+
+def data_title(data: Mapping[str, Any]) -> str:
+    """A data set's name, and the name of its folder: "image_folder photos"."""
+    return f"{data['name']} {data['params'].get('folder') or ''}".strip()
+
+
+def label_title(label: str) -> str:
+    """A data set's `data_label` with its folder first and without parameters that are not set."""
+    name, _, params = label.removesuffix(")").partition("(")
+    given = [one for one in params.split(", ") if one and not one.endswith("=None")]
+    given.sort(key=lambda one: not one.startswith("folder="))
+    return f"{name}({', '.join(given)})" if given else name
+
+
 def loss_band(loss: float) -> int:
     """The shade of a word by its loss in nats, from 0; its style sheet class has the number."""
     return int(max(0.0, min(LOSS_BANDS - 1, loss / LOSS_BAND_WIDTH)))
@@ -100,10 +118,13 @@ def loss_band(loss: float) -> int:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "by_severity": by_severity,
+    "data_title": data_title,
     "done_share": done_share,
     "duration": duration,
     "interval": interval,
+    "label_title": label_title,
     "loss_band": loss_band,
+    "model_title": model_title,
     "moment": moment,
     "name_of": name_of,
     "number": number,

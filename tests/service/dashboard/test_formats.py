@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assay.service.contract.warning_codes import SEVERITIES
-from assay.service.dashboard.formats import duration, short, size
+from assay.service.dashboard.formats import data_title, duration, label_title, model_title, short, size
 
 
 def test_values_are_written_as_people_read_them() -> None:
@@ -23,3 +23,21 @@ def test_values_are_written_as_people_read_them() -> None:
     ]
     assert short("a\nb\x1b" + "c" * 100, 5) == "a b …"
     assert SEVERITIES[0] == "invalid"
+
+
+def test_titles_tell_uploads_and_folders_apart() -> None:
+    assert model_title({"name": "exported", "weights": {"checkpoint": "net"}}) == "exported net"
+    assert model_title({"name": "vit", "weights": {"job": "01m8"}}) == model_title({"name": "vit"}) == "vit"
+    assert model_title({"name": "vit", "weights": None}) == "vit"
+    assert data_title({"name": "image_folder", "params": {"folder": "photos"}}) == "image_folder photos"
+    assert data_title({"name": "digits", "params": {}}) == "digits"
+
+
+def test_a_label_begins_with_its_folder() -> None:
+    label = (
+        "image_folder(channels=3, class_names=['b', 'a'], class_names_file=None, folder=photos, splits=all)"
+    )
+    found = "image_folder(folder=photos, channels=3, class_names=['b', 'a'], splits=all)"
+    assert label_title(label) == found
+    assert label_title("digits") == "digits"
+    assert label_title("image_folder(labels=None)") == "image_folder"
