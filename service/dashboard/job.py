@@ -69,7 +69,6 @@ def show_job(
     files = store.artifacts.of(job.id)
     galleries = gallery_files(files)
     plots = [] if results is None else plots_of_job(store, settings, job, results, len(files))
-    pictures = own_pictures(files)[:MAX_PICTURES]
     first = min(
         (plot for plot in plots if plot.kind in FIRST), key=lambda one: FIRST.index(one.kind), default=None
     )
@@ -93,7 +92,7 @@ def show_job(
         "first": first,
         "plots": [plot for plot in plots if plot is not first],
         "formats": get_args(PlotFormat),
-        "pictures": [(row, picture_size(settings, row)) for row in pictures],
+        "pictures": [(row, picture_size(settings, row)) for row in own_pictures(files)[:MAX_PICTURES]],
         "sizes": plot_sizes(settings, [plot.kind for plot in plots], files),
         "galleries": galleries,
         "preview": preview_of(settings, galleries, None if shown is None else shown.strongest),

@@ -57,7 +57,7 @@ def test_everything_that_is_wrong_is_listed_at_once(root: Path) -> None:
     assert found["ignored"] == {"count": 1, "first": ["__MACOSX/"]}
     assert found["empty_classes"] == ["fox"]
     lines = list(data_lines(found))
-    assert lines[0] == "data image_folder pets, test: 6 examples, all decoded"
+    assert lines[0] == "data image_folder pets, test: 6 examples, all looked at; 2 cannot be read:"
     assert lines[3:] == ["  classes without an example: fox", "  ignored beside the images (1): __MACOSX/"]
 
 
@@ -151,7 +151,7 @@ def test_long_lists_and_samples_are_said_to_be_such() -> None:
         "ignored": {"count": 12, "first": ["b", "c"]},
     }
     assert list(data_lines(look)) == [
-        "data image_folder pets, test: 1000 examples, 200 of 1000 decoded",
+        "data image_folder pets, test: 1000 examples, 200 of 1000 looked at; 3 cannot be read:",
         "  a cannot be read",
         "  and 2 more that cannot be read",
         "  ignored beside the images (12): b, c, ...",

@@ -12,7 +12,10 @@ from assay.workers.training.recipe import Recipe
 __all__ = ["super_convergence"]
 
 TASKS = ("classification",)
-PAPER = "Smith and Topin 2018, Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates"
+PAPER = (
+    "Smith and Topin 2018, Super-Convergence: Very Fast Training of Neural Networks"
+    " Using Large Learning Rates"
+)
 RULES = (parameters.WARMUP_RULE,)
 
 
