@@ -37,7 +37,8 @@ from assay.service.client.evaluation import (
     unfinished,
     write_report,
 )
-from assay.service.client.one_line import Subject, check_subject
+from assay.service.client.one_line import EXAMPLE as EXAMPLE_MODEL
+from assay.service.client.one_line import EXAMPLE_DATA, Subject, check_subject
 from assay.service.contract.errors import InvalidSpec, NoResults, Unavailable
 from assay.service.contract.extras import require
 from assay.service.contract.problems import renamed
@@ -49,7 +50,9 @@ from assay.service.submission.shape import execution_options
 CHOSEN, SWITCHED = ("dtype", "screening", "compile"), ("channels_last", "capture")
 # Fields of errors that are options of this name.
 OPTIONS = (*("normalization", "image_size", "crop_fraction", "device", "state"), *("class_names", "labels"))
+FORMS_OF_DATA = "a data set by name, NAME:PATH for one at a path, or the path of a folder FOLDER/CLASS/IMAGE"
 EXAMPLES = (
+    "example --report report.html",
     "timm:resnet50 --data imagenet:~/data/imagenet --suite standard --limit 1000",
     "model.pt2 --data ./photos --attack 'pgd epsilon=4/255 steps=20' --report report.html",
     "my_package.models:build --weights w.safetensors --data cifar10",
@@ -91,14 +94,14 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="timm:NAME, hf:ORG/NAME (`assay pull` fetches them), model.pt2, model.onnx,"
-        " PACKAGE.MODULE:FUNCTION, checkpoint:NAME, job:ID, or a model of the catalog with --weights",
+        help=f"{EXAMPLE_MODEL}, which Assay brings; timm:NAME, hf:ORG/NAME (`assay pull` fetches them),"
+        " model.pt2, model.onnx, PACKAGE.MODULE:FUNCTION, checkpoint:NAME, job:ID, or a model of the catalog"
+        " with --weights",
     )
     parser.add_argument(
         "--data",
-        required=True,
         metavar="DATA",
-        help="a data set by name, NAME:PATH for one at a path, or the path of a folder FOLDER/CLASS/IMAGE",
+        help=f"{FORMS_OF_DATA} (default of {EXAMPLE_MODEL}: {EXAMPLE_DATA})",
     )
     parser.add_argument(
         "--crop-fraction",
@@ -234,7 +237,7 @@ def _measure(
     if own:
         require("a service on this machine", "service", "worker")
     names = stated_classes(options.class_names, options.labels)
-    place = place_of(options.data, options.crop_fraction, names, options.labels)
+    place = place_of(_data(options), options.crop_fraction, names, options.labels)
     subject = Subject(options.model, options.weights, options.normalization, options.image_size, tell=_tell)
     check_subject(subject)
     if options.report is not None:
@@ -258,6 +261,12 @@ def _measure(
         except (KeyboardInterrupt, Unavailable):
             _tell(interrupted_text(begun.id, state if own else None))
             raise
+
+
+def _data(options: Options) -> str:
+    if options.data is None and options.model != EXAMPLE_MODEL:
+        raise UsageError(f"--data is required: {FORMS_OF_DATA}; {EXAMPLE_MODEL} alone has data of its own")
+    return options.data or EXAMPLE_DATA
 
 
 def _asked(options: Options) -> Chosen | None:

@@ -185,7 +185,7 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
     evaluations = _evaluations(client, request, str(data["name"]))
     spec = {
         "kind": "evaluate",
-        "name": request.subject.model[:200],
+        "name": (request.subject.label or request.subject.model)[:200],
         "priority": FIRST,
         "model": model_spec(client, with_classes(request), data),
         "data": data,

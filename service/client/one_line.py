@@ -1,8 +1,8 @@
 """One model, one data set, one list of evaluations, each said in a word: from these texts to a job's spec.
 
-    model       timm:resnet50, hf:ORG/NAME@REVISION or another source of pulled weights; job:ID;
-                checkpoint:NAME; net.pt2; net.onnx; PACKAGE.MODULE:FUNCTION, which returns an `nn.Module`;
-                the name of a model of the catalog with its weights; or {"name", "params"} as JSON
+    model       example, which Assay brings; timm:resnet50, hf:ORG/NAME@REVISION or another source of pulled
+                weights; job:ID; checkpoint:NAME; net.pt2; net.onnx; PACKAGE.MODULE:FUNCTION, which returns an
+                `nn.Module`; the name of a model of the catalog with its weights; or {"name", "params"} as JSON
     data        a data set of the catalog; NAME:PATH for a data set with its files in a folder; the path of
                 a folder of labelled images; or {"name", "params"} as JSON
     evaluation  the name of an attack or evaluation and its parameters: "pgd epsilon=8/255 steps=20"
@@ -38,10 +38,13 @@ EXPORT = "assay.workers.weights.export"
 IMPORT_ONNX = "assay.workers.import_onnx"
 PROGRAM, ONNX, WEIGHTS = ".pt2", ".onnx", ".safetensors"
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
+# A transformer of Assay's own, and the data that it was trained on (docs/results.md).
+EXAMPLE, EXAMPLE_DATA = "example", "digits"
+EXAMPLE_WEIGHTS = Path(__file__).with_name("example.safetensors")
 # For error messages.
 FORMS = (
-    f"{PULLED}, job:ID, checkpoint:NAME, FILE.pt2, FILE.onnx, PACKAGE.MODULE:FUNCTION, or the name of a model"
-    " of the catalog with --weights"
+    f"{EXAMPLE}, {PULLED}, job:ID, checkpoint:NAME, FILE.pt2, FILE.onnx, PACKAGE.MODULE:FUNCTION, or the name"
+    " of a model of the catalog with --weights"
 )
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 NAME_LENGTH, HASH_LENGTH = 60, 12
@@ -66,6 +69,11 @@ class Subject:
     )
     # called with each step before it begins: "exporting nets:build"
     tell: Callable[[str], None] = field(default=lambda text: None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.model == EXAMPLE:
+            object.__setattr__(self, "model", str(EXAMPLE_WEIGHTS))
+            object.__setattr__(self, "label", EXAMPLE)
 
 
 def check_subject(subject: Subject) -> None:
@@ -143,7 +151,7 @@ def check_form(subject: Subject, models: Sequence[Component]) -> None:
         or text in names
     ):
         return
-    near = nearest(text, names) or _nearest_pulled(text, models)
+    near = nearest(text, [EXAMPLE, *names]) or _nearest_pulled(text, models)
     if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", text):
         near = f"{text}:FUNCTION"
     raise wrong(("model",), "is no model", given=text, allowed=FORMS, nearest=near)

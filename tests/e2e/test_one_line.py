@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 import assay
 from assay.service.contract.errors import InvalidSpec
+
+ROOT = Path(__file__).resolve().parents[2]
 
 MODELS = '''
 import torch
@@ -39,6 +42,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "assay.service.cli.main", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+
+def test_the_first_line_of_all_pages_runs_as_printed(folder: Path) -> None:
+    """The line is shorter here only by its attacks; `make tutorials` runs the whole line."""
+    pages = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "quick-start.md"]
+    (line,) = {
+        re.findall(r"^assay evaluate .*$", page.read_text(encoding="utf-8"), re.MULTILINE)[0]
+        for page in pages
+    }
+    assert line == "assay evaluate example --report report.html"
+    done = run(*line.split()[1:], "--attack", "fgsm epsilon=2/255", "--workers", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    clean, attacked = (row["metrics"]["top1"] for row in json.loads(done.stdout)["evaluations"])
+    assert (clean["n"], clean["value"] > 0.97, 0.5 < attacked["value"] < 0.9) == (355, True, True)
+    assert "<html" in (folder / "report.html").read_text()
 
 
 @pytest.mark.slow

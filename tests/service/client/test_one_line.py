@@ -326,3 +326,13 @@ def test_a_function_is_exported_for_the_channels_that_the_data_are_read_with(
     data = {"name": "image_folder", "params": params}
     with pytest.raises(InterruptedError), one_line.made_program(Subject("m:build"), data, {}):
         pass
+
+
+def test_the_example_is_a_file_that_assay_brings_under_its_own_name() -> None:
+    example = Subject("example")
+    assert (example.label, example.model) == ("example", str(one_line.EXAMPLE_WEIGHTS))
+    check_subject(example)
+    with pytest.raises(InvalidSpec, match="has no effect on example, which has weights of its own"):
+        check_subject(Subject("example", weights="job:1"))
+    with pytest.raises(InvalidSpec, match="did you mean 'example'"):
+        check_form(Subject("exampel"), CATALOG["model"])
