@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 from assay.service.contract.records import Evidence
-from assay.service.contract.results import AnyBreakdown, EvaluationResult, Metric, Unit, Warning
+from assay.service.contract.results import (
+    AnyBreakdown,
+    EvaluationResult,
+    Metric,
+    StageBreakdown,
+    Unit,
+    Warning,
+)
 from assay.service.metrics.answers import Answers
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 
@@ -93,6 +101,24 @@ class OutcomeTable(Protocol):
         """The answers to unchanged examples, to be compared with a guess; None where the rows have none."""
         del rows, context
         return None
+
+
+def stage_row(
+    name: str, metrics: dict[str, Metric], runs: Sequence[Mapping[str, Any]], entered: int
+) -> StageBreakdown:
+    """A stage that so many examples entered: the sums over its runs in shards (`StageEvidence`)."""
+    broken, forward, backward = (
+        sum(run[count] for run in runs) for count in ("broken", "forward", "backward")
+    )
+    return StageBreakdown(
+        stage=name,
+        metrics=metrics,
+        n=entered,
+        broken=broken,
+        forward_passes=forward,
+        backward_passes=backward,
+        seconds=math.fsum(run["seconds"] for run in runs),
+    )
 
 
 def joined(wanted: Sequence[Column], shards: Sequence[Rows]) -> dict[str, list[Any]]:

@@ -22,7 +22,12 @@ def undefined(n: int, *, higher_is_better: bool = False) -> Metric:
 
 
 def mean(
-    values: Sequence[float | None], name: str, *, higher_is_better: bool = False, bounded: bool = False
+    values: Sequence[float | None],
+    name: str,
+    *,
+    lowest: float = -math.inf,
+    higher_is_better: bool = False,
+    bounded: bool = False,
 ) -> Metric:
     """The mean over examples; without a value where one has none. `bounded` values are in [0, 1]."""
     known = known_of(values)
@@ -30,7 +35,7 @@ def mean(
         return undefined(len(values), higher_is_better=higher_is_better)
     if bounded:
         return estimates.bounded_mean(known, higher_is_better=higher_is_better)
-    return estimates.mean(known, name, higher_is_better=higher_is_better)
+    return estimates.mean(known, name, lowest=lowest, higher_is_better=higher_is_better)
 
 
 def median(values: Sequence[float | None]) -> Metric:
@@ -43,6 +48,11 @@ def mean_over_parts(row: Sequence[float | None]) -> float | None:
     """The mean of an example's values in several layers or heads; None where one has none."""
     known = known_of(row)
     return None if known is None else math.fsum(known) / len(known)
+
+
+def means_of(column: str) -> Callable[[Rows], list[float | None]]:
+    """Each example's mean over the list in a column; empty where the rows lack it."""
+    return lambda rows: list(map(mean_over_parts, rows.get(column, ())))
 
 
 def paired_means(

@@ -29,7 +29,7 @@ from assay.service.metrics.statistics.security_curve import (
     distances,
     end_of_area,
 )
-from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
+from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of, stage_row
 
 __all__ = ["Attack", "Classification"]
 
@@ -301,23 +301,13 @@ def stage_breakdown(evidence: Sequence[Evidence], n: int) -> list[StageBreakdown
 
 
 def _summed(name: str, same: Sequence[Mapping[str, Any]], entered: int, n: int) -> StageBreakdown:
-    broken, forward, backward = (
-        sum(stage[count] for stage in same) for count in ("broken", "forward", "backward")
-    )
     if all("expected" in stage for stage in same):
         left = math.fsum(stage["expected"] for stage in same) / n
         metrics = {"expected_top1": measured(left, NO_BOUNDS, n)}
     else:
+        broken = sum(stage["broken"] for stage in same)
         metrics = {"top1": proportion(entered - broken, n, higher_is_better=True)}
-    return StageBreakdown(
-        stage=name,
-        metrics=metrics,
-        n=entered,
-        broken=broken,
-        forward_passes=forward,
-        backward_passes=backward,
-        seconds=math.fsum(stage["seconds"] for stage in same),
-    )
+    return stage_row(name, metrics, same, entered)
 
 
 def _complete(column: Sequence[Any]) -> bool:

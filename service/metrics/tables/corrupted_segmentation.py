@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 from assay.service.contract.corruption_cells import Cell, cells_of
 from assay.service.contract.results import Breakdown, Metric
 from assay.service.metrics.answers import Answers
-from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows, agrees
+from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows
 from assay.service.metrics.statistics.corrupted_pixel_counts import COLUMN, CellCounts, mean_ratios
 from assay.service.metrics.statistics.corrupted_pixel_counts import Cell as Measured
 from assay.service.metrics.statistics.estimates import groups, jackknifed
 from assay.service.metrics.statistics.jackknife import TestedDifference
+from assay.service.metrics.statistics.paired_estimates import FirstOf
 from assay.service.metrics.statistics.pixel_counts import Ratios, differences_of
 from assay.service.metrics.table import Column, Context, Reasons, Summary, Units
 from assay.service.metrics.tables.segmentation import (
@@ -53,7 +54,7 @@ class CorruptedSegmentation(Segmentation):
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """A jackknife over images, all corruptions of an image together."""
-        return PairedCells(pair)
+        return FirstOf(PairedCells(pair), PairedPixels(pair))
 
     def unattacked(self, rows: Rows, context: Context) -> Answers | None:
         """The classes of the pixels of uncorrupted images."""
@@ -108,23 +109,14 @@ def _outs(n: int) -> Sequence[frozenset[int]]:
     return groups(n) if n > 1 else ()
 
 
-class PairedCells:
-    """Two models' pixel counts of the same images, uncorrupted and under corruptions."""
-
-    def __init__(self, pair: Pair) -> None:
-        self._pair = pair
-        self._as_they_are = PairedPixels(pair)
+class PairedCells(PairedPixels):
+    """Two models' pixel counts of the same images under corruptions."""
 
     def difference(self, metric: str, reported: Reported) -> Difference | None:
         """As `PairedMetrics`."""
         if not metric.startswith(PREFIX):
-            return self._as_they_are.difference(metric, reported)
-        name = metric.removeprefix(PREFIX)
-        for whole, value in zip(self._wholes, reported, strict=True):
-            if not agrees(whole.get(name), value):
-                return None
-        found = self._differences.get(name)
-        return None if found is None else self._pair.jackknife(found)
+            return None
+        return super().difference(metric.removeprefix(PREFIX), reported)
 
     @cached_property
     def _wholes(self) -> list[Ratios]:

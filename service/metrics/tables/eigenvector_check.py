@@ -8,11 +8,11 @@ Legend: n examples, L layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from assay.service.contract.results import LayerBreakdown, Metric, Warning
-from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means, unmeasured
+from assay.service.metrics.analyses.analysis_estimates import mean, means_of, paired_means, unmeasured
 from assay.service.metrics.analyses.svg import Panel, Series, draw
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
@@ -55,14 +55,12 @@ class EigenvectorCheck(OutcomeTable):
         over all layers.
         """
         layers = context.facts[0]["layers"]
-        metrics = {
-            name: _metric(list(map(mean_over_parts, rows[key])), name) for name, key in METRICS.items()
-        }
+        metrics = {name: _metric(means_of(column)(rows), name) for name, column in METRICS.items()}
         return Summary(metrics, _breakdown(rows, layers), _warnings(rows, metrics), _plot(rows))
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """Sign flips of each example's means over layers."""
-        values = {name: _means(column) for name, column in METRICS.items()}
+        values = {name: means_of(column) for name, column in METRICS.items()}
         return paired_means(pair, values, ("eigenvector_cosine",))
 
 
@@ -89,10 +87,6 @@ def _breakdown(columns: Rows, layers: Sequence[int]) -> list[LayerBreakdown]:
         for place, number in enumerate(layers)
     ]
     return [*controls, *each]
-
-
-def _means(column: str) -> Callable[[Rows], list[float | None]]:
-    return lambda rows: list(map(mean_over_parts, rows[column]))
 
 
 def _metric(values: Sequence[float | None], name: str) -> Metric:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
@@ -12,8 +12,8 @@ from assay.service.metrics.statistics.paired_estimates import Estimator, FirstOf
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 from assay.service.metrics.tables.perplexity import (
     UNDEFINED,
-    Document,
     causal,
+    documents_of,
     paired_perplexity,
     perplexity_metrics,
 )
@@ -49,7 +49,7 @@ class ForcedContinuation(OutcomeTable):
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's test of the hits, tests of means over documents."""
         estimators = {
-            metric: Estimator(_documents(name), paired_perplexity) for metric, name in PERPLEXITIES.items()
+            metric: Estimator(documents_of(name), paired_perplexity) for metric, name in PERPLEXITIES.items()
         }
         estimators["words_changed"] = Estimator(changed, largest=1.0)
         estimators["queries"] = Estimator(column_of("queries"))
@@ -84,11 +84,3 @@ def forced_continuation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[st
 def changed(rows: Rows) -> list[float]:
     """Of each prompt its share of words that differ."""
     return [swapped / words for swapped, words in zip(rows["swapped"], rows["words"], strict=True)]
-
-
-def _documents(name: str) -> Callable[[Rows], list[Document | None]]:
-    def documents(rows: Rows) -> list[Document | None]:
-        pairs = zip(rows[name], rows["tokens"], strict=True)
-        return [None if loss is None else (loss, count) for loss, count in pairs]
-
-    return documents

@@ -8,7 +8,7 @@ of two models are of each document's influence (`paired_estimates.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from assay.service.contract.findings.evidence import FutureLeak
@@ -48,9 +48,9 @@ class Perplexity(OutcomeTable):
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """The linearised test over documents."""
-        found = {"perplexity": Estimator(documents_of, paired_perplexity)}
+        found = {"perplexity": Estimator(documents_of("nll"), paired_perplexity)}
         if all("words" in rows for rows in pair.columns):
-            found[PER_WORD] = Estimator(_per_word, paired_perplexity)
+            found[PER_WORD] = Estimator(documents_of("nll", words="words"), paired_perplexity)
         return PairedEstimates(pair, found)
 
 
@@ -87,14 +87,14 @@ def _how(found: FutureLeak) -> str:
     return said + (changed.replace(":", ";", 1) if said else changed) * bool(found["words"])
 
 
-def documents_of(rows: Rows) -> list[Document | None]:
-    """The documents in outcome columns; None for a document with a loss that is not finite."""
-    pairs = zip(rows["nll"], rows["tokens"], strict=True)
-    return [None if loss is None else (loss, count) for loss, count in pairs]
+def documents_of(losses: str, *, words: str = "tokens") -> Callable[[Rows], list[Document | None]]:
+    """The documents by two outcome columns; None for a document with a loss that is not finite."""
+    return lambda rows: documents(rows[losses], rows[words])
 
 
-def _per_word(rows: Rows) -> list[Document | None]:
-    return documents_of({**rows, "tokens": rows["words"]})
+def documents(losses: Sequence[float | None], words: Sequence[int]) -> list[Document | None]:
+    """Documents from their losses and numbers of words; None where the loss is None."""
+    return [None if loss is None else (loss, count) for loss, count in zip(losses, words, strict=True)]
 
 
 def perplexity_of(documents: Sequence[Document]) -> float | None:

@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from assay.service.contract.results import Metric, PursuitBreakdown
-from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means, unmeasured
+from assay.service.metrics.analyses.analysis_estimates import (
+    mean,
+    mean_over_parts,
+    means_of,
+    paired_means,
+    unmeasured,
+)
 from assay.service.metrics.analyses.svg import Panel, Series, draw, measured, span
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
 from assay.service.metrics.statistics.estimates import proportion
@@ -91,7 +97,7 @@ class PursuitCheck(OutcomeTable):
         """McNemar's test of the accuracies, sign flips of each example's means over layers."""
         values = {
             **{name: _of_last(column) for name, column in OF_ITERATIONS.items()},
-            **{name: _of_every(column) for name, column in OF_LAYERS.items()},
+            **{name: means_of(column) for name, column in OF_LAYERS.items()},
         }
         bounded = [name for name in values if name not in NOT_SHARES]
         return FirstOf(PairedShares(pair, ACCURACIES), paired_means(pair, values, bounded))
@@ -110,10 +116,6 @@ def _of_last(column: str) -> Callable[[Rows], list[float | None]]:
         ]
 
     return values
-
-
-def _of_every(column: str) -> Callable[[Rows], list[float | None]]:
-    return lambda rows: [mean_over_parts(row) for row in rows.get(column, ())]
 
 
 class _Place(NamedTuple):

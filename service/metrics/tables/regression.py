@@ -8,14 +8,13 @@ compared example by example, the RMSE by each example's influence on it (`paired
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from assay.service.contract.results import Metric
+from assay.service.metrics.analyses.analysis_estimates import mean
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
-from assay.service.metrics.statistics.estimates import mean, measured, undefined
-from assay.service.metrics.statistics.intervals import Bounds
-from assay.service.metrics.statistics.paired_estimates import Estimator, PairedEstimates, root_of
+from assay.service.metrics.statistics.paired_estimates import Estimator, PairedEstimates, column_of, root_of
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 __all__ = ["Regression"]
@@ -37,19 +36,18 @@ class Regression(OutcomeTable):
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """`rmse`, `mae` in the target's unit; under a perturbation also `clean_rmse` of the same examples."""
         del context
-        metrics = {"rmse": _root(rows["squared_error"], "rmse"), "mae": _absolute(rows["squared_error"])}
+        metrics = {
+            "rmse": _root(rows["squared_error"], "rmse"),
+            "mae": mean(_distances(rows), "mae", lowest=0.0),
+        }
         if "clean_squared_error" in rows:
             metrics["clean_rmse"] = _root(rows["clean_squared_error"], "clean_rmse")
         return Summary(metrics)
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """Sign flips of the absolute errors, linearised tests of the root errors."""
-        roots = {metric: Estimator(_squares(name), root_of) for metric, name in ROOTS.items()}
+        roots = {metric: Estimator(column_of(name), root_of) for metric, name in ROOTS.items()}
         return PairedEstimates(pair, {"mae": Estimator(_distances), **roots})
-
-
-def _squares(name: str) -> Callable[[Rows], Sequence[float | None]]:
-    return lambda rows: rows.get(name, ())
 
 
 def _distances(rows: Rows) -> list[float | None]:
@@ -57,18 +55,6 @@ def _distances(rows: Rows) -> list[float | None]:
 
 
 def _root(squares: Sequence[float | None], name: str) -> Metric:
-    known = [square for square in squares if square is not None]
-    if not known or len(known) < len(squares):
-        return undefined(len(squares), higher_is_better=False)
-    found = mean(known, name, higher_is_better=False)
-    bounds = Bounds(None, None, found.ci_method)
-    if found.ci_low is not None and found.ci_high is not None:
-        bounds = Bounds(math.sqrt(max(found.ci_low, 0.0)), math.sqrt(found.ci_high), found.ci_method)
-    return measured(root_of(known).value, bounds, len(known), higher_is_better=False)
-
-
-def _absolute(squares: Sequence[float | None]) -> Metric:
-    known = [math.sqrt(square) for square in squares if square is not None]
-    if not known or len(known) < len(squares):
-        return undefined(len(squares), higher_is_better=False)
-    return mean(known, "mae", lowest=0.0, higher_is_better=False)
+    found = mean(squares, name)
+    ends = {"value": found.value, "ci_low": found.ci_low and max(found.ci_low, 0.0), "ci_high": found.ci_high}
+    return found.model_copy(update={key: end and math.sqrt(end) for key, end in ends.items()})

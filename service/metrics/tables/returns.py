@@ -6,13 +6,11 @@ episode.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from assay.service.contract.results import Metric
+from assay.service.metrics.analyses.analysis_estimates import mean
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
-from assay.service.metrics.statistics.estimates import mean, undefined
-from assay.service.metrics.statistics.paired_estimates import Estimator, PairedEstimates
+from assay.service.metrics.statistics.paired_estimates import Estimator, PairedEstimates, column_of
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 __all__ = ["Returns"]
@@ -24,6 +22,7 @@ MEANS = {
     "episode_length": "length",
     "action_change": "action_change",
 }
+RETURNS = ("normalized_return", "return")
 UNDEFINED = "the policy gave a number that is not finite in some episode, which has no return"
 
 
@@ -39,7 +38,7 @@ class Returns(OutcomeTable):
         "episode_length": "count",
         "action_change": "number",
     }
-    undefined: ClassVar[Reasons] = dict.fromkeys(("normalized_return", "return", "action_change"), UNDEFINED)
+    undefined: ClassVar[Reasons] = dict.fromkeys((*RETURNS, "action_change"), UNDEFINED)
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """Means over the episodes.
@@ -49,21 +48,14 @@ class Returns(OutcomeTable):
         of steps with another one where actions are discrete, else the mean distance in [0, 2].
         """
         del context
-        return Summary({metric: _mean(rows, metric) for metric, name in MEANS.items() if name in rows})
+        return Summary(
+            {
+                metric: mean(rows[name], metric, higher_is_better=metric in RETURNS)
+                for metric, name in MEANS.items()
+                if name in rows
+            }
+        )
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """Sign flips of the episodes' differences."""
-        return PairedEstimates(pair, {metric: Estimator(_episodes(name)) for metric, name in MEANS.items()})
-
-
-def _episodes(name: str) -> Callable[[Rows], Sequence[float | None]]:
-    return lambda rows: rows.get(name, ())
-
-
-def _mean(rows: Rows, metric: str) -> Metric:
-    """The mean of a metric's column; without a value where an episode has none."""
-    values = rows[MEANS[metric]]
-    higher = metric in ("normalized_return", "return")
-    if None in values:
-        return undefined(len(values), higher_is_better=higher)
-    return mean(values, metric, higher_is_better=higher)
+        return PairedEstimates(pair, {metric: Estimator(column_of(name)) for metric, name in MEANS.items()})

@@ -15,6 +15,7 @@ from assay.service.metrics.tables.perplexity import (
     Document,
     Perplexity,
     causal,
+    documents,
     paired_perplexity,
     perplexity_metrics,
 )
@@ -79,11 +80,7 @@ def _stayed(rows: Rows) -> list[int]:
 
 
 def _kept(name: str) -> Callable[[Rows], list[Document | None]]:
-    def documents(rows: Rows) -> list[Document | None]:
-        pairs = zip(rows[name], _stayed(rows), strict=True)
-        return [None if loss is None else (loss, count) for loss, count in pairs]
-
-    return documents
+    return lambda rows: documents(rows[name], _stayed(rows))
 
 
 def _words(name: str) -> Callable[[Rows], list[tuple[int, int]]]:

@@ -22,7 +22,6 @@ Plain Python and integers: the same columns give the same bits. Legend: n images
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +30,7 @@ from assay.service.contract.results import Metric, StageBreakdown
 from assay.service.metrics.answers import Answers
 from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows
 from assay.service.metrics.statistics.pixel_counts import COUNTS, Counts, ratios, total
-from assay.service.metrics.table import Column, Context, Summary, columns_of
+from assay.service.metrics.table import Column, Context, Summary, columns_of, stage_row
 from assay.service.metrics.tables.segmentation import (
     PairedPixels,
     Segmentation,
@@ -140,20 +139,7 @@ def candidate_breakdown(
     rows = []
     for name, metrics in alone.items():
         same = [stage for shard in evidence for stage in shard["stages"] if stage["name"] == name]
-        n, broken, forward, backward = (
-            sum(stage[count] for stage in same) for count in ("n", "broken", "forward", "backward")
-        )
-        rows.append(
-            StageBreakdown(
-                stage=name,
-                metrics=metrics,
-                n=n,
-                broken=broken,
-                forward_passes=forward,
-                backward_passes=backward,
-                seconds=math.fsum(stage["seconds"] for stage in same),
-            )
-        )
+        rows.append(stage_row(name, metrics, same, sum(stage["n"] for stage in same)))
     return rows
 
 
