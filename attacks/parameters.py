@@ -1,4 +1,4 @@
-"""Parameters that several attacks share: types with bounds, and what they mean."""
+"""Parameters that several attacks share: types with bounds, what they mean, and rules across them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Interval, doc
 
 from assay.attacks.adversarial.kernels.targeting import TargetRule
-from assay.attacks.expectation import Average, Judgement
+from assay.attacks.expectation import JUDGING, LAST, Average, Judgement
 from assay.attacks.threat import Fraction, LpNorm, Norm
 
 Target = Annotated[TargetRule, doc("How the target is chosen.")]
@@ -135,3 +135,32 @@ Judging = Annotated[
     ),
 ]
 StepNorm = Annotated[LpNorm, doc("Norm of the ball and of the steps.")]
+
+TARGET_RULES = (
+    ("params.targeted or params.target_class is None", "target_class needs targeted"),
+    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+)
+LINF_RULE = (
+    "params.norm != 'Linf' or params.epsilon <= 1",
+    "epsilon is at most 1 in Linf: pixels lie in [0, 1]",
+)
+EOT_RULE = ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'")
+DLR_RULE = ("params.loss != 'dlr' or data.classes >= 3", "the DLR loss needs at least 3 classes")
+TARGETED_LOSS_RULE = (
+    "not params.targeted or params.loss == 'ce'",
+    "a targeted attack lowers the cross-entropy: loss ce",
+)
+RESTARTS_RULE = (
+    "params.random_start or params.restarts == 1",
+    "restarts without random_start would repeat the same run",
+)
+PATCH_RULE = (
+    "model.image_size is None or params.size <= model.image_size",
+    "size must not be larger than the model's image_size",
+)
+SMOOTHING_RULE = ("params.smoothing % 2 == 1", "smoothing must be odd: a kernel has a middle")
+# Of projected ascent: the unattacked image, each iterate, and the last one of each restart.
+ASCENT_PASSES = (
+    f"params.restarts * (params.steps * params.eot + 1) + 1 + {LAST} + {JUDGING}",
+    "params.restarts * params.steps * params.eot",
+)

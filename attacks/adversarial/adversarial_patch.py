@@ -43,14 +43,10 @@ PASSES = (f"2 + {RUNS} * (params.steps + 1)", f"1 + {RUNS} * params.steps")
 # A patch is within the range of pixels, under any protocol of the job.
 PROTOCOLS = ("pixel",)
 RULES = (
-    (
-        "model.image_size is None or params.size <= model.image_size",
-        "size must not be larger than the model's image_size",
-    ),
-    ("params.targeted or params.target_class is None", "target_class needs targeted"),
-    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
-    ("not params.targeted or params.loss == 'ce'", "a targeted attack lowers the cross-entropy: loss ce"),
-    ("params.loss != 'dlr' or data.classes >= 3", "the DLR loss needs at least 3 classes"),
+    parameters.PATCH_RULE,
+    *parameters.TARGET_RULES,
+    parameters.TARGETED_LOSS_RULE,
+    parameters.DLR_RULE,
 )
 
 Location = Literal["gradient", "all", "centre"]

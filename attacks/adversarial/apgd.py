@@ -16,7 +16,7 @@ with the logits z, z_1 >= z_2 >= ... in order, p = softmax(z), the label y. Sour
 from __future__ import annotations
 
 from assay.attacks import parameters
-from assay.attacks.adversarial.kernels.auto_pgd_by_norm import auto_pgd
+from assay.attacks.adversarial.kernels import auto_pgd_by_norm
 from assay.attacks.adversarial.kernels.losses import LossName, Untargeted
 from assay.attacks.expectation import JUDGING, LAST, PIXEL_ONLY, Expectation
 from assay.attacks.kernel import Attack
@@ -27,10 +27,7 @@ __all__ = ["apgd"]
 TASKS = ("classification", "series")
 THREAT = {"knowledge": "white_box", "search": "iterative"}
 TABLE = "attack"
-PAPER = (
-    "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
-    "Parameter-free Attacks"
-)
+PAPER = auto_pgd_by_norm.PAPER
 PASSES = (
     "params.restarts * (params.steps * params.eot + 1 + 2 * (params.norm == 'L1')) + 1"
     f" + (1 + 2 * (params.norm == 'L1')) * {LAST} + {JUDGING}",
@@ -38,8 +35,8 @@ PASSES = (
 )
 RULES = (
     IMAGE_OR_SERIES[0],
-    ("params.norm != 'L1' or params.steps >= 5", "in L1 steps must be at least 5"),
-    ("params.loss != 'dlr' or data.classes >= 3", "the DLR loss needs at least 3 classes"),
+    auto_pgd_by_norm.STEPS_RULE,
+    parameters.DLR_RULE,
     PIXEL_ONLY,
 )
 
@@ -63,7 +60,7 @@ def apgd(
         loss: Cross-entropy, margin of the logits, difference of logits ratio, cross-entropy of rescaled
             logits, or margin of the probabilities.
     """
-    return auto_pgd(
+    return auto_pgd_by_norm.auto_pgd(
         "apgd",
         Untargeted(loss),
         lp_ball(norm, epsilon),

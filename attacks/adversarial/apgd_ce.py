@@ -12,10 +12,10 @@ Source and deviations: `kernels/auto_pgd.py`.
 from __future__ import annotations
 
 from assay.attacks import parameters
+from assay.attacks.adversarial.kernels import auto_pgd_by_norm
 from assay.attacks.adversarial.kernels.auto_pgd import Backend
-from assay.attacks.adversarial.kernels.auto_pgd_by_norm import auto_pgd
 from assay.attacks.adversarial.kernels.losses import Untargeted
-from assay.attacks.expectation import JUDGING, NATIVE_ONLY, PIXEL_ONLY, Expectation
+from assay.attacks.expectation import NATIVE_ONLY, PIXEL_ONLY, Expectation
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import IMAGE_OR_SERIES, lp_ball
 
@@ -25,18 +25,11 @@ TASKS = ("classification", "series")
 THREAT = {"knowledge": "white_box", "search": "iterative", "batch_draws": {"compatible": "True"}}
 TABLE = "attack"
 FACTS = {"loss": "ce"}
-PAPER = (
-    "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
-    "Parameter-free Attacks"
-)
-# Maximum over backends: the native kernel takes `eot` passes fewer per run.
-PASSES = (
-    f"params.restarts * ((params.steps + 1 + 2 * (params.norm == 'L1')) * params.eot + 1) + 1 + {JUDGING}",
-    "params.restarts * (params.steps + 1 + 2 * (params.norm == 'L1')) * params.eot",
-)
+PAPER = auto_pgd_by_norm.PAPER
+PASSES = auto_pgd_by_norm.PASSES
 RULES = (
     *IMAGE_OR_SERIES,
-    ("params.norm != 'L1' or params.steps >= 5", "in L1 steps must be at least 5"),
+    auto_pgd_by_norm.STEPS_RULE,
     PIXEL_ONLY,
     NATIVE_ONLY,
 )
@@ -56,7 +49,7 @@ def apgd_ce(
     backend: Backend = "native",
 ) -> Attack:
     """Auto-PGD on the cross-entropy: momentum, and a step size that is halved where it gets nowhere."""
-    return auto_pgd(
+    return auto_pgd_by_norm.auto_pgd(
         "apgd_ce",
         Untargeted("ce"),
         lp_ball(norm, epsilon),

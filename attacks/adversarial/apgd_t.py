@@ -24,8 +24,8 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from assay.attacks import parameters
+from assay.attacks.adversarial.kernels import auto_pgd_by_norm
 from assay.attacks.adversarial.kernels.auto_pgd import Backend
-from assay.attacks.adversarial.kernels.auto_pgd_by_norm import auto_pgd
 from assay.attacks.adversarial.kernels.losses import Targeted, TargetedLossName
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import IMAGE_OR_SERIES, lp_ball
@@ -41,10 +41,7 @@ THREAT = {
     "batch_draws": {"compatible": "True"},
 }
 TABLE = "attack"
-PAPER = (
-    "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
-    "Parameter-free Attacks"
-)
+PAPER = auto_pgd_by_norm.PAPER
 # Maximum over backends: the native kernel takes one pass fewer per run. Fewer classes mean fewer runs.
 PASSES = (
     "params.targets * params.restarts * (params.steps + 2 + 2 * (params.norm == 'L1')) + 1"
@@ -54,7 +51,7 @@ PASSES = (
 )
 RULES = (
     *IMAGE_OR_SERIES,
-    ("params.norm != 'L1' or params.steps >= 5", "in L1 steps must be at least 5"),
+    auto_pgd_by_norm.STEPS_RULE,
     (
         "params.loss != 'dlr' or data.classes >= 4",
         "the targeted DLR loss needs at least 4 classes; loss margin needs 2",
@@ -99,7 +96,7 @@ def apgd_t(
         raise ValueError(f"candidates is {candidates}, it must be at least targets, {targets}")
     if backend == "pyautoattack" and (loss, order) != ("dlr", "logits"):
         raise ValueError(f"pyautoattack has the loss dlr and the order logits, not {loss} and {order}")
-    return auto_pgd(
+    return auto_pgd_by_norm.auto_pgd(
         "apgd_t",
         Targeted(targets, loss, candidates if order == "malt" else 0),
         lp_ball(norm, epsilon),

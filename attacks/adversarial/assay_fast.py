@@ -56,7 +56,7 @@ PASSES = (
 # Under any protocol of the job.
 PROTOCOLS = ("pixel",)
 RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    parameters.LINF_RULE,
     ("params.candidates >= params.targets", "candidates must be at least targets"),
     ("not params.confirm or data.classes >= 4", "confirm needs at least 4 classes, as AutoAttack does"),
 )

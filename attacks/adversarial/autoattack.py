@@ -63,7 +63,7 @@ PASSES = (
 # Under any protocol of the job.
 PROTOCOLS = ("pixel",)
 RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    parameters.LINF_RULE,
     ("params.version == 'custom' or params.stages is None", "stages need version custom"),
     ("params.version != 'custom' or not (params.stages is None)", "version custom needs stages"),
     (

@@ -39,8 +39,8 @@ PAPER = "Athalye et al. 2018, Obfuscated Gradients Give a False Sense of Securit
 PROTOCOLS = ("pixel",)
 PASSES = ("params.restarts * (2 * params.steps + 1) + 1", "params.restarts * params.steps")
 RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
-    ("params.loss != 'dlr' or data.classes >= 3", "the DLR loss needs at least 3 classes"),
+    parameters.LINF_RULE,
+    parameters.DLR_RULE,
 )
 
 

@@ -34,8 +34,7 @@ PASSES = (
     "params.searches * params.iterations * params.eot",
 )
 RULES = (
-    ("params.targeted or params.target_class is None", "target_class needs targeted"),
-    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+    *parameters.TARGET_RULES,
     (
         "job.protocol == 'paper' or not params.shared_constant",
         "shared_constant makes examples depend on each other: protocol paper only",

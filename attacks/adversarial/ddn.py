@@ -33,10 +33,7 @@ PAPER = (
 PASSES = ("params.steps + 1", "params.steps - 1")
 # Within the range of pixels, under any protocol of the job.
 PROTOCOLS = ("pixel",)
-RULES = (
-    ("params.targeted or params.target_class is None", "target_class needs targeted"),
-    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
-)
+RULES = parameters.TARGET_RULES
 
 
 def ddn(

@@ -39,9 +39,7 @@ PASSES = (
     "params.restarts * (2 * params.iterations + 4) + 3",
     "params.restarts * params.iterations * 1000",
 )
-RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
-)
+RULES = (parameters.LINF_RULE,)
 
 
 def fab(
@@ -62,14 +60,5 @@ def fab(
         restarts: How many runs; all but the first begin at a random point.
     """
     ball = lp_ball(norm, epsilon)
-    if backend == "pyautoattack":
-        return library_fab(
-            ball,
-            targets=None,
-            iterations=iterations,
-            restarts=restarts,
-            alpha_max=alpha_max,
-            eta=eta,
-            beta=beta,
-        )
-    return Boundary("fab", ball, None, iterations, restarts, alpha_max, eta, beta, backend)
+    kernel = Boundary("fab", ball, None, iterations, restarts, alpha_max, eta, beta, backend)
+    return library_fab(kernel) if backend == "pyautoattack" else kernel

@@ -15,6 +15,7 @@ from typing import Annotated
 from annotated_types import Interval
 
 from assay.attacks import parameters
+from assay.attacks.adversarial import fab
 from assay.attacks.adversarial.kernels.fab import Boundary, FabAlphaMax, FabBeta, FabEta
 from assay.attacks.adversarial.libraries.pyautoattack_square_fab import library_fab
 from assay.attacks.kernel import Attack
@@ -32,16 +33,14 @@ THREAT = {
     "batch_draws": {"compatible": "params.restarts > 1", "pyautoattack": "params.restarts > 1"},
 }
 TABLE = "attack"
-PAPER = "Croce and Hein 2020, Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack"
+PAPER = fab.PAPER
 # Two passes per iteration, one for the clean image; the library's function judges the images and its result
 # in each run, and the kernel judges the result again.
 PASSES = (
     "params.targets * params.restarts * (2 * params.iterations + 4) + 3",
     "params.targets * params.restarts * params.iterations",
 )
-RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
-)
+RULES = (parameters.LINF_RULE,)
 
 
 def fab_t(
@@ -65,14 +64,5 @@ def fab_t(
         restarts: Runs for each target; all but the first begin at a random point.
     """
     ball = lp_ball(norm, epsilon)
-    if backend == "pyautoattack":
-        return library_fab(
-            ball,
-            targets=targets,
-            iterations=iterations,
-            restarts=restarts,
-            alpha_max=alpha_max,
-            eta=eta,
-            beta=beta,
-        )
-    return Boundary("fab_t", ball, targets, iterations, restarts, alpha_max, eta, beta, backend)
+    kernel = Boundary("fab_t", ball, targets, iterations, restarts, alpha_max, eta, beta, backend)
+    return library_fab(kernel) if backend == "pyautoattack" else kernel

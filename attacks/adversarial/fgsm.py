@@ -33,9 +33,8 @@ PAPER = "Goodfellow et al. 2015, Explaining and Harnessing Adversarial Examples"
 PASSES = (f"params.eot + 2 + {JUDGING}", "params.eot")
 RULES = (
     *IMAGE_OR_SERIES,
-    ("params.targeted or params.target_class is None", "target_class needs targeted"),
-    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
-    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    *parameters.TARGET_RULES,
+    parameters.EOT_RULE,
     PIXEL_ONLY,
 )
 

@@ -31,10 +31,7 @@ PAPER = "Pintor et al. 2021, Fast Minimum-norm Adversarial Attacks through Adapt
 PASSES = ("params.steps + 1", "params.steps - 1")
 # Within the range of pixels, under any protocol of the job.
 PROTOCOLS = ("pixel",)
-RULES = (
-    ("params.targeted or params.target_class is None", "target_class needs targeted"),
-    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
-)
+RULES = parameters.TARGET_RULES
 
 
 def fmn(

@@ -33,10 +33,9 @@ FACTS = {"loss": "ce"}
 PAPER = "Dong et al. 2018, Boosting Adversarial Attacks with Momentum"
 PASSES = ("params.steps * (1 + params.scales) + 2", "params.steps * params.scales")
 RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
-    ("params.smoothing % 2 == 1", "smoothing must be odd: a kernel has a middle"),
-    ("params.targeted or params.target_class is None", "target_class needs targeted"),
-    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+    parameters.LINF_RULE,
+    parameters.SMOOTHING_RULE,
+    *parameters.TARGET_RULES,
 )
 
 

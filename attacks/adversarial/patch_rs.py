@@ -24,6 +24,8 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
+from assay.attacks import parameters
+from assay.attacks.adversarial import sparse_rs
 from assay.attacks.adversarial.kernels.random_search import RandomSearch, check_budget
 from assay.attacks.kernel import Attack, Examples, Setting, State
 from assay.attacks.sending import sent
@@ -34,19 +36,11 @@ __all__ = ["patch_rs"]
 TASKS = ("classification",)
 THREAT = {"knowledge": "black_box", "search": "iterative"}
 TABLE = "attack"
-PAPER = (
-    "Croce et al. 2022, Sparse-RS: a Versatile Framework for Query-Efficient Sparse Black-Box Adversarial"
-    " Attacks"
-)
+PAPER = sparse_rs.PAPER
 PASSES = ("params.queries + 2", "0")
 # Corners of the range of pixels, under any protocol of the job.
 PROTOCOLS = ("pixel",)
-RULES = (
-    (
-        "model.image_size is None or params.size <= model.image_size",
-        "size must not be larger than the model's image_size",
-    ),
-)
+RULES = (parameters.PATCH_RULE,)
 
 CHECKPOINTS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 DIVISORS = (1, 2, 4, 8, 16, 32, 32, 64, 64, 128)

@@ -28,7 +28,7 @@ from assay.attacks.adversarial.kernels.losses import LossName
 from assay.attacks.adversarial.kernels.projected_ascent import Ascent
 from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.adversarial.libraries.cleverhans import cleverhans_pgd, native_only
-from assay.attacks.expectation import JUDGING, LAST, PIXEL_ONLY, Expectation
+from assay.attacks.expectation import PIXEL_ONLY, Expectation
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction
 
@@ -39,18 +39,11 @@ TASKS = ("classification", "series")
 THREAT = {"knowledge": "white_box", "search": "iterative", "mean_loss_in": ["cleverhans"]}
 TABLE = "attack"
 PAPER = "Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks"
-PASSES = (
-    f"params.restarts * (params.steps * params.eot + 1) + 1 + {LAST} + {JUDGING}",
-    "params.restarts * params.steps * params.eot",
-)
+PASSES = parameters.ASCENT_PASSES
 RULES = (
     *IMAGE_OR_SERIES,
-    (
-        "params.random_start or params.restarts == 1",
-        "restarts without random_start would repeat the same run",
-    ),
-    ("params.targeted or params.target_class is None", "target_class needs targeted"),
-    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+    parameters.RESTARTS_RULE,
+    *parameters.TARGET_RULES,
     (
         "params.backend != 'cleverhans' or params.step_size is None or params.step_size <= params.epsilon",
         "cleverhans allows no step_size above epsilon",
@@ -59,10 +52,10 @@ RULES = (
         "params.backend != 'cleverhans' or not (params.step_size is None) or params.relative_step_size <= 1",
         "cleverhans allows no relative_step_size above 1",
     ),
-    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    parameters.EOT_RULE,
     ("params.backend == 'native' or params.loss == 'ce'", "cleverhans has the loss ce only"),
-    ("not params.targeted or params.loss == 'ce'", "a targeted attack lowers the cross-entropy: loss ce"),
-    ("params.loss != 'dlr' or data.classes >= 3", "the DLR loss needs at least 3 classes"),
+    parameters.TARGETED_LOSS_RULE,
+    parameters.DLR_RULE,
     PIXEL_ONLY,
 )
 

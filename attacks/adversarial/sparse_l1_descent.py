@@ -26,7 +26,7 @@ from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.projected_ascent import Ascent
 from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.adversarial.libraries.cleverhans import Cleverhans, native_only
-from assay.attacks.expectation import JUDGING, LAST, PIXEL_ONLY, Expectation
+from assay.attacks.expectation import PIXEL_ONLY, Expectation
 from assay.attacks.kernel import Attack, Forward, Setting, State
 from assay.attacks.threat import Ball, Fraction, L1Ball, clip_to, steepest_sparse
 
@@ -42,22 +42,15 @@ THREAT = {
 TABLE = "attack"
 FACTS = {"loss": "ce"}
 PAPER = "Tramer and Boneh 2019, Adversarial Training and Robustness for Multiple Perturbations"
-PASSES = (
-    f"params.restarts * (params.steps * params.eot + 1) + 1 + {LAST} + {JUDGING}",
-    "params.restarts * params.steps * params.eot",
-)
+PASSES = parameters.ASCENT_PASSES
 RULES = (
-    (
-        "params.random_start or params.restarts == 1",
-        "restarts without random_start would repeat the same run",
-    ),
-    ("params.targeted or params.target_class is None", "target_class needs targeted"),
-    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+    parameters.RESTARTS_RULE,
+    *parameters.TARGET_RULES,
     (
         "params.backend != 'cleverhans' or not params.random_start",
         "cleverhans' random start has no effect: use the native backend, or no random_start",
     ),
-    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    parameters.EOT_RULE,
     PIXEL_ONLY,
 )
 

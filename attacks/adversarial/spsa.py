@@ -53,10 +53,9 @@ PAPER = "Uesato et al. 2018, Adversarial Risk and the Dangers of Evaluating Agai
 # Clean image and random start, then for each step two passes per direction and one for the new iterate.
 PASSES = (f"(params.steps * (2 * params.samples + 1) + 1) * params.eot + 1 + {JUDGING}", "0")
 RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
-    ("params.targeted or params.target_class is None", "target_class needs targeted"),
-    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
-    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    parameters.LINF_RULE,
+    *parameters.TARGET_RULES,
+    parameters.EOT_RULE,
     PIXEL_ONLY,
     (
         "params.backend != 'cleverhans' or params.gradient_point == 'shifted'",

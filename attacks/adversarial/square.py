@@ -55,11 +55,10 @@ PAPER = "Andriushchenko et al. 2020, Square Attack: a query-efficient black-box 
 # the images at the beginning and at the end, and the kernel judges its result again.
 PASSES = (f"params.restarts * (params.queries + 2) * params.eot + 3 + {JUDGING}", "0")
 RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    parameters.LINF_RULE,
     ("not params.targeted or params.backend == 'native'", "only the native backend has targets"),
-    ("params.targeted or params.target_class is None", "target_class needs targeted"),
-    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
-    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    *parameters.TARGET_RULES,
+    parameters.EOT_RULE,
     PIXEL_ONLY,
 )
 

@@ -47,9 +47,9 @@ PASSES = (
     "(1 + len(params.others)) * params.restarts * params.steps * params.scales",
 )
 RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    parameters.LINF_RULE,
     ("params.attack != 'fgsm' or params.steps == 1 and params.restarts == 1", "fgsm is one step: steps 1"),
-    ("params.smoothing % 2 == 1", "smoothing must be odd: a kernel has a middle"),
+    parameters.SMOOTHING_RULE,
     ("params.attack == 'pgd' or params.restarts == 1", "only pgd has restarts"),
     (
         "params.attack == 'mi_fgsm'"

@@ -27,7 +27,7 @@ TABLE = "attack"
 PAPER = "Athalye et al. 2018, Obfuscated Gradients Give a False Sense of Security"
 PASSES = ("params.draws + 1", "0")
 RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    parameters.LINF_RULE,
     ("params.backend != 'cleverhans' or params.norm == 'Linf'", "cleverhans has uniform noise in Linf only"),
 )
 

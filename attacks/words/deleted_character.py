@@ -11,15 +11,13 @@ Pruthi et al. 2019 (`search/recipes.py`), section 3.
 from __future__ import annotations
 
 from assay.attacks import parameters
-from assay.attacks.words.search.character_positions import at_places
+from assay.attacks.words.search import character_positions
 from assay.attacks.words.search.draws import Draws
 from assay.attacks.words.search.word_change import WordChange
 
 __all__ = ["deleted_character"]
 
-PAPER = (
-    "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
-)
+PAPER = character_positions.PAPER
 
 
 def deleted_character(
@@ -29,7 +27,9 @@ def deleted_character(
     keep_last: parameters.KeepLast = False,
 ) -> WordChange:
     """One character is left out."""
-    return at_places("deleted_character", _delete, every=every, keep_first=keep_first, keep_last=keep_last)
+    return character_positions.at_places(
+        "deleted_character", _delete, every=every, keep_first=keep_first, keep_last=keep_last
+    )
 
 
 def _delete(word: str, place: int, _draws: Draws) -> tuple[str]:

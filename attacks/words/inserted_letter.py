@@ -12,15 +12,13 @@ character.
 from __future__ import annotations
 
 from assay.attacks import parameters
-from assay.attacks.words.search.character_positions import at_places
+from assay.attacks.words.search import character_positions
 from assay.attacks.words.search.draws import LETTERS, Draws
 from assay.attacks.words.search.word_change import WordChange
 
 __all__ = ["inserted_letter"]
 
-PAPER = (
-    "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
-)
+PAPER = character_positions.PAPER
 
 
 def inserted_letter(
@@ -32,7 +30,7 @@ def inserted_letter(
         keep_first: Nothing is put before the first character.
         keep_last: Nothing is put before the last character.
     """
-    return at_places(
+    return character_positions.at_places(
         "inserted_letter", _insert, every=every, keep_first=keep_first, keep_last=keep_last, letters=True
     )
 

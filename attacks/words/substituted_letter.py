@@ -11,22 +11,18 @@ alphabet, small or capital.
 from __future__ import annotations
 
 from assay.attacks import parameters
-from assay.attacks.words.search.character_positions import at_places
+from assay.attacks.words.search import character_positions
 from assay.attacks.words.search.draws import LETTERS, Draws
 from assay.attacks.words.search.word_change import WordChange
 
 __all__ = ["substituted_letter"]
 
-PAPER = (
-    "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
-)
+PAPER = character_positions.PAPER
 
 
 def substituted_letter(*, every: parameters.Every = False) -> WordChange:
     """One character becomes a drawn letter."""
-    return at_places(
-        "substituted_letter", _substitute, every=every, keep_first=False, keep_last=False, letters=True
-    )
+    return character_positions.at_places("substituted_letter", _substitute, every=every, letters=True)
 
 
 def _substitute(word: str, place: int, draws: Draws) -> tuple[str]:

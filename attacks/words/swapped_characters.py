@@ -10,15 +10,13 @@ Pruthi et al. 2019 (`search/recipes.py`), section 3.
 from __future__ import annotations
 
 from assay.attacks import parameters
-from assay.attacks.words.search.character_positions import at_places
+from assay.attacks.words.search import character_positions
 from assay.attacks.words.search.draws import Draws
 from assay.attacks.words.search.word_change import WordChange
 
 __all__ = ["swapped_characters"]
 
-PAPER = (
-    "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
-)
+PAPER = character_positions.PAPER
 
 
 def swapped_characters(
@@ -29,7 +27,7 @@ def swapped_characters(
     Args:
         every: A candidate for each pair of neighbours, not for one that is drawn.
     """
-    return at_places(
+    return character_positions.at_places(
         "swapped_characters", _swap, every=every, keep_first=keep_first, keep_last=keep_last, pairs=True
     )
 

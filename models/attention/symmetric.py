@@ -11,16 +11,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from assay.models.attention import rpc
 from assay.models.layers.attention.dot_product import DotProductAttention
 
 __all__ = ["SymmetricAttention"]
 
 OFFERS = ("softmax",)
 FACTS = {"causal_form": True, "layout": "kv", "cost": "quadratic"}
-PAPER = (
-    "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
-    "analysis, NeurIPS 2024"
-)
+PAPER = rpc.PAPER
 
 
 class SymmetricAttention(DotProductAttention):

@@ -27,6 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from assay.models.attention import primal
 from assay.models.layers.heads import running_sum
 from assay.models.layers.parameters import Layers, LayersLookedAt
 from assay.workers.evaluation.engine.analysis import Measured
@@ -44,10 +45,7 @@ TASKS = LAYER_TASKS
 TABLE = "attention_spectrum"
 NEEDS = ("softmax or attention_matrix or kernel_matrix",)
 RULES = LAYER_RULES
-PAPER = (
-    "Chen et al., Primal-Attention: Self-attention through Asymmetric Kernel SVD in Primal Representation, "
-    "NeurIPS 2023"
-)
+PAPER = primal.PAPER
 # One pass of the model; the singular values, in float64, are planned as twenty more. Rows report real passes.
 PASSES = ("21", "0")
 

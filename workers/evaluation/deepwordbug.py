@@ -19,8 +19,8 @@ from annotated_types import Interval
 from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.libraries import textattack
-from assay.attacks.words.search import recipes
-from assay.workers.evaluation.engine.text.attack import TextAttack
+from assay.attacks.words.search import character_positions, recipes
+from assay.workers.evaluation.engine.text.attack import JUDGING, TextAttack, rule_of_texts
 from assay.workers.evaluation.engine.text.library_attack import LibraryTextAttack
 
 __all__ = ["deepwordbug"]
@@ -28,17 +28,12 @@ __all__ = ["deepwordbug"]
 TASKS = ("sequence",)
 TABLE = "text_attack"
 RULES = (
-    ("data.sentences == True", "deepwordbug changes words of texts: the data have none"),
-    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    rule_of_texts("deepwordbug"),
+    parameters.EOT_RULE,
 )
-PAPER = (
-    "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
-)
+PAPER = character_positions.PAPER
 # Once without each word, then four changes of each, until the prediction changes: of some 20 words.
-PASSES = (
-    "60 * params.eot + 2 * params.model_draws * (params.eot > 1)",
-    "0",
-)
+PASSES = (f"60 * params.eot + {JUDGING}", "0")
 
 
 def deepwordbug(

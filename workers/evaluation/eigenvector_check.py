@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.randomness import Randomness
+from assay.models.attention import rpc
 from assay.models.layers.attention.probe import QueriesKeysValues
 from assay.models.layers.parameters import Layers, LayersLookedAt
 from assay.workers.evaluation.engine.analysis import Measured
@@ -45,10 +46,7 @@ TASKS = ("classification", "segmentation")
 TABLE = "eigenvector_check"
 NEEDS = ("softmax",)
 RULES = LAYER_RULES
-PAPER = (
-    "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
-    "analysis, NeurIPS 2024"
-)
+PAPER = rpc.PAPER
 # One pass of the model; the rest, in float64, is planned as nine more. Rows report the real passes.
 PASSES = ("10", "0")
 

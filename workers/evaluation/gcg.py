@@ -22,6 +22,7 @@ from annotated_types import Interval
 from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import gradient_swaps
+from assay.workers.evaluation.engine.text.attack import JUDGING, rule_of_texts
 from assay.workers.evaluation.engine.text.token_attack import OF_WHOLE_WORDS, TokenAttack
 
 __all__ = ["gcg"]
@@ -31,15 +32,12 @@ TABLE = "text_attack"
 NEEDS = ("word_vectors",)
 RULES = (
     OF_WHOLE_WORDS,
-    ("data.sentences == True", "gcg changes words of texts: the data have none"),
+    rule_of_texts("gcg"),
     ("data.words == True", "gcg swaps whole words: the data's tokens are none"),
 )
 PAPER = "Zou et al. 2023, Universal and Transferable Adversarial Attacks on Aligned Language Models"
 # The text before and after; in each step a gradient and the drawn swaps.
-PASSES = (
-    "params.eot * (2 + params.steps * (params.tried + 1)) + 2 * params.model_draws * (params.eot > 1)",
-    "params.eot * params.steps",
-)
+PASSES = (f"params.eot * (2 + params.steps * (params.tried + 1)) + {JUDGING}", "params.eot * params.steps")
 
 
 def gcg(

@@ -15,19 +15,16 @@ from __future__ import annotations
 from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import recipes
-from assay.workers.evaluation.engine.text.attack import TextAttack
+from assay.workers.evaluation.engine.text.attack import JUDGING, TextAttack, rule_of_texts
 
 __all__ = ["homoglyph_swaps"]
 
 TASKS = ("sequence",)
 TABLE = "text_attack"
-RULES = (("data.sentences == True", "homoglyph_swaps changes words of texts: the data have none"),)
+RULES = (rule_of_texts("homoglyph_swaps"),)
 PAPER = "Boucher et al. 2022, Bad Characters: Imperceptible NLP Attacks"
 # Once without each word, then a look-alike of each character, until the prediction changes: of some 20 words.
-PASSES = (
-    "60 * params.eot + 2 * params.model_draws * (params.eot > 1)",
-    "0",
-)
+PASSES = (f"60 * params.eot + {JUDGING}", "0")
 
 
 def homoglyph_swaps(

@@ -23,6 +23,7 @@ from annotated_types import Interval
 from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import gradient_swaps
+from assay.workers.evaluation.engine.text.attack import JUDGING, rule_of_texts
 from assay.workers.evaluation.engine.text.token_attack import OF_WHOLE_WORDS, TokenAttack
 
 __all__ = ["hotflip"]
@@ -32,14 +33,13 @@ TABLE = "text_attack"
 NEEDS = ("word_vectors",)
 RULES = (
     OF_WHOLE_WORDS,
-    ("data.sentences == True", "hotflip changes words of texts: the data have none"),
+    rule_of_texts("hotflip"),
     ("data.words == True", "hotflip swaps whole words: the data's tokens are none"),
 )
 PAPER = "Ebrahimi et al. 2018, HotFlip: White-Box Adversarial Examples for Text Classification"
 # The text before and after; in each step a gradient of every text in the beam, and its candidates.
 PASSES = (
-    "params.eot * (2 + params.steps * params.beam * (params.candidates + 1))"
-    " + 2 * params.model_draws * (params.eot > 1)",
+    f"params.eot * (2 + params.steps * params.beam * (params.candidates + 1)) + {JUDGING}",
     "params.eot * params.steps * params.beam",
 )
 

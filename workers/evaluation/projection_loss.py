@@ -30,6 +30,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from assay.models.attention import rpc
 from assay.models.layers.attention.probe import QueriesKeysValues
 from assay.models.layers.parameters import Layers, LayersLookedAt
 from assay.workers.evaluation.engine.analysis import Measured
@@ -42,10 +43,7 @@ TASKS = ("classification", "segmentation")
 TABLE = "projection_loss"
 NEEDS = ("softmax",)
 RULES = LAYER_RULES
-PAPER = (
-    "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
-    "analysis, NeurIPS 2024"
-)
+PAPER = rpc.PAPER
 # One pass of the model; the rest, in float64, is planned as two more. Rows report the real passes.
 PASSES = ("3", "0")
 

@@ -19,7 +19,7 @@ from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.libraries import textattack
 from assay.attacks.words.search import recipes
-from assay.workers.evaluation.engine.text.attack import TextAttack
+from assay.workers.evaluation.engine.text.attack import JUDGING, TextAttack, rule_of_texts
 from assay.workers.evaluation.engine.text.library_attack import LibraryTextAttack
 
 __all__ = ["pruthi"]
@@ -27,15 +27,12 @@ __all__ = ["pruthi"]
 TASKS = ("sequence",)
 TABLE = "text_attack"
 RULES = (
-    ("data.sentences == True", "pruthi changes words of texts: the data have none"),
-    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    rule_of_texts("pruthi"),
+    parameters.EOT_RULE,
 )
 PAPER = "Pruthi et al. 2019, Combating Adversarial Misspellings with Robust Word Recognition"
 # Every typing error of some seven words, for each word that may be changed.
-PASSES = (
-    "params.eot * (250 * params.max_words) + 2 * params.model_draws * (params.eot > 1)",
-    "0",
-)
+PASSES = (f"params.eot * (250 * params.max_words) + {JUDGING}", "0")
 
 
 def pruthi(

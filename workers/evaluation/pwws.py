@@ -25,7 +25,7 @@ from assay.attacks.words.search.word_change import WordChange
 from assay.attacks.words.search.wordnet import missing_files, synonyms
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import resolve_folder
-from assay.workers.evaluation.engine.text.attack import FolderTextAttack
+from assay.workers.evaluation.engine.text.attack import JUDGING, FolderTextAttack, rule_of_texts
 from assay.workers.evaluation.engine.text.library_attack import LibraryTextAttack
 
 __all__ = ["pwws"]
@@ -33,18 +33,15 @@ __all__ = ["pwws"]
 TASKS = ("sequence",)
 TABLE = "text_attack"
 RULES = (
-    ("data.sentences == True", "pwws changes words of texts: the data have none"),
-    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    rule_of_texts("pwws"),
+    parameters.EOT_RULE,
 )
 PAPER = (
     "Ren et al. 2019, Generating Natural Language Adversarial Examples through Probability Weighted Word"
     " Saliency"
 )
 # Once without each word, then its synonyms twice, until the prediction changes: of some 20 words.
-PASSES = (
-    "150 * params.eot + 2 * params.model_draws * (params.eot > 1)",
-    "0",
-)
+PASSES = (f"150 * params.eot + {JUDGING}", "0")
 HOW = "docs/text-caches.md says how to get WordNet; nothing is downloaded"
 
 

@@ -28,7 +28,7 @@ from assay.attacks.words.search.recipe import Recipe
 from assay.attacks.words.search.vector_files import missing_vectors, read_vectors, written
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import resolve_folder
-from assay.workers.evaluation.engine.text.attack import FolderTextAttack
+from assay.workers.evaluation.engine.text.attack import JUDGING, FolderTextAttack, rule_of_texts
 from assay.workers.evaluation.engine.text.library_attack import LibraryTextAttack
 
 __all__ = ["textfooler"]
@@ -38,8 +38,8 @@ TASKS = ("sequence",)
 FACTS = {"omitted_constraints": ["part_of_speech", "sentence_encoder"]}
 TABLE = "text_attack"
 RULES = (
-    ("data.sentences == True", "textfooler changes words of texts: the data have none"),
-    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    rule_of_texts("textfooler"),
+    parameters.EOT_RULE,
     (
         "params.backend == 'native' or params.min_similarity > 0",
         "TextAttack's recipe wants a min_similarity above 0",
@@ -47,10 +47,7 @@ RULES = (
 )
 PAPER = "Jin et al. 2020, Is BERT Really Robust?"
 # Once without each word, then up to 50 others for each, until the prediction changes: of some 20 words.
-PASSES = (
-    "150 * params.eot + 2 * params.model_draws * (params.eot > 1)",
-    "0",
-)
+PASSES = (f"150 * params.eot + {JUDGING}", "0")
 HOW = "docs/text-caches.md says how to get word vectors; nothing is downloaded"
 
 

@@ -30,6 +30,7 @@ from torch import Tensor
 from assay.attacks.words.fixed_word import fixed_word
 from assay.attacks.words.search.word_change import WordChange
 from assay.attacks.words.search.word_swap import WordSwap
+from assay.models.attention import rpc
 from assay.service.contract.gallery import MAX_ITEMS, GalleryItem, GalleryText, GalleryToken
 from assay.workers.data.formats.own_tokens import OneText, TokenizedDocuments, word_spans
 from assay.workers.data.formats.text import LanguageSet
@@ -45,10 +46,7 @@ __all__ = ["word_swap"]
 
 TASKS = ("language",)
 TABLE = "word_swap"
-PAPER = (
-    "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
-    "analysis, NeurIPS 2024"
-)
+PAPER = rpc.PAPER
 RULES = PERPLEXITY_RULES
 
 

@@ -6,9 +6,20 @@ from assay.attacks.adversarial.kernels.auto_pgd import AutoPGD, Backend
 from assay.attacks.adversarial.kernels.auto_pgd_l1 import AutoPGDL1
 from assay.attacks.adversarial.kernels.losses import Loss
 from assay.attacks.adversarial.libraries.pyautoattack_apgd import LibraryAutoPGD
-from assay.attacks.expectation import SINGLE, Expectation
+from assay.attacks.expectation import JUDGING, SINGLE, Expectation
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import Ball
+
+PAPER = (
+    "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
+    "Parameter-free Attacks"
+)
+# Maximum over backends: the native kernel takes `eot` passes fewer per run.
+PASSES = (
+    f"params.restarts * ((params.steps + 1 + 2 * (params.norm == 'L1')) * params.eot + 1) + 1 + {JUDGING}",
+    "params.restarts * (params.steps + 1 + 2 * (params.norm == 'L1')) * params.eot",
+)
+STEPS_RULE = ("params.norm != 'L1' or params.steps >= 5", "in L1 steps must be at least 5")
 
 
 def auto_pgd(

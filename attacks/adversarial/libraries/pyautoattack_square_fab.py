@@ -15,6 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from assay.attacks.adversarial.kernels.fab import Boundary
 from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.kernel import Examples, Forward, Setting, State, begin, record
 from assay.attacks.threat import PIXELS, Ball, as_column, sizes
@@ -124,30 +125,22 @@ def library_square(
     return PyAutoAttack("square", ball, False, run)
 
 
-def library_fab(
-    ball: Ball,
-    *,
-    targets: int | None,
-    iterations: int,
-    restarts: int,
-    alpha_max: float,
-    eta: float,
-    beta: float,
-) -> PyAutoAttack:
-    """Returns pyautoattack's `FABAttack_PT` as a kernel: targeted, or untargeted where `targets` is None."""
+def library_fab(ours: Boundary) -> PyAutoAttack:
+    """Returns pyautoattack's `FABAttack_PT` as a kernel, with the native attack's parameters."""
+    targets = ours.targets
 
     def run(model: Forward, epsilon: float, seed: int, images: Tensor, labels: Tensor) -> Tensor:
         from pyautoattack.fab_pt import FABAttack_PT
 
         attack = FABAttack_PT(
             model,
-            norm=ball.norm,
-            n_restarts=restarts,
-            n_iter=iterations,
+            norm=ours.ball.norm,
+            n_restarts=ours.restarts,
+            n_iter=ours.iterations,
             eps=epsilon,
-            alpha_max=alpha_max,
-            eta=eta,
-            beta=beta,
+            alpha_max=ours.alpha_max,
+            eta=ours.eta,
+            beta=ours.beta,
             seed=seed,
             targeted=targets is not None,
         )
@@ -158,4 +151,4 @@ def library_fab(
         found: Tensor = attack.perturb(images, labels)
         return found
 
-    return PyAutoAttack("fab" if targets is None else "fab_t", ball, True, run, targets is None)
+    return PyAutoAttack(ours.name, ours.ball, True, run, targets is None)

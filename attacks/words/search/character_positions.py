@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from assay.attacks.words.search.draws import Draws
 from assay.attacks.words.search.word_change import WordChange
 
+PAPER = (
+    "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
+)
 AtPlace = Callable[[str, int, Draws], Sequence[str]]
 """Maps a word, an index into it and draws to the candidates of a change at that index."""
 
@@ -16,8 +19,8 @@ def at_places(
     change: AtPlace,
     *,
     every: bool,
-    keep_first: bool,
-    keep_last: bool,
+    keep_first: bool = False,
+    keep_last: bool = False,
     pairs: bool = False,
     letters: bool = False,
 ) -> WordChange:

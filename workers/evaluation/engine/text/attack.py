@@ -34,8 +34,15 @@ Ask = Callable[[Sequence[str]], Tensor]
 """The model: texts to logits (B, classes), on any device."""
 # Texts put to the model at a time, in as many passes as it needs for them.
 MAX_ASKED = 16384
+# Passes per example of `expected_rows`, in `PASSES`.
+JUDGING = "2 * params.model_draws * (params.eot > 1)"
 # A text is mostly right where more than this share of the draws is.
 MOSTLY = 0.5
+
+
+def rule_of_texts(name: str) -> tuple[str, str]:
+    """The rule of an attack, by its name, that the data have texts."""
+    return "data.sentences == True", f"{name} changes words of texts: the data have none"
 
 
 @dataclass(frozen=True)
