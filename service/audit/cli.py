@@ -22,14 +22,13 @@ AGO = re.compile(r"([1-9][0-9]{0,4})([mhd])", re.ASCII)
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 HEAD = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})", re.ASCII)
 MAX_BREAKS = 20
-TOPIC = "administration"
 
 
 def add_commands(subcommands: Subcommands) -> None:
     """Adds `audit`."""
     summary = "show who did what; needs an admin key"
     examples = "--since 7d --action key.create", "--jsonl audit.jsonl --verify"
-    parser = add_remote(subcommands, "audit", audit, summary, *examples)
+    parser = add_remote(subcommands, "audit", audit, summary, *examples, topic="administration")
     when = "7d, 12h or 30m ago, or ISO 8601"
     parser.add_argument("--since", type=moment, metavar="WHEN", help=f"entries from then on: {when}")
     parser.add_argument("--until", type=moment, metavar="WHEN", help="entries before then")

@@ -18,7 +18,6 @@ from assay.service.reports.numbers import params_text
 
 Options = argparse.Namespace
 KEYS_SHOWN = 10
-TOPIC = "weights"
 
 
 def add_commands(subcommands: Subcommands) -> None:
@@ -30,7 +29,7 @@ def add_commands(subcommands: Subcommands) -> None:
 
 def _add_checkpoints(subcommands: Subcommands) -> None:
     summary = "upload, list and delete weights"
-    command = add_remote(subcommands, "checkpoints", list_all, summary, "list")
+    command = add_remote(subcommands, "checkpoints", list_all, summary, "list", topic="data and weights")
     actions = actions_of(command)
     summary = "upload weights or an exported program and wait until it is checked"
     examples = (
@@ -69,7 +68,7 @@ def _add_checkpoints(subcommands: Subcommands) -> None:
 def _add_import_pickle(subcommands: Subcommands) -> None:
     summary = "convert a legacy PyTorch checkpoint to safetensors"
     example = "deit_tiny.pth deit_tiny.safetensors"
-    parser = add(subcommands, "import-pickle", import_pickle, summary, example)
+    parser = add(subcommands, "import-pickle", import_pickle, summary, example, topic="data and weights")
     parser.add_argument("file", metavar="FILE", help="what torch.save wrote (.pth, .pt, .bin)")
     parser.add_argument("output", metavar="OUTPUT", help="the safetensors file to write")
     parser.add_argument("--key", help="which part of the file is the state dict (default: found by its name)")
@@ -78,7 +77,7 @@ def _add_import_pickle(subcommands: Subcommands) -> None:
 def _add_import_onnx(subcommands: Subcommands) -> None:
     summary = "convert an ONNX model of images to a program (.pt2) that can be uploaded"
     example = "resnet.onnx resnet.pt2 --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225"
-    parser = add(subcommands, "import-onnx", import_onnx, summary, example)
+    parser = add(subcommands, "import-onnx", import_onnx, summary, example, topic="data and weights")
     parser.add_argument("file", metavar="FILE", help="the ONNX model, of images (batch, channels, S, S)")
     parser.add_argument("output", metavar="OUTPUT", help="the program to write (.pt2)")
     parser.add_argument(

@@ -5,24 +5,26 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from assay.service import features
 from assay.service.cli import commands
 from assay.service.cli.commands import Options
+from assay.service.cli.usage import Parser, Topic
 from assay.service.client import DEFAULT_URL
 from assay.service.contract.weights.pulled import FORMS, VARIABLE
 
 JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"  # A job id, for examples.
 
 Command = Callable[[Options], int]
-Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Subcommands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 def add_local(subcommands: Subcommands) -> None:
     """Adds `serve`, `worker`, `doctor`, `data` and `demo`."""
-    summary = "start the embedded service on this machine"
-    parser = add(subcommands, "serve", commands.serve, summary, "--state assay-state --workers 2")
+    summary = "start a service on this machine"
+    example, first = "--state assay-state --workers 2", "--state assay-state"
+    parser = add(subcommands, "serve", commands.serve, summary, example, topic="this machine", first=first)
     parser.add_argument("--workers", type=int, help="how many jobs run side by side (default: 1)")
 
     worker = add(
@@ -31,11 +33,13 @@ def add_local(subcommands: Subcommands) -> None:
         commands.worker,
         "start one more worker of this machine's embedded service, with the packages of this environment",
         "--state assay-state --name textattack",
+        topic="this machine",
     )
     worker.add_argument("--name", help="its name on this machine (default: worker)")
 
     summary = "look at this box: driver, devices, disk, clock, data, ports; each line ok or with its remedy"
-    doctor = add(subcommands, "doctor", commands.doctor, summary, "", "--json --no-data")
+    examples = "", "--json --no-data"
+    doctor = add(subcommands, "doctor", commands.doctor, summary, *examples, topic="this machine")
     for one in (parser, doctor):
         _address_arguments(one)
     for one in (parser, worker, doctor):
@@ -50,14 +54,17 @@ def add_local(subcommands: Subcommands) -> None:
 
 def _add_demo(subcommands: Subcommands) -> None:
     summary = "train two models on handwritten digits, attack and compare them"
-    parser = add(subcommands, "demo", commands.demo, summary, "--output demo-output")
+    parser = add(subcommands, "demo", commands.demo, summary, "--output demo-output", topic="this machine")
     parser.add_argument("--output", type=Path, help="folder for its files (default: demo-output)")
     parser.add_argument("--epochs", type=int, help="epochs of each training (default: 40)")
 
 
 def _add_data(subcommands: Subcommands) -> None:
     example = "--data-root /data"
-    data = add(subcommands, "data", commands.data_check, "look at the data sets", f"check {example}")
+    summary = "look at the data sets"
+    data = add(
+        subcommands, "data", commands.data_check, summary, f"check {example}", topic="data and weights"
+    )
     actions = data.add_subparsers(title="actions", metavar="ACTION", required=True)
     summary = "list the data sets that a worker sees, and what is wrong with them"
     check = add(actions, "check", commands.data_check, summary, example)
@@ -96,7 +103,7 @@ def add_pull(subcommands: Subcommands) -> None:
         "hf:me/tiny --from ./tiny",
         "--list",
     )
-    parser = add(subcommands, "pull", commands.pull, summary, *examples)
+    parser = add(subcommands, "pull", commands.pull, summary, *examples, topic="data and weights")
     parser.add_argument("reference", nargs="*", metavar="REFERENCE", help=FORMS)
     parser.add_argument("--list", action="store_true", help="what is pulled; fetches nothing")
     parser.add_argument(
@@ -115,19 +122,29 @@ def add_pull(subcommands: Subcommands) -> None:
 
 
 def add(
-    subcommands: Subcommands, name: str, run: Command, summary: str, *examples: str
-) -> argparse.ArgumentParser:
+    subcommands: Subcommands,
+    name: str,
+    run: Command,
+    summary: str,
+    *examples: str,
+    topic: Topic | None = None,
+    first: str = "",
+    instead: str = "",
+) -> Parser:
     """Adds a subcommand that calls `run`, with its summary and examples.
 
-    An example is what follows the command, by default nothing; or a line with the command in it.
+    An example is what follows the command, by default nothing; or a line with the command in it. `topic`: its
+    heading in `assay help more`. `first`: an example for `assay` alone. `instead`: what an old name now is.
     """
+    listed: dict[str, Any] = {} if instead else {"help": summary}
     parser = subcommands.add_parser(
         name,
-        help=summary,
-        description=f"{summary[:1].upper()}{summary[1:]}.",
+        description=f"{summary[:1].upper()}{summary[1:]}." + (f" As `assay {instead}`." if instead else ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        **listed,
     )
+    parser.topic, parser.first, parser.instead = topic, first, instead
     own = f"{parser.prog} "
     lines = [line if own in line else f"{own}{line}".rstrip() for line in examples or ("",)]
     parser.epilog = "\n  ".join(["example:", *lines])
@@ -135,16 +152,16 @@ def add(
     return parser
 
 
-def actions_of(command: argparse.ArgumentParser) -> Subcommands:
+def actions_of(command: Parser) -> Subcommands:
     """The actions of a command that lists without an action."""
     return command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
 
 
 def add_remote(
-    subcommands: Subcommands, name: str, run: Command, summary: str, *examples: str
-) -> argparse.ArgumentParser:
-    """Adds a subcommand that calls the service."""
-    parser = add(subcommands, name, run, summary, *examples)
+    subcommands: Subcommands, name: str, run: Command, summary: str, *examples: str, **facts: Any
+) -> Parser:
+    """Adds a subcommand that calls the service; `facts` as in `add`."""
+    parser = add(subcommands, name, run, summary, *examples, **facts)
     url_arguments(parser)
     return parser
 

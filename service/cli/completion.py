@@ -28,7 +28,7 @@ def add_completion(subcommands: Subcommands) -> None:
     summary = "print the completion script of a shell"
     script = "bash > ~/.local/share/bash-completion/completions/assay"
     examples = script, 'eval "$(assay completion bash)"'
-    parser = add(subcommands, "completion", completion, summary, *examples)
+    parser = add(subcommands, "completion", completion, summary, *examples, topic="this machine")
     where = "; ".join(f"{shell}: {place}" for shell, place in PLACES.items())
     parser.add_argument(
         "shell", metavar="SHELL", nargs="?", help=f"where to write it: {where} (default: $SHELL)"

@@ -27,7 +27,7 @@ LONG_KEY, SHOWN_OF_KEY = 20, 4
 def add_config(subcommands: Subcommands) -> None:
     """Adds `config list`, `get`, `set`, `unset` and `use`."""
     summary, example = "addresses and keys of services, in profiles", "url https://assay.example"
-    command = add(subcommands, "config", list_all, summary, f"set {example}")
+    command = add(subcommands, "config", list_all, summary, f"set {example}", topic="this machine")
     actions = actions_of(command)
     listing = add(actions, "list", list_all, "show what is used and why, and all profiles")
     get = add(actions, "get", get_one, "print a setting", "url")

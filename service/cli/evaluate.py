@@ -61,8 +61,9 @@ EXAMPLES = (
 
 def add_evaluation(subcommands: Subcommands) -> None:
     """Adds `evaluate` and `attack`."""
-    summary = "measure one model on one data set, in one line; starts a service for it unless one is named"
-    parser = add(subcommands, "evaluate", evaluate, summary, *EXAMPLES)
+    summary = "measure a model on a data set; starts a service for it unless one is named"
+    first = "model.pt2 --data ./photos"
+    parser = add(subcommands, "evaluate", evaluate, summary, *EXAMPLES, topic="jobs", first=first)
     _add_model(parser)
     parser.add_argument(
         "--suite",
@@ -81,7 +82,7 @@ def add_evaluation(subcommands: Subcommands) -> None:
 
     summary = "attack one model: clean accuracy and one attack; says first what it will cost"
     example = "timm:resnet50 pgd epsilon=4/255 steps=40 --data imagenet:~/data/imagenet --limit 500"
-    parser = add(subcommands, "attack", attack, summary, example)
+    parser = add(subcommands, "attack", attack, summary, example, topic="jobs")
     _add_model(parser)
     parser.add_argument("attack", metavar="ATTACK", help="its name in the catalog: `assay catalog attack`")
     parser.add_argument(

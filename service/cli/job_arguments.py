@@ -20,6 +20,8 @@ def add_submission(subcommands: Subcommands) -> None:
         "evaluate.json --watch",
         """echo '{"kind": "train", "model": {"name": "symvit"}, "data": {"name": "digits"},
               "recipe": {"name": "small_vit"}}' | assay submit - --dry-run""",
+        topic="jobs",
+        first="attack.yaml --watch",
     )
     parser.add_argument("file", metavar="FILE", help="the spec as JSON or YAML; - reads standard input")
     parser.add_argument("--dry-run", action="store_true", help="validate and estimate, store nothing")
@@ -27,7 +29,8 @@ def add_submission(subcommands: Subcommands) -> None:
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same job")
 
     summary = "post a list of jobs, wait for them, and print one table of their results"
-    parser = add_remote(subcommands, "run", job_lists.run, summary, "docs/models.jobs.json > table.md")
+    example = "docs/models.jobs.json > table.md"
+    parser = add_remote(subcommands, "run", job_lists.run, summary, example, topic="jobs")
     parser.add_argument(
         "file",
         metavar="FILE",
@@ -44,15 +47,14 @@ def add_submission(subcommands: Subcommands) -> None:
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same jobs")
     json_argument(parser)
 
-    parser = add_remote(subcommands, "watch", commands.watch, "follow a job to its end", JOB)
+    parser = add_remote(subcommands, "watch", commands.watch, "follow a job to its end", JOB, topic="jobs")
     job_argument(parser)
 
 
 def add_reading(subcommands: Subcommands) -> None:
     """Adds `jobs`, `status`, `logs` and `open`."""
-    parser = add_remote(
-        subcommands, "jobs", commands.jobs, "list jobs, newest first", "--state running --tag demo"
-    )
+    summary, example = "list jobs, newest first", "--state running --tag demo"
+    parser = add_remote(subcommands, "jobs", commands.jobs, summary, example, topic="jobs")
     parser.add_argument("--state", choices=[state.value for state in JobState])
     parser.add_argument("--kind", choices=["train", "evaluate"])
     parser.add_argument("--model", help="catalog name of the model")
@@ -61,7 +63,7 @@ def add_reading(subcommands: Subcommands) -> None:
     parser.add_argument("--limit", type=count, default=50, help="how many (default: %(default)s)")
     json_argument(parser)
 
-    parser = add_remote(subcommands, "status", commands.status, "show a job", f"{JOB} --json")
+    parser = add_remote(subcommands, "status", commands.status, "show a job", f"{JOB} --json", topic="jobs")
     job_argument(parser)
     json_argument(parser)
     logs.add_logs(subcommands)
@@ -71,19 +73,23 @@ def add_results(subcommands: Subcommands) -> None:
     """Adds `results`, `compare`, `artifacts`, `download` and `catalog`."""
     summary = "show the results of a job so far"
     example = f"{JOB} --format csv > results.csv"
-    parser = add_remote(subcommands, "results", commands.results, summary, example)
+    parser = add_remote(
+        subcommands, "results", commands.results, summary, example, topic="results", first="JOB"
+    )
     job_argument(parser)
     parser.add_argument("--format", choices=["table", "json", "csv"], default="table")
 
     _add_compare(subcommands)
 
-    parser = add_remote(subcommands, "artifacts", commands.artifacts, "list the files of a job", JOB)
+    parser = add_remote(
+        subcommands, "artifacts", commands.artifacts, "list the files of a job", JOB, topic="results"
+    )
     job_argument(parser)
     json_argument(parser)
 
     summary = "download a file of a job and check its hash"
     example = f"{JOB} weights.safetensors --output models/"
-    parser = add_remote(subcommands, "download", commands.download, summary, example)
+    parser = add_remote(subcommands, "download", commands.download, summary, example, topic="results")
     job_argument(parser)
     parser.add_argument("name", metavar="NAME", help="the artifact's name")
     parser.add_argument(
@@ -91,21 +97,25 @@ def add_results(subcommands: Subcommands) -> None:
     )
 
     summary = "list what jobs may name, or show one component"
-    parser = add_remote(subcommands, "catalog", commands.catalog, summary, "attack", "attack pgd")
+    parser = add_remote(
+        subcommands, "catalog", commands.catalog, summary, "attack", "attack pgd", topic="catalog"
+    )
     parser.add_argument("kind", metavar="KIND", nargs="?", help="model, attack, data, recipe, ...")
     parser.add_argument("name", metavar="NAME", nargs="?", help="a component of that kind")
     json_argument(parser)
 
     summary = "list the warnings that results may have, or explain one; asks no service"
-    parser = add(subcommands, "warnings", commands.warnings, summary, "", "below_chance")
+    parser = add(subcommands, "warnings", commands.warnings, summary, "", "below_chance", topic="catalog")
     parser.add_argument("code", metavar="CODE", nargs="?", help="code of a warning")
     json_argument(parser)
 
 
 def _add_compare(subcommands: Subcommands) -> None:
-    summary = "compare the results of jobs with the first job's results"
+    summary = "compare the results of jobs; the first is what the others are compared with"
     example = f"{JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z"
-    parser = add_remote(subcommands, "compare", commands.compare, summary, example)
+    parser = add_remote(
+        subcommands, "compare", commands.compare, summary, example, topic="results", first="JOB JOB"
+    )
     parser.add_argument("jobs", metavar="JOB", nargs="+", help="two or more job ids")
     parser.add_argument(
         "--adjust",
@@ -120,5 +130,5 @@ def _add_compare(subcommands: Subcommands) -> None:
 def add_changing(subcommands: Subcommands) -> None:
     """Adds the verbs on a job."""
     for verb in VERBS:
-        parser = add_remote(subcommands, verb.name, partial(commands.act, verb), verb.help, JOB)
+        parser = add_remote(subcommands, verb.name, partial(commands.act, verb), verb.help, JOB, topic="jobs")
         job_argument(parser)

@@ -23,11 +23,12 @@ from assay.service.reports.comparisons import warning_lines
 def add_logs(subcommands: Subcommands) -> None:
     """Adds `logs` and `open`."""
     summary = "show what has happened to a job, with times and warnings"
-    parser = add_remote(subcommands, "logs", logs, summary, JOB, f"{JOB} --follow")
+    parser = add_remote(subcommands, "logs", logs, summary, JOB, f"{JOB} --follow", topic="jobs")
     job_argument(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
     json_argument(parser)
-    parser = add_remote(subcommands, "open", open_page, "open a job's page in the browser", JOB)
+    summary = "open a job's page in the browser"
+    parser = add_remote(subcommands, "open", open_page, summary, JOB, topic="jobs")
     job_argument(parser)
 
 

@@ -10,8 +10,7 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from types import EllipsisType
+from collections.abc import Sequence
 
 from assay.service import features
 from assay.service.cli import (
@@ -24,39 +23,26 @@ from assay.service.cli import (
     mirror,
     output,
 )
-from assay.service.cli.arguments import Command, Subcommands
+from assay.service.cli.arguments import Command
 from assay.service.cli.spec_files import RefusedSpec
 from assay.service.cli.usage import Parser, as_typed
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
-from assay.service.reports import cli as reports
 from assay.service.reports import gate_cli as gate
 
 INTERRUPTED = 130
 
-Adder = Callable[[Subcommands], None]
-# The subcommands in the order and under the headings of the help; features stand at `...`, else at the end.
-TOPICS: Mapping[str, Sequence[Adder | EllipsisType]] = {
-    "in one line": (evaluate.add_evaluation,),
-    "run jobs": (job_arguments.add_submission, ..., job_arguments.add_changing),
-    "read results": (job_arguments.add_reading, job_arguments.add_results),
-    "where results go": (gate.add_gate, reports.add_export, mirror.add_mirror),
-    "sign and verify": (),
-    "weights": (arguments.add_pull,),
-    "this machine": (arguments.add_local, config.add_config, completion.add_completion),
-    "administration": (),
-}
+# In the order of the help; features stand after them.
+ADDERS = (
+    evaluate.add_evaluation, arguments.add_local, job_arguments.add_submission, job_arguments.add_results,
+    job_arguments.add_reading, job_arguments.add_changing, gate.add_gate, mirror.add_mirror,
+    arguments.add_pull, config.add_config, completion.add_completion,
+)  # fmt: skip
 
-EPILOG = """examples:
-  assay evaluate model.pt2 --data ./photos  measure one model in one line
-  assay serve --state assay-state           start the service on this machine
-  assay submit train.json                   post a job; prints its id
-  assay watch JOB                           follow it to its end
-  assay results JOB                         its numbers, with 95 % intervals
-
-exit codes: 0 done, 1 the job failed, a signature or a requirement does not hold or assay serve cannot start,
-2 wrong usage or invalid spec, 3 the service cannot be reached, or a command's own service does not start
+EPILOG = """exit codes: 0 done; 1 the job failed, a signature or a requirement does not hold, or
+assay serve cannot start; 2 wrong usage or invalid spec; 3 the service cannot be reached,
+or a command's own service does not start
 """
 
 
@@ -64,8 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit code."""
     parser = build_parser()
     given = sys.argv[1:] if argv is None else argv
-    known = [name for actions in parser.topics.values() for action in actions for name in [action.dest]]
-    parser.refuse_early_options(given, known)
+    parser.refuse_early_options(given)
     options = parser.parse_args(argv, argparse.Namespace(parser=parser))
     run: Command | None = getattr(options, "run", None)
     if run is None:
@@ -96,6 +81,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
+
+
+def show_help(options: commands.Options) -> int:
+    """Shows the help of all verbs, or of those named, as their `--help`."""
+    parser: Parser = options.parser
+    if options.verb == ["more"]:
+        sys.stdout.write(parser.format_more())
+        return commands.OK
+    parser.parse_args([*options.verb, "--help"])
+    raise AssertionError
 
 
 class ShowVersion(argparse.Action):
@@ -129,19 +124,14 @@ def build_parser() -> Parser:
         prog="assay",
         description="Robustness evaluation of transformer models.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the versions of what runs here")
-    subcommands: Subcommands = parser.add_subparsers(
-        title="subcommands", metavar="SUBCOMMAND", parser_class=Parser
-    )
-    for topic, adders in TOPICS.items():
-        before = len(subcommands._choices_actions)
-        added = [module.add_commands for module in features.modules("cli") if topic == module.TOPIC]
-        for adder in adders if ... in adders else (*adders, ...):
-            for add in added if isinstance(adder, EllipsisType) else [adder]:
-                add(subcommands)
-        parser.topics[topic] = subcommands._choices_actions[before:]
+    verbs = parser.verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
+    for add in (*ADDERS, *(feature.add_commands for feature in features.modules("cli"))):
+        add(verbs)
+    summary = "show the options of a verb, or all verbs"
+    helping = arguments.add(verbs, "help", show_help, summary, "submit", "studies run", "more")
+    helping.add_argument("verb", metavar="VERB", nargs="*", help="the verb, with its action")
     return parser
 
 

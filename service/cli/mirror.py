@@ -23,7 +23,7 @@ def add_mirror(subcommands: Subcommands) -> None:
         f"{JOB} --to mlflow --tracking-uri http://127.0.0.1:5000",
         f"{JOB} --to wandb --project robustness --follow",
     )
-    parser = add_remote(subcommands, "mirror", mirror, summary, *examples)
+    parser = add_remote(subcommands, "mirror", mirror, summary, *examples, topic="results")
     parser.add_argument("jobs", metavar="JOB", nargs="+", help="ids of jobs or studies")
     parser.add_argument("--to", choices=["mlflow", "wandb"], required=True)
     parser.add_argument("--tracking-uri", help="of MLflow (default: MLFLOW_TRACKING_URI)")

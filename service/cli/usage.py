@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Collection, Sequence
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 
 from assay.service.cli import commands, output
 from assay.service.contract.errors import AssayError
 from assay.service.contract.problems import nearest, path_text
 
+# Headings of `assay help more`, in this order.
+Topic = Literal[
+    "jobs", "results", "studies", "data and weights", "catalog", "this machine", "administration"
+]  # fmt: skip
+MAX_EXAMPLE = 46  # columns of the lines to copy
 OF_QUERIES = ", separated by commas"  # What only the REST interface asks for: here ids are words.
 
 
@@ -35,25 +40,59 @@ class Actions(argparse._SubParsersAction):  # type: ignore[type-arg]
 
 
 class Parser(argparse.ArgumentParser):
-    """Lists its subcommands by topic, where it has topics, and names the nearest of what it does not know."""
+    """Shows few of its subcommands first, and names the nearest of what it does not know."""
+
+    topic: Topic | None = None
+    first = ""  # a line to copy, of a subcommand that stands in the short help
+    instead = ""  # what a subcommand is called now; only old names have it
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.register("action", "parsers", Actions)
-        self.topics: dict[str, list[argparse.Action]] = {}
+        self.verbs: argparse._SubParsersAction[Parser] | None = None  # of the `assay` command alone
+
+    def topics(self, *, rest: bool = False) -> dict[Topic, list[argparse.Action]]:
+        """The subcommands by topic; with `rest` without those of the short help."""
+        assert self.verbs is not None
+        found: dict[Topic, list[argparse.Action]] = {topic: [] for topic in get_args(Topic)}
+        for action in self.verbs._choices_actions:
+            parser = self.verbs.choices[action.dest]
+            if parser.topic is not None and not (rest and parser.first):
+                found[parser.topic].append(action)
+        return found
 
     def format_help(self) -> str:
-        """The usage, a section per topic, and the epilog."""
-        if not self.topics:
+        """The short help, where subcommands have a line for it."""
+        if self.verbs is None:
             return super().format_help()
-        formatter = self._get_formatter()
+        first = {name: parser.first for name, parser in self.verbs.choices.items() if parser.first}
+        formatter = argparse.HelpFormatter(self.prog, max_help_position=MAX_EXAMPLE)
+        formatter.add_text(self.description)
+        formatter.start_section(f"usage: {self.prog} VERB ..., to begin with")
+        for action in self.verbs._choices_actions:
+            if action.dest in first:
+                line = f"{self.prog} {action.dest} {first[action.dest]}"
+                formatter.add_argument(argparse.Action([], line, help=(action.help or "").partition(";")[0]))
+        formatter.end_section()
+        count = sum(map(len, self.topics(rest=True).values()))
         formatter.add_text(
-            f"usage: {self.prog} SUBCOMMAND ...   ({self.prog} SUBCOMMAND --help has the rest)"
+            f"`{self.prog} help VERB` has its options, `{self.prog} help more` {count} more verbs"
         )
-        for topic, actions in self.topics.items():
+        return formatter.format_help()
+
+    def format_more(self) -> str:
+        """The subcommands by topic that the short help leaves out, old names, and the epilog."""
+        assert self.verbs is not None
+        formatter = argparse.HelpFormatter(self.prog)
+        for topic, actions in self.topics(rest=True).items():
             formatter.start_section(topic)
             formatter.add_arguments(actions)
             formatter.end_section()
+        formatter.start_section("older names, which go on working")
+        for name, parser in self.verbs.choices.items():
+            if parser.instead:
+                formatter.add_argument(argparse.Action([], name, help=f"{self.prog} {parser.instead}"))
+        formatter.end_section()
         formatter.add_text(self.epilog)
         return formatter.format_help()
 
@@ -73,8 +112,9 @@ class Parser(argparse.ArgumentParser):
         help_of = "" if "--help`" in message else f"; `{self.prog} --help` shows the usage"
         self.exit(commands.INVALID, f"{self.prog}: error: {message}{help_of}\n")
 
-    def refuse_early_options(self, arguments: Sequence[str], subcommands: Collection[str]) -> None:
-        """Ends with the line as it should be, where options stand before the subcommand."""
+    def refuse_early_options(self, arguments: Sequence[str]) -> None:
+        """Ends with the line as it should be, where options stand before the verb."""
+        subcommands: Collection[str] = self.verbs.choices if self.verbs else ()
         first = arguments[0] if arguments else ""
         if not first.startswith("-") or first.partition("=")[0] in self._option_string_actions:
             return
@@ -82,12 +122,12 @@ class Parser(argparse.ArgumentParser):
         # A word after an option may be its value.
         sure = [index for index in named if not arguments[index - 1].startswith("-")]
         at = next(iter([*sure, *named]), None)
-        subcommand, rest = "SUBCOMMAND", list(arguments)
+        subcommand, rest = "VERB", list(arguments)
         if at is not None:
             # What belongs to the subcommand stays before the options: it may be an action of its own.
             subcommand, rest = arguments[at], [*arguments[at + 1 :], *arguments[:at]]
         line = output.printable(shlex.join(rest))
-        self.error(f"options go after the subcommand: {self.prog} {subcommand} {line}")
+        self.error(f"options go after the verb: {self.prog} {subcommand} {line}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:

@@ -16,9 +16,6 @@ from assay.service.plots.wire import PlotFormat
 FORMATS: tuple[str, ...] = get_args(PlotFormat)
 
 
-TOPIC = "read results"
-
-
 def add_commands(subcommands: Subcommands) -> None:
     """Adds `plot`."""
     summary = "draw the results of a job, or of several jobs in one plot"
@@ -27,7 +24,7 @@ def add_commands(subcommands: Subcommands) -> None:
         f"{JOB} --kind curve -o curve.pdf",
         f"{JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z --kind tradeoff -o tradeoff.svg",
     )
-    parser = add_remote(subcommands, "plot", plot, summary, *examples)
+    parser = add_remote(subcommands, "plot", plot, summary, *examples, topic="results")
     parser.add_argument("jobs", metavar="JOB", nargs="+", help="job ids, at most ten")
     parser.add_argument(
         "--kind",

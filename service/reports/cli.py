@@ -16,14 +16,13 @@ from assay.service.reports.robustbench import robustbench_paths
 OTHER = "01jd3q0x5v8f7m2n9k4t6w1z0z"
 
 
-TOPIC = "read results"
-
-
 def add_commands(subcommands: Subcommands) -> None:
-    """Adds `report` and `table`."""
-    summary = "write a report on one to ten jobs"
+    """Adds `report`, `table` and `export`."""
+    summary = "write a report on up to ten jobs"
     examples = f"{JOB} {OTHER} -o report.html", "--tag paper -o numbers.csv"
-    parser = add_remote(subcommands, "report", report, summary, *examples)
+    parser = add_remote(
+        subcommands, "report", report, summary, *examples, topic="results", first="JOB -o report.html"
+    )
     _add_choice(parser)
     parser.add_argument(
         "-o",
@@ -38,7 +37,7 @@ def add_commands(subcommands: Subcommands) -> None:
         f"{JOB} {OTHER} --rows attack --columns model",
         "--tag paper --format latex --rows epsilon --columns name -o table.tex",
     )
-    parser = add_remote(subcommands, "table", table, summary, *examples)
+    parser = add_remote(subcommands, "table", table, summary, *examples, topic="results")
     _add_choice(parser)
     parser.add_argument("--format", choices=["md", "latex", "csv", "html"], default="md")
     fields = "attack, model, data, protocol, metric, part, seed, name, job, or a parameter"
@@ -46,6 +45,7 @@ def add_commands(subcommands: Subcommands) -> None:
     parser.add_argument("--columns", metavar="FIELD", default="model", help="default: %(default)s")
     parser.add_argument("--metric", help="default: the first one of each evaluation")
     parser.add_argument("-o", "--output", metavar="FILE", help="file to write (default: standard output)")
+    _add_export(subcommands)
 
 
 def report(options: Options) -> int:
@@ -100,11 +100,10 @@ def _write(target: Path, text: str) -> None:
     sys.stdout.write(f"{target}\n")
 
 
-def add_export(subcommands: Subcommands) -> None:
-    """Adds `export`."""
+def _add_export(subcommands: Subcommands) -> None:
     summary = "write results in the format of another project"
     examples = f"{JOB} --format robustbench", f"{JOB} --format robustbench -o model_info"
-    parser = add_remote(subcommands, "export", export, summary, *examples)
+    parser = add_remote(subcommands, "export", export, summary, *examples, topic="results")
     parser.add_argument("jobs", metavar="JOB", nargs="+", help="job ids")
     parser.add_argument("--format", choices=["robustbench"], required=True)
     parser.add_argument(

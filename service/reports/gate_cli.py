@@ -29,7 +29,7 @@ def add_gate(subcommands: Subcommands) -> None:
         f"{JOB} --require 'pgd 8/255 top1 >= 45 %'",
         f"{JOB} --wait --require-file robustness.txt --junit robustness.xml",
     )
-    parser = add_remote(subcommands, "gate", gate, summary, *examples)
+    parser = add_remote(subcommands, "gate", gate, summary, *examples, topic="results")
     job_argument(parser)
     parser.add_argument(
         "--require",

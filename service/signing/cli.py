@@ -22,7 +22,6 @@ from assay.service.signing.wire import KeySet
 if TYPE_CHECKING:
     from assay.service.signing.verify import Signed
 
-TOPIC = "sign and verify"
 DIFFERS = 1
 MAX_KEY_BYTES = 1024 * 1024
 
@@ -31,7 +30,7 @@ def add_commands(subcommands: Subcommands) -> None:
     """Adds `sign` and `verify`."""
     summary = "save the results of a job with their signature"
     example = f"{JOB} --output paper/table-2 --files"
-    parser = add_remote(subcommands, "sign", sign, summary, example)
+    parser = add_remote(subcommands, "sign", sign, summary, example, topic="results")
     job_argument(parser)
     parser.add_argument("--output", help="folder for signature.json and results.json (default: the job's id)")
     parser.add_argument("--files", action="store_true", help="save the job's files too")
@@ -41,7 +40,7 @@ def add_commands(subcommands: Subcommands) -> None:
         "paper/table-2 --key assay.pub",
         "results.json --signature signature.json --url https://assay.example",
     )
-    parser = add(subcommands, "verify", verify, summary, *examples)
+    parser = add(subcommands, "verify", verify, summary, *examples, topic="results")
     parser.add_argument(
         "file", metavar="FILE", help="signature.json, its folder, saved results (JSON), or a file of the job"
     )

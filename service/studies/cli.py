@@ -17,14 +17,13 @@ from assay.service.contract.errors import NoResults
 from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
 
 STUDY = "01jd3q0x5v8f7m2n9k4t6w1z0s"
-TOPIC = "run jobs"
 
 
 def add_commands(subcommands: Subcommands) -> None:
     """Adds `study`, which runs a study from a file, and `studies` with its actions."""
     summary = "post a study (arms x seeds x evaluations), wait for it, and print the table of its arms"
     examples = "docs/studies.study.json --dry-run", "docs/studies.study.json --seeds 6 > table.md"
-    parser = add_remote(subcommands, "study", run, summary, *examples)
+    parser = add_remote(subcommands, "study", run, summary, *examples, topic="studies")
     parser.add_argument("file", metavar="FILE", help="the study as JSON or YAML; - reads standard input")
     parser.add_argument("--dry-run", action="store_true", help="plan and estimate, store nothing")
     parser.add_argument("--seeds", type=count, metavar="N", help="so many seeds, in place of the file's")
@@ -32,7 +31,7 @@ def add_commands(subcommands: Subcommands) -> None:
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same study")
     json_argument(parser)
     summary = "list, watch, extend, cancel and resume studies"
-    command = add_remote(subcommands, "studies", list_all, summary)
+    command = add_remote(subcommands, "studies", list_all, summary, topic="studies")
     json_argument(command)
     _add_actions(actions_of(command))
 

@@ -25,7 +25,6 @@ from assay.service.contract.problems import nearest
 from assay.service.tenants import keys
 
 DEFAULT = "default"
-TOPIC = "administration"
 
 
 def add_commands(subcommands: Subcommands) -> None:
@@ -35,7 +34,8 @@ def add_commands(subcommands: Subcommands) -> None:
 
 
 def _add_keys(subcommands: Subcommands) -> None:
-    command = add(subcommands, "keys", keys.list_all, "make, list and revoke API keys", "list")
+    summary = "make, list and revoke API keys"
+    command = add(subcommands, "keys", keys.list_all, summary, "list", topic="administration")
     actions = actions_of(command)
 
     examples = "--name ci --scope submit --expires-days 90", "--state assay-state --name me --scope admin"
@@ -70,10 +70,11 @@ def _add_keys(subcommands: Subcommands) -> None:
 
 
 def _add_tenants(subcommands: Subcommands) -> None:
-    quota = add_remote(subcommands, "quota", show_quota, "show the limits of your tenant and their use")
+    summary = "show the limits of your tenant and their use"
+    quota = add_remote(subcommands, "quota", show_quota, summary, topic="administration")
     example = "alice --weight 3 --running-shards 8 --queued-jobs default"
     summary = "weights and limits of tenants"
-    command = add_remote(subcommands, "tenants", list_all, summary, f"set {example}")
+    command = add_remote(subcommands, "tenants", list_all, summary, f"set {example}", topic="administration")
     actions = actions_of(command)
     listing = add_remote(actions, "list", list_all, "list all tenants")
     change = add_remote(actions, "set", set_one, "set weight and limits of a tenant", example)

@@ -14,13 +14,10 @@ from assay.service.webhooks.wire import JOB_ENDED, WEBHOOK_EVENTS, Webhook, Webh
 HOOK = "01jd3q0x5v8f7m2n9k4t6w1z0w"
 
 
-TOPIC = "where results go"
-
-
 def add_commands(subcommands: Subcommands) -> None:
     """Adds `webhooks add`, `list`, `remove`, `rotate`, `enable`, `test`, `deliveries` and `redeliver`."""
     summary, example = "post events to an address of yours", "https://ci.example.com/assay --tag paper"
-    command = add_remote(subcommands, "webhooks", list_all, summary, "list")
+    command = add_remote(subcommands, "webhooks", list_all, summary, "list", topic="administration")
     actions = actions_of(command)
 
     create = add_remote(actions, "add", add_one, "register an address; prints its secret this once", example)

@@ -14,7 +14,6 @@ from assay.service.contract.fleet.workers import IdentityStatus, WorkerDevice, W
 
 GIB = 1024**3
 MAX_NAMES = 5
-TOPIC = "administration"
 
 
 def list_all(options: argparse.Namespace) -> int:
@@ -78,7 +77,7 @@ def withdraw(options: argparse.Namespace) -> int:
 def add_commands(subcommands: Subcommands) -> None:
     """Adds `workers list`, `cordon`, `uncordon`, `drain`, `identities`, `allow` and `withdraw`."""
     summary = "list workers, and say which take work; needs an admin key"
-    command = add_remote(subcommands, "workers", list_all, summary, "list")
+    command = add_remote(subcommands, "workers", list_all, summary, "list", topic="administration")
     actions = actions_of(command)
     parsers = [
         add_remote(actions, "list", list_all, "list all workers", "", "--json"),

@@ -20,7 +20,7 @@ def page() -> str:
         from assay.service.cli.main import build_parser  # its defaults are of the environment
 
         parser = build_parser()
-        topics = [_topic(title, actions) for title, actions in parser.topics.items()]
+        topics = [_topic(title, actions) for title, actions in parser.topics().items()]
         return "\n".join([*topics, *(_command(one, 2) for one in _subcommands(parser))])
     finally:
         del os.environ["COLUMNS"]

@@ -25,7 +25,7 @@ ASKED = {
     "routes": {"ROUTERS", "BEFORE"},
     "request_examples": {"BODIES"},
     "pages": {"router", "NAVIGATION"},
-    "cli": {"add_commands", "TOPIC"},
+    "cli": {"add_commands"},
     "store": {"TENANT_STORE"},
     "outbox": {"announce_end", "announce_evaluation"},
     "delivery": {"start", "COUNTED"},

@@ -13,6 +13,7 @@ import pytest
 
 from assay.service.api import jobs as api_of_jobs
 from assay.service.cli import commands, main
+from assay.service.cli.usage import Topic
 from assay.service.client import AssayClient
 from assay.service.client import transport as transport_module
 from assay.service.contract.errors import NotFound
@@ -96,13 +97,45 @@ def test_the_options_of_an_example_are_in_its_help(run: Run, name: str) -> None:
         assert option in options or name == "data"
 
 
-def test_help_lists_the_subcommands_and_exit_codes(run: Run) -> None:
-    code, out, _ = run("--help")
+def test_help_and_help_more_list_each_subcommand_once(run: Run) -> None:
+    code, out, _ = run("help", "more")
     assert code == 0
+    first = re.findall(r"^  assay ([a-z-]+) ", run("--help")[1], re.MULTILINE)
     listed = re.findall(r"^  ([a-z-]+)  ", out, re.MULTILINE)
-    assert {name.split()[0] for name in SUBCOMMANDS} <= set(listed)
-    assert len(listed) == len(set(listed))
+    assert {name.split()[0] for name in SUBCOMMANDS} <= {*first, *listed}
+    assert len([*first, *listed]) == len({*first, *listed})
     assert "3 the service cannot be reached" in out
+
+
+def test_the_short_help_counts_the_verbs_of_help_more(run: Run) -> None:
+    code, out, _ = run("help")
+    assert (code, out) == (0, run("--help")[1])
+    more = run("help", "more")[1].partition("older names")[0]
+    listed = re.findall(r"^  ([a-z-]+)(?:  |$)", more, re.MULTILINE)
+    assert f"`assay help more` {len(listed)} more verbs" in out
+    assert re.findall(r"^([a-z ]+):$", more, re.MULTILINE) == list(get_args(Topic))
+
+
+def test_help_shows_the_help_of_a_verb_and_of_its_actions(run: Run) -> None:
+    assert run("help", "results") == run("results", "--help")
+    assert run("help", "keys", "create") == run("keys", "create", "--help")
+    assert run("help", "results")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("help resluts", "there is no assay resluts; did you mean 'results'?"),
+        ("help keys lits", "there is no assay keys lits; did you mean 'list'?"),
+        ("help xyzzy", "there is no assay xyzzy; `assay --help` lists them"),
+        ("help --more", "unrecognized arguments: --more"),
+    ],
+)
+def test_help_of_an_unknown_verb_names_the_nearest(run: Run, line: str, said: str) -> None:
+    code, out, err = run(*line.split())
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -118,10 +151,11 @@ def test_wrong_usage_is_2(run: Run, line: str) -> None:
     assert "usage:" in err if not line else err.count("\n") == 1 and "--help`" in err
 
 
-def test_no_subcommand_gives_the_topics(run: Run) -> None:
+def test_no_subcommand_gives_six_verbs_with_an_example_each(run: Run) -> None:
     code, out, err = run()
     assert (code, out) == (2, "")
-    assert re.findall(r"^([a-z ]+):$", err, re.MULTILINE)[:2] == ["in one line", "run jobs"]
+    lines = re.findall(r"^  assay ([a-z]+) ", err, re.MULTILINE)
+    assert lines == ["evaluate", "serve", "submit", "results", "compare", "report"]
 
 
 def test_an_unknown_subcommand_names_the_nearest(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 from typing import Any
@@ -116,3 +117,20 @@ def test_jobs_and_status_have_coloured_states(terminal: Terminal, job: Any) -> N
         assert main.main(["jobs"]) == 0
         assert main.main(["status", job.id]) == 0
     assert terminal.text().count("\x1b[2mqueued") == 2
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("line", ["help", "help more"])
+def test_the_help_fits_the_terminal(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int, line: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with terminal, contextlib.suppress(SystemExit):
+        main.main(line.split())
+    lines = terminal.text().splitlines()
+    assert max(map(len, lines)) <= columns
+    if line == "help":
+        assert [text.split()[1] for text in lines if text.startswith("  assay ")] == [
+            "evaluate", "serve", "submit", "results", "compare", "report"
+        ]  # fmt: skip
+        assert len(lines) < 14, "a line for each"

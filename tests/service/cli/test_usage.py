@@ -25,12 +25,12 @@ def refused(line: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("--json jobs", "assay jobs --json"),
         ("--profile jobs jobs", "assay jobs --profile jobs"),
         ("--profile=dead webhooks list", "assay webhooks list --profile=dead"),
-        ("--profile dead", "assay SUBCOMMAND --profile dead"),
+        ("--profile dead", "assay VERB --profile dead"),
     ],
 )
 def test_options_before_the_subcommand(line: str, right: str, capsys: pytest.CaptureFixture[str]) -> None:
     error = refused(line, capsys)
-    assert error.startswith(f"assay: error: options go after the subcommand: {right};")
+    assert error.startswith(f"assay: error: options go after the verb: {right};")
 
 
 @pytest.mark.parametrize(
