@@ -26,6 +26,7 @@ from assay.service.contract.results import (
 from assay.service.contract.row_protocols import RadiusUnitOf, protocol_unit
 from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.stored_specs import evaluations_in
+from assay.service.contract.summaries import JobSummary
 from assay.service.contract.threat import ThreatOf
 from assay.service.contract.warning_codes import WarningCode
 from assay.service.metrics.compare.sanity_checks import cross_checks
@@ -110,6 +111,7 @@ class JobViews:
             error=job_error(row),
             spec=dict(row.spec),
             study=row.study_id,
+            summary=None if row.summary is None else JobSummary.model_validate(row.summary),
             links=links(row.id),
         )
 

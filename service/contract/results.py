@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, model_validator
 
 from assay.service.contract.specs import Protocol
 from assay.service.contract.states import JobState
+from assay.service.contract.summaries import JobSummary
 from assay.service.contract.warning_codes import SEVERITY, Severity, WarningCode
 
 Item = TypeVar("Item")
@@ -355,6 +356,7 @@ class Job(Answer):
     error: JobError | None
     spec: dict[str, Any]
     study: str | None = None
+    summary: JobSummary | None = None
     links: Links
 
 

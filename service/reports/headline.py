@@ -7,6 +7,8 @@ from collections.abc import Callable
 from assay.service.catalog.catalog import load
 from assay.service.catalog.tasks import TaskFacts
 from assay.service.contract.results import EvaluationResult, Metric, Results
+from assay.service.contract.summaries import JobSummary, SummaryValue
+from assay.service.metrics.compare.sanity_checks import cross_checks
 from assay.service.plots.series import (
     TITLES,
     LabelledResults,
@@ -42,11 +44,40 @@ def headline(results: Results) -> str:
     said = next(filter(None, (way(results) for way in ways)), "")
     if not said:
         return ""
-    told = [*results.warnings, *(one for row in results.evaluations for one in row.warnings)]
-    invalid = dict.fromkeys(str(one.code) for one in told if one.severity == "invalid")
+    invalid = _invalid(results)
     doubts = [f"Invalid ({', '.join(invalid)})"] if invalid else []
     doubts += [] if results.complete else ["Not complete, so far"]
     return f"{': '.join([*doubts, said])}."
+
+
+def summary(results: Results) -> JobSummary:
+    """The accuracies of `headline`, for lists of jobs."""
+    cases, other = worst_cases_of(results), _lowest_without_radius(results)
+    clean = next((accuracy(row) for row in unattacked(results)), None)
+    worst, at = None, ""
+    row = None if other is None else other[0]
+    if cases:
+        epsilon, case = telling(cases)
+        row, worst, at = case.row, case.metric, _radius(case, epsilon)
+    elif other is not None:
+        worst = other[1]
+    if row is not None:
+        clean = unattacked_accuracy(results, row) or clean
+    across = cross_checks(results.evaluations, load().threat_of, load().radius_unit)
+    invalid = _invalid(results.model_copy(update={"warnings": across}))
+    return JobSummary(clean=_value(clean, results), worst=_value(worst, results, at), invalid=invalid)
+
+
+def _value(metric: Metric | None, results: Results, at: str = "") -> SummaryValue | None:
+    if metric is None or metric.value is None:
+        return None
+    names = (name for row in results.evaluations for name, one in row.metrics.items() if one is metric)
+    return SummaryValue(metric=next(names, ""), value=metric.value, n=metric.n, at=at)
+
+
+def _invalid(results: Results) -> list[str]:
+    told = [*results.warnings, *(one for row in results.evaluations for one in row.warnings)]
+    return list(dict.fromkeys(str(one.code) for one in told if one.severity == "invalid"))
 
 
 def _within_radii(results: Results) -> str:
@@ -61,16 +92,21 @@ def _within_radii(results: Results) -> str:
 
 
 def _without_radius(results: Results) -> str:
+    found = _lowest_without_radius(results)
+    if found is None:
+        return ""
+    row, metric = found
+    return f"{_held(results, row, metric)} {STRONGEST}{_before(unattacked_accuracy(results, row))}"
+
+
+def _lowest_without_radius(results: Results) -> tuple[EvaluationResult, Metric] | None:
     rows = [
         (metric.value or 0.0, place, row, metric)
         for place, row in enumerate(results.evaluations)
         if epsilon_of(row) is None and "attack_success_rate" in row.metrics and not is_noise(row)
         if (metric := accuracy(row)) is not None and "median_distance" not in row.metrics
     ]
-    if not rows:
-        return ""
-    _, _, row, metric = min(rows)
-    return f"{_held(results, row, metric)} {STRONGEST}{_before(unattacked_accuracy(results, row))}"
+    return min(rows)[2:] if rows else None
 
 
 def _of_distance(results: Results) -> str:

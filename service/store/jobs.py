@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.exc import IntegrityError
@@ -13,6 +14,7 @@ from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import JobProvenance
 from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.stored_specs import Spec
+from assay.service.contract.summaries import JobSummary
 from assay.service.store.artifacts import weights_expired
 from assay.service.store.audit import Actor, record
 from assay.service.store.database import Database
@@ -212,7 +214,7 @@ class Jobs:
         with self._database.reading() as connection:
             return list(connection.execute(statement).scalars())
 
-    def succeed(self, job_id: str, provenance: JobProvenance) -> bool:
+    def succeed(self, job_id: str, provenance: JobProvenance, summary: JobSummary | None = None) -> bool:
         """Ends a job with all shards done, and releases the jobs that wait for it."""
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
@@ -227,6 +229,7 @@ class Jobs:
                 # Sums of fractions have rounding errors.
                 progress_done=func.coalesce(jobs.c.progress_total, jobs.c.progress_done),
                 cost_done=func.coalesce(jobs.c.cost_total, jobs.c.cost_done),
+                **({} if summary is None else _summary_values(summary)),
             )
 
     def fail(self, job_id: str, error_type: str, message: str) -> bool:
@@ -257,6 +260,17 @@ class Jobs:
                 return False
             error = problem("timed_out", overdue_message(job))
             return end_job(connection, job_id, CLAIMABLE, JobState.TIMED_OUT, error=error)
+
+
+def _summary_values(summary: JobSummary) -> dict[str, Any]:
+    clean, worst = summary.clean, summary.worst
+    counted = worst or clean
+    return {
+        "clean": None if clean is None else clean.value,
+        "worst": None if worst is None else worst.value,
+        "examples": None if counted is None else counted.n,
+        "summary": summary.model_dump(mode="json"),
+    }
 
 
 def _owner(tenant: str | None, by: Actor | None) -> dict[str, str | None]:

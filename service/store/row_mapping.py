@@ -31,7 +31,7 @@ def unknown_job(job_id: str) -> NotFound:
 def job_row(row: Row[Any]) -> JobRow:
     """A row of `jobs` as a value."""
     columns = dict(row._mapping)
-    for name in ("last_event", "progress_event_at", "paused_at"):
+    for name in ("last_event", "progress_event_at", "paused_at", "seed", "clean", "worst", "examples"):
         del columns[name]
     spec = columns["spec"]
     columns |= {"state": JobState(row.state), "name": spec["name"], "tags": list(spec["tags"])}

@@ -55,6 +55,7 @@ class JobRow:
     study_id: str | None = None  # None for a job of its own
     replans: list[Replan] | None = None  # oldest first
     repeated: Repeated | None = None  # what came of repeated shards; None without any
+    summary: dict[str, Any] | None = None  # a `JobSummary`; None before it succeeds, and in early versions
 
 
 class JobFilters(TypedDict, total=False):

@@ -98,6 +98,12 @@ jobs = Table(
     Column("replans", Json),  # When and by what it was planned before; for the provenance
     # What came of repeated shards; null before, and without any.
     Column("repeated", Json),
+    # Lists are sorted by these; with `summary` null before the job succeeds, and in early versions.
+    Column("seed", BigInteger),
+    Column("clean", Double),
+    Column("worst", Double),
+    Column("examples", BigInteger),
+    Column("summary", Json),
     Index("jobs_state_idx", "state", "id"),
     Index("jobs_queue_idx", "state", "tenant", "priority", "id"),
     Index("jobs_kind_idx", "kind", "id"),

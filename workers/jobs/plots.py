@@ -26,17 +26,17 @@ LOG_BOUNDS = JsonBounds(MAX_LOG_BYTES, values=2_000_000, containers=200_000)
 TRAINING_LOG = "training_log.jsonl"  # as workers/training/training_log.py names it; that package needs torch
 
 
+def saved_results(store: Store, job_id: str) -> Results:
+    """The merged results of a job, without checks across them."""
+    saved = store.results.of(job_id)
+    evaluations = [EvaluationResult.model_validate(saved[index]) for index in sorted(saved)]
+    return Results(job=job_id, complete=True, evaluations=evaluations, provenance=None)
+
+
 def save_plots(
-    store: Store, folder: Path, job: JobRow, tallies: Mapping[int, Mapping[str, Any]]
+    store: Store, folder: Path, job: JobRow, results: Results, tallies: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Vega]:
     """Store the plots of a job as data; their specs by kind. NotFound of a deleted job, or an OSError."""
-    saved = store.results.of(job.id)
-    results = Results(
-        job=job.id,
-        complete=True,
-        evaluations=[EvaluationResult.model_validate(saved[index]) for index in sorted(saved)],
-        provenance=None,
-    )
     labelled = LabelledResults(job.name or job.id, results, tallies, _training_records(folder))
     plots = plots_of([labelled])
     for kind, spec in plots.items():

@@ -126,6 +126,7 @@ def job_values(job_id: str, spec: Spec, created_at: float) -> dict[str, Any]:
         "cost_done": 0.0,
         "cost_total": None,
         "last_event": 0,
+        "seed": spec.get("seed"),
     }
 
 

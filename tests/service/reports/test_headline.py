@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from assay.service.contract.results import EvaluationResult, Metric, Results, Warning
-from assay.service.reports.headline import headline
+from assay.service.contract.summaries import JobSummary, SummaryValue
+from assay.service.reports.headline import headline, summary
 
 
 def metric(value: float | None, **changes: Any) -> Metric:
@@ -154,3 +155,31 @@ def test_smallest_perturbations_are_told_by_their_median() -> None:
 def test_several_data_sets_are_named() -> None:
     other = row("clean", {"top1": metric(0.5)}, data="stripes")
     assert "60 of 100 images of digits hold" in headline(results(CLEAN_ROW, PGD, other))
+
+
+def test_a_summary_has_the_accuracies_of_the_sentence() -> None:
+    found = summary(results(CLEAN_ROW, attack("pgd", 0.8, "1/255"), PGD, attack("pgd", 0.03, "8/255")))
+    assert found.clean == SummaryValue(metric="top1", value=0.87, n=100)
+    assert found.worst == SummaryValue(metric="top1", value=0.6, n=100, at="4/255")
+    assert found.invalid == []
+
+
+def test_a_summary_without_an_attack_has_no_worst_case() -> None:
+    noise = attack("uniform_noise", 0.5, "8/255")
+    assert summary(results(CLEAN_ROW, noise)) == summary(results(CLEAN_ROW))
+    assert summary(results(CLEAN_ROW)).worst is None
+    assert summary(results()) == JobSummary()
+
+
+def test_a_summary_of_texts_has_no_radius_and_undefined_metrics_none() -> None:
+    found = summary(results(CLEAN_ROW, attack("text_attack", 0.25, None)))
+    assert found.worst == SummaryValue(metric="top1", value=0.25, n=100)
+    assert found.clean is not None
+    assert summary(results(attack("pgd", None, "4/255"))) == JobSummary()
+
+
+def test_a_summary_names_what_makes_the_numbers_invalid() -> None:
+    stronger = attack("pgd", 0.95, "4/255")
+    told = Warning(code="below_chance", message="", severity="invalid")
+    found = summary(results(CLEAN_ROW, stronger.model_copy(update={"warnings": [told]})))
+    assert found.invalid == ["below_chance"]

@@ -99,3 +99,17 @@ def test_jobs_of_earlier_versions_get_their_names_as_a_column(database: Database
     with database.reading() as connection:
         found = dict(connection.execute(select(jobs.c.id, jobs.c.name)).all())
     assert [found[job_id] for job_id in made] == names
+
+
+def test_jobs_of_earlier_versions_get_their_seeds_as_a_column(database: Database) -> None:
+    upgrade(database)
+    store = Store(database)
+    seeds = [0, 3, 2**63 - 1]
+    made = [add(store, evaluate_spec(seed=seed)) for seed in seeds]
+    with database.writing() as connection:
+        command.downgrade(configuration(connection), "0024")
+    upgrade(database)
+    with database.reading() as connection:
+        found = dict(connection.execute(select(jobs.c.id, jobs.c.seed)).all())
+    assert [found[job_id] for job_id in made] == seeds
+    assert store.jobs.get(made[0]).summary is None

@@ -269,6 +269,18 @@ def test_saving_twice_changes_nothing(store: Store, tmp_path: Path) -> None:
     assert {p.name for p in chosen.folder(job.id).iterdir()} == set(files), "no half-written files"
 
 
+def test_a_merged_job_has_a_summary(store: Store, tmp_path: Path) -> None:
+    job = measured_job(store)
+    assert store.jobs.get(job.id).summary is None
+    finish_job(store, settings(tmp_path), job.id)
+    (saved,) = store.results.of(job.id).values()
+    found = store.jobs.get(job.id).summary
+    assert found is not None
+    top1 = saved["metrics"]["top1"]
+    worst = {"metric": "top1", "value": top1["value"], "n": top1["n"], "at": "25.5/255"}
+    assert found == {"clean": None, "worst": worst, "invalid": []}
+
+
 def test_an_evaluation_is_merged_before_the_job_is_done(store: Store, tmp_path: Path) -> None:
     job = measured_job(store, evaluations=2)
     finished = Finished(evaluation_done=True, job_done=False)

@@ -1,0 +1,30 @@
+"""The summary of a finished job in lists: its accuracy without an attack, and under the strongest attack."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class SummaryValue(BaseModel):
+    """An accuracy in [0, 1] over `n` examples; `at` is the radius of the worst case, as `8/255`, or empty."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    metric: str
+    value: float
+    n: int
+    at: str = ""
+
+
+class JobSummary(BaseModel):
+    """What lists of jobs show and sort by; null where the job has no such accuracy.
+
+    `worst` is the lowest that any one attack left at the largest radius where a tenth holds. `invalid`: codes
+    of the warnings that make numbers of the job invalid.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    clean: SummaryValue | None = None
+    worst: SummaryValue | None = None
+    invalid: list[str] = []
