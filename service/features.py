@@ -28,6 +28,7 @@ FEATURES = (
     "tenants",  # API keys, weights and limits
     "audit",  # reads who did what
     "workers",  # shows workers, and takes them out of service
+    "mcp",  # gives agents the service as tools
 )
 
 

@@ -32,6 +32,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "onnx": ("onnx and onnx2torch", ("onnx", "onnx2torch")),
     "mlflow": ("mlflow", ("mlflow",)),
     "wandb": ("wandb", ("wandb",)),
+    "mcp": ("the Model Context Protocol", ("mcp",)),
     "verified": ("auto_LiRPA", ("auto_LiRPA",)),
     "demo": ("matplotlib", ("matplotlib",)),
 }
