@@ -19,6 +19,7 @@ from assay.models.attention.rpc_asymmetric import AsymmetricRPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
 from assay.models.layers.attention.lookup import attention_of_layers
+from assay.models.layers.checks import one_of
 from assay.models.layers.heads import AttentionFactory
 from assay.models.layers.presets import VIT_BASE, VIT_COMMON, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
@@ -65,8 +66,7 @@ def rpc_asymvit(
     Args:
         rpc_form: the attention of those layers, by its name in the catalog.
     """
-    if rpc_form not in FORMS:
-        raise ValueError(f"rpc_form must be 'rpc_asymmetric' or 'rpc': got {rpc_form!r}")
+    one_of("rpc_form", rpc_form, *FORMS)
     robust: AttentionFactory = functools.partial(
         FORMS[rpc_form],
         iterations=iterations,

@@ -31,6 +31,7 @@ from torch.nn.functional import gelu
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
 from assay.models.layers.attention.lookup import attention_of_layers
+from assay.models.layers.checks import one_of
 from assay.models.layers.presets import Preset
 from assay.models.layers.sequence_encoder import NormLayer, SequenceEncoder, pool
 from assay.models.layers.series_model import split_steps
@@ -93,8 +94,7 @@ def series_transformer(
     Raises:
         ValueError: a rule is broken, or no attention has that name.
     """
-    if pooling not in ("mean", "released", "last", "flatten"):
-        raise ValueError(f"pooling must be 'mean', 'released', 'last' or 'flatten': got {pooling!r}")
+    one_of("pooling", pooling, "mean", "released", "last", "flatten")
     softmax = functools.partial(SoftmaxAttention, dropout=attention_dropout)
     encoder = SequenceEncoder(
         attention_of_layers(attention, layers, depth, softmax),

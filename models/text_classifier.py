@@ -28,6 +28,7 @@ from torch.nn.functional import dropout as drop
 
 from assay.models.attention import rpc
 from assay.models.layers import parameters
+from assay.models.layers.checks import one_of
 from assay.models.layers.encoders import Backbone
 from assay.models.layers.language import PAD
 from assay.models.layers.parameters import DropRate
@@ -99,8 +100,7 @@ class TextClassifier(nn.Module):
 
     def __init__(self, encoder: WordEncoder, classes: int, pooling: Pooling, dropout: float) -> None:
         super().__init__()
-        if pooling not in ("mean", "last"):
-            raise ValueError(f"pooling must be 'mean' or 'last': got {pooling!r}")
+        one_of("pooling", pooling, "mean", "last")
         encoder.as_encoder()
         self.encoder = encoder
         self.pooling = pooling

@@ -52,10 +52,5 @@ class AttentionBNSH(SoftmaxHeads):
         factors: Factors = None,
         **shared: Unpack[HeadParameters],
     ) -> None:
-        super().__init__(
-            dim,
-            heads,
-            factors=factors,
-            normalization=KeyNormalization(form, beta, learn_beta=learn_beta),
-            **shared,
-        )
+        normalization = KeyNormalization(form, beta, learn_beta=learn_beta)
+        super().__init__(dim, heads, factors=factors, normalization=normalization, **shared)

@@ -26,7 +26,8 @@ from annotated_types import Interval
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from assay.models.layers.heads import HeadParameters, HeadProjections, attend
+from assay.models.layers.checks import one_of
+from assay.models.layers.heads import Grid, HeadParameters, HeadProjections, attend
 from assay.models.layers.keyed_draws import draw_key, keyed_uniform
 
 __all__ = ["BigBirdAttention"]
@@ -73,17 +74,14 @@ class BigBirdAttention(HeadProjections):
                 "block_size must be at least 1 and random_blocks at least 0: "
                 f"got {block_size} and {random_blocks}"
             )
-        if random_at not in ("always", "training"):
-            raise ValueError(f"random_at must be 'always' or 'training': got {random_at!r}")
+        one_of("random_at", random_at, "always", "training")
         self.block_size = block_size
         self.random_blocks = random_blocks
         self.always_random = random_at == "always"
         self.longest_full = (5 + 2 * random_blocks) * block_size
         self.register_buffer("key", draw_key())
 
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, grid: Grid | None = None, mask: Tensor | None = None) -> Tensor:
         """As `AttentionFactory` says."""
         queries, keys, values = self.project(x)
         rate = self.training_rate()

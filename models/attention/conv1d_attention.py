@@ -24,6 +24,7 @@ from torch.nn.functional import conv2d, pad
 
 from assay.models.attention import attention_bn
 from assay.models.layers.attention.dot_product import DotProductAttention
+from assay.models.layers.checks import at_least
 from assay.models.layers.heads import CausalParameters, split_heads
 
 __all__ = ["Conv1DAttention"]
@@ -56,8 +57,7 @@ class Conv1DAttention(DotProductAttention):
         **shared: Unpack[CausalParameters],
     ) -> None:
         super().__init__(dim, heads, **shared)
-        if size < 1:
-            raise ValueError(f"size must be at least 1: got {size}")
+        at_least("size", size, 1)
         self.before = size - 1 if self.causal else (size - 1) // 2
         self.kernel = nn.Parameter(torch.zeros(size))
         nn.init.ones_(self.kernel.data[self.before])

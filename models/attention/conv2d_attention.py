@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad
 
 from assay.models.attention import attention_bn
-from assay.models.layers.heads import HeadParameters, HeadProjections, attend, split_heads
+from assay.models.layers.checks import at_least
+from assay.models.layers.heads import Grid, HeadParameters, HeadProjections, attend, split_heads
 
 __all__ = ["Conv2DAttention"]
 
@@ -57,15 +58,12 @@ class Conv2DAttention(HeadProjections):
         **shared: Unpack[HeadParameters],
     ) -> None:
         super().__init__(dim, heads, **shared)
-        if size < 1:
-            raise ValueError(f"size must be at least 1: got {size}")
+        at_least("size", size, 1)
         self.before = (size - 1) // 2
         self.kernel = nn.Parameter(torch.zeros(size, size))
         nn.init.ones_(self.kernel.data[self.before, self.before])
 
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, grid: Grid | None = None, mask: Tensor | None = None) -> Tensor:
         """As `AttentionFactory` says. ValueError: no grid, or another than of N - P patches."""
         patches = x.shape[1] - self.prefix_tokens
         if grid is None:

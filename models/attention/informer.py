@@ -35,8 +35,10 @@ from annotated_types import Interval
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from assay.models.layers.checks import one_of
 from assay.models.layers.heads import (
     Causal,
+    Grid,
     HeadParameters,
     HeadProjections,
     Tokens,
@@ -95,10 +97,8 @@ class InformerAttention(HeadProjections):
         super().__init__(dim, heads, **shared)
         if factor is not None and factor < 1:
             raise ValueError(f"factor must be at least 1, or absent: got {factor}")
-        if padding not in ("respected", "released"):
-            raise ValueError(f"padding must be 'respected' or 'released': got {padding!r}")
-        if choice not in ("past", "sequence"):
-            raise ValueError(f"choice must be 'past' or 'sequence': got {choice!r}")
+        one_of("padding", padding, "respected", "released")
+        one_of("choice", choice, "past", "sequence")
         self.factor = factor
         self.respects_padding = padding == "respected"
         self.past_only = causal and choice == "past"
@@ -107,9 +107,7 @@ class InformerAttention(HeadProjections):
         self.causal = causal
         self.register_buffer("key", draw_key())
 
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, grid: Grid | None = None, mask: Tensor | None = None) -> Tensor:
         """As `AttentionFactory` says."""
         queries, keys, values = self.project(x)
         if mask is None or not self.respects_padding:

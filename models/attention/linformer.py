@@ -27,10 +27,9 @@ from torch.nn.functional import dropout as drop
 
 from assay.models.layers.attention.projected_attention import (
     ProjectedAttention,
-    at_least,
-    one_of,
     without_padding,
 )
+from assay.models.layers.checks import at_least, one_of
 from assay.models.layers.heads import HeadParameters, Tokens
 
 __all__ = ["LinformerAttention"]
@@ -70,7 +69,7 @@ class LinformerAttention(ProjectedAttention):
         super().__init__(dim, heads, **shared)
         at_least("features", features, 1)
         at_least("tokens", tokens, 1)
-        one_of("projection", projection, ("trained", "released"))
+        one_of("projection", projection, "trained", "released")
         self.tokens = tokens
         drawn = INITIAL_STD * torch.randn(heads, features, tokens)
         if projection == "trained":

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from assay.models.attention import kernelized
-from assay.models.layers.attention.nystrom import LandmarkAttention, Landmarks, Normaliser, iterative_inverse
+from assay.models.layers.attention.nystrom import Halves, Inverse, LandmarkAttention, iterative_inverse
 from assay.models.layers.attention.projected_attention import without_padding
 
 __all__ = ["NystromScoresAttention"]
@@ -52,26 +52,10 @@ class NystromScoresAttention(LandmarkAttention):
     permutation_equivariant: ClassVar[bool] = False
 
     def approximate(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None,
-        of_queries: Landmarks,
-        of_keys: Landmarks,
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, halves: Halves
     ) -> Tensor:
         """The approximation of softmax attention, (B, H, N, D); see `LandmarkAttention.approximate`."""
-        return approximated(
-            queries,
-            keys,
-            values,
-            mask,
-            of_queries,
-            of_keys,
-            gamma=self.gamma,
-            iterations=self.iterations,
-            normaliser=self.normaliser,
-        )
+        return approximated(queries, keys, values, mask, halves, self.inverse)
 
 
 def approximated(
@@ -79,38 +63,31 @@ def approximated(
     keys: Tensor,
     values: Tensor,
     mask: Tensor | None,
-    of_queries: Landmarks,
-    of_keys: Landmarks,
-    *,
-    gamma: float,
-    iterations: int,
-    normaliser: Normaliser,
+    halves: Halves,
+    inverse: Inverse,
 ) -> Tensor:
     """diag(A~ 1)^-1 A~ v with given landmarks: (B, H, N, D), as queries, keys and values, without any scale.
 
-    `mask` is boolean (B, N), true for tokens that take part; None = all. Gamma is added to the diagonal of M;
-    the iterations are steps of the inverse.
+    `mask` is boolean (B, N), true for tokens that take part; None = all.
     """
     scale = queries.shape[-1] ** -0.25
     x, y = (without_padding(part, mask) * scale for part in (queries, keys))
-    landmarks = torch.cat([of_queries.of(x), of_keys.of(y)], dim=2)  # (B, H, L, D)
-    used = torch.cat([of_queries.used, of_keys.used], dim=1)[:, None]  # (B, 1, L)
-    log_matrix = _regularized(landmarks @ landmarks.mT, used, gamma)
+    landmarks, used = halves.of(x, y)
+    log_matrix = _regularized(landmarks @ landmarks.mT, used, inverse.gamma)
     half = log_matrix.logsumexp(dim=-1) / 2  # (B, H, L), log d^1/2
     balanced = (log_matrix - half[..., None] - half[..., None, :]).exp()
-    inverse = iterative_inverse(
-        balanced.where(used[..., None] & used[..., None, :], 0.0), iterations, normaliser
-    )
+    pairs = used[..., None] & used[..., None, :]
+    inverted = iterative_inverse(balanced.where(pairs, 0.0), inverse.iterations, inverse.normaliser)
     of_rows = (x @ landmarks.mT - half[..., None, :]).masked_fill(~used[..., None, :], -math.inf)
     left = (of_rows - of_rows.detach().amax(dim=-1, keepdim=True)).exp()  # (B, H, N, L)
     of_columns = (landmarks @ y.mT - half[..., None]).masked_fill(~used[..., None], -math.inf)
     if mask is not None:
         of_columns = of_columns.masked_fill(~mask[:, None, None, :], -math.inf)
     right = (of_columns - of_columns.detach().amax(dim=(-2, -1), keepdim=True)).exp()  # (B, H, L, N)
-    sums = inverse @ right.sum(dim=-1, keepdim=True)  # (B, H, L, 1)
+    sums = inverted @ right.sum(dim=-1, keepdim=True)  # (B, H, L, 1)
     row_sums = left @ sums
     small = row_sums.abs() < MIN_ROW_SUM
-    mixed: Tensor = left @ (inverse @ (right @ values)) / row_sums.masked_fill(small, MIN_ROW_SUM)
+    mixed: Tensor = left @ (inverted @ (right @ values)) / row_sums.masked_fill(small, MIN_ROW_SUM)
     return mixed
 
 

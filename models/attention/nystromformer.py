@@ -42,10 +42,9 @@ from assay.models.layers.attention.nystrom import (
 )
 from assay.models.layers.attention.projected_attention import (
     ProjectedAttention,
-    at_least,
-    one_of,
     without_padding,
 )
+from assay.models.layers.checks import at_least, one_of
 from assay.models.layers.heads import HeadParameters
 
 __all__ = ["NystromformerAttention"]
@@ -88,8 +87,8 @@ class NystromformerAttention(ProjectedAttention):
         super().__init__(dim, heads, **shared)
         at_least("landmarks", landmarks, 2)
         at_least("iterations", iterations, 1)
-        one_of("normaliser", normaliser, NORMALISERS)
-        one_of("padding", padding, ("excluded", "released"))
+        one_of("normaliser", normaliser, *NORMALISERS)
+        one_of("padding", padding, "excluded", "released")
         if kernel < 0 or (kernel > 0 and kernel % 2 == 0):
             raise ValueError(f"kernel must be odd, or 0 for no convolution: got {kernel}")
         self.landmarks, self.iterations, self.normaliser = landmarks, iterations, normaliser

@@ -34,7 +34,8 @@ from annotated_types import Interval
 from torch import Tensor
 from torch.nn.functional import dropout, pad
 
-from assay.models.layers.heads import Causal, HeadParameters, HeadProjections, merge_heads
+from assay.models.layers.checks import one_of
+from assay.models.layers.heads import Causal, Grid, HeadParameters, HeadProjections, merge_heads
 from assay.models.layers.parameters import past_rule
 
 __all__ = ["PerformerAttention"]
@@ -115,10 +116,8 @@ class PerformerAttention(HeadProjections):
         super().__init__(dim, heads, **shared)
         if not 1 <= features <= 8192:
             raise ValueError(f"features must be from 1 to 8192: got {features}")
-        if scaling not in ("once", "twice"):
-            raise ValueError(f"scaling must be 'once' or 'twice': got {scaling!r}")
-        if stabilizer not in ("example", "batch"):
-            raise ValueError(f"stabilizer must be 'example' or 'batch': got {stabilizer!r}")
+        one_of("scaling", scaling, "once", "twice")
+        one_of("stabilizer", stabilizer, "example", "batch")
         self.scale = (dim // heads) ** (-0.25 if scaling == "once" else -0.5)
         self.by_example = stabilizer == "example"
         self.causal = causal
@@ -127,9 +126,7 @@ class PerformerAttention(HeadProjections):
         drawn = orthogonal_features(features, dim // heads, torch.Generator().manual_seed(seed))
         self.register_buffer("features", drawn)
 
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, grid: Grid | None = None, mask: Tensor | None = None) -> Tensor:
         """As `AttentionFactory` says."""
         queries, keys, values = self.project(x)
         wide = torch.promote_types(values.dtype, torch.float32)

@@ -39,9 +39,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from assay.models.layers.auxiliary import add_loss, wanted
+from assay.models.layers.checks import at_least, one_of
 from assay.models.layers.heads import (
     Causal,
     Dropout,
+    Grid,
     PrefixTokens,
     Tokens,
     check_heads,
@@ -179,9 +181,7 @@ class PrimalAttention(nn.Module):
         self.concate_weight = nn.Linear(2 * rank if r_scores else rank, size)
         self.proj = nn.Linear(dim, dim)
 
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, grid: Grid | None = None, mask: Tensor | None = None) -> Tensor:
         """As `AttentionFactory` says; in training the KSVD loss joins the objective (`auxiliary.py`)."""
         seen = mask if self.excludes_padding else None
         queries, keys = self._features(x, seen)  # (B, H, N, D) each
@@ -302,14 +302,10 @@ def _wide(values: Tensor) -> Tensor:
 
 def _check(counts: dict[str, int], eta: float, **choices: str) -> None:
     for name, count in counts.items():
-        if count < 1:
-            raise ValueError(f"{name} must be at least 1: got {count}")
-    if not eta >= 0:
-        raise ValueError(f"eta must not be negative: got {eta}")
+        at_least(name, count, 1)
+    at_least("eta", eta, 0)
     for name, choice in choices.items():
-        first, second = get_args(OPTIONS[name])
-        if choice not in (first, second):
-            raise ValueError(f"{name} must be {first!r} or {second!r}: got {choice!r}")
+        one_of(name, choice, *get_args(OPTIONS[name]))
 
 
 def _projection_of(given: Projection | None, causal: bool) -> Projection:

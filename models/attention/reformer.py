@@ -32,7 +32,8 @@ from annotated_types import Interval
 from torch import Tensor
 from torch.nn.functional import dropout, pad
 
-from assay.models.layers.heads import Causal, HeadParameters, HeadProjections, Tokens
+from assay.models.layers.checks import at_least, one_of
+from assay.models.layers.heads import Causal, Grid, HeadParameters, HeadProjections, Tokens
 from assay.models.layers.parameters import past_rule
 
 __all__ = ["ReformerAttention"]
@@ -86,13 +87,10 @@ class ReformerAttention(HeadProjections):
         **shared: Unpack[HeadParameters],
     ) -> None:
         super().__init__(dim, heads, **shared)
-        for name, value in (("hashes", hashes), ("bucket_length", bucket_length)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1: got {value}")
-        if rotations not in ("stored", "each_pass"):
-            raise ValueError(f"rotations must be 'stored' or 'each_pass': got {rotations!r}")
-        if chunks not in ("past", "released"):
-            raise ValueError(f"chunks must be 'past' or 'released': got {chunks!r}")
+        at_least("hashes", hashes, 1)
+        at_least("bucket_length", bucket_length, 1)
+        one_of("rotations", rotations, "stored", "each_pass")
+        one_of("chunks", chunks, "past", "released")
         self.bucket_length = bucket_length
         self.factors = bucket_factors(tokens, bucket_length)
         self.drawn_anew = rotations == "each_pass"
@@ -106,9 +104,7 @@ class ReformerAttention(HeadProjections):
         drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed), device="cpu")
         self.register_buffer("rotations", drawn)
 
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, grid: Grid | None = None, mask: Tensor | None = None) -> Tensor:
         """As `AttentionFactory` says."""
         queries, values = self.project(x)
         wide = torch.promote_types(values.dtype, torch.float32)

@@ -30,7 +30,8 @@ from torch import Tensor
 from assay.models.layers import parameters
 from assay.models.layers.attention.probe import PursuitTrace
 from assay.models.layers.attention.pursuit_steps import LowRankStep, fastest_step, plain_step, pursue
-from assay.models.layers.heads import HeadProjections, PrefixTokens, attend
+from assay.models.layers.checks import at_least, one_of
+from assay.models.layers.heads import Grid, HeadProjections, PrefixTokens, attend
 
 __all__ = ["RPCAttention"]
 
@@ -126,25 +127,18 @@ class RPCAttention(HeadProjections):
         dropout: parameters.LastDropout = 0.0,
     ) -> None:
         super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
-        if iterations < 1:
-            raise ValueError(f"iterations must be at least 1: got {iterations}")
-        if not regularization >= 0:
-            raise ValueError(f"regularization must not be negative: got {regularization}")
-        if threshold not in ("code", "paper"):
-            raise ValueError(f"threshold must be 'code' or 'paper': got {threshold!r}")
-        if mu_width not in ("full", "head"):
-            raise ValueError(f"mu_width must be 'full' or 'head': got {mu_width!r}")
-        if dual_sign not in (-1, 1):
-            raise ValueError(f"dual_sign must be -1 or 1: got {dual_sign}")
+        at_least("iterations", iterations, 1)
+        at_least("regularization", regularization, 0)
+        one_of("threshold", threshold, "code", "paper")
+        one_of("mu_width", mu_width, "full", "head")
+        one_of("dual_sign", dual_sign, -1, 1)
         self.iterations = iterations
         self.regularization = regularization
         self.threshold = threshold
         self.width = dim if mu_width == "full" else dim // heads
         self.dual_sign = dual_sign
 
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, grid: Grid | None = None, mask: Tensor | None = None) -> Tensor:
         """As `AttentionFactory` says."""
         keys, _, mu, low_rank_step = self.operands(x, mask)
         # As released: dropping weights earlier would feed the noise back through the iteration.

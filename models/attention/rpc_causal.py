@@ -31,6 +31,7 @@ from assay.models.attention.rpc import (
     penalty,
 )
 from assay.models.layers import parameters
+from assay.models.layers.checks import one_of
 from assay.models.layers.heads import Causal, PrefixTokens, attend, running_sum
 from assay.models.layers.parameters import past_rule
 
@@ -104,8 +105,7 @@ class CausalRPCAttention(RPCAttention):
             prefix_tokens=prefix_tokens,
             dropout=dropout,
         )
-        if mu_tokens not in ("prefix", "sequence"):
-            raise ValueError(f"mu_tokens must be 'prefix' or 'sequence': got {mu_tokens!r}")
+        one_of("mu_tokens", mu_tokens, "prefix", "sequence")
         if not causal:
             raise ValueError("rpc_causal is always causal: rpc is the form without the mask")
         self.sees_later_tokens = mu_tokens == "sequence"

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from assay.models.attention import rpc
 from assay.models.layers.attention.dot_product import DotProductAttention
+from assay.models.layers.checks import at_least
 from assay.models.layers.heads import CausalParameters
 
 __all__ = ["LearnedScaledAttention"]
@@ -56,8 +57,7 @@ class LearnedScaledAttention(DotProductAttention):
         **shared: Unpack[CausalParameters],
     ) -> None:
         super().__init__(dim, heads, **shared)
-        if patches < 1:
-            raise ValueError(f"patches must be at least 1: got {patches}")
+        at_least("patches", patches, 1)
         self.tokens = self.prefix_tokens + patches
         self.s = nn.Parameter(torch.zeros(heads, self.tokens, self.tokens))
 

@@ -31,16 +31,18 @@ from assay.models.attention import kernelized
 from assay.models.layers.attention.nystrom import (
     Draw,
     Gamma,
+    Halves,
+    Inverse,
     Iterations,
     LandmarkAttention,
     LandmarkCount,
-    Landmarks,
     Normaliser,
     Seed,
     gaussian,
     iterative_inverse,
 )
-from assay.models.layers.attention.projected_attention import one_of, without_padding
+from assay.models.layers.attention.projected_attention import without_padding
+from assay.models.layers.checks import one_of
 from assay.models.layers.heads import HeadParameters
 
 __all__ = ["SkyformerAttention"]
@@ -88,52 +90,33 @@ class SkyformerAttention(LandmarkAttention):
             seed=seed,
             **shared,
         )
-        one_of("scale", scale, ("head", "released"))
+        one_of("scale", scale, "head", "released")
         self.scale = (RELEASED_WIDTH if scale == "released" else dim // heads) ** -0.25
 
     def approximate(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None,
-        of_queries: Landmarks,
-        of_keys: Landmarks,
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, halves: Halves
     ) -> Tensor:
         """The approximation of G v, (B, H, N, D); see `LandmarkAttention.approximate`."""
         return sketched(
             without_padding(queries, mask) * self.scale,
             without_padding(keys, mask) * self.scale,
             without_padding(values, mask),
-            of_queries,
-            of_keys,
-            gamma=self.gamma,
-            iterations=self.iterations,
-            normaliser=self.normaliser,
+            halves,
+            self.inverse,
         )
 
 
-def sketched(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    of_queries: Landmarks,
-    of_keys: Landmarks,
-    *,
-    gamma: float,
-    iterations: int,
-    normaliser: Normaliser,
-) -> Tensor:
+def sketched(queries: Tensor, keys: Tensor, values: Tensor, halves: Halves, inverse: Inverse) -> Tensor:
     """Nystrom approximation of G(q, k) v with given landmarks, (B, H, N, D) as q, k and v.
 
     Queries and keys are scaled already; values are zero where a token takes no part.
     """
-    landmarks = torch.cat([of_queries.of(queries), of_keys.of(keys)], dim=2)  # (B, H, L, D)
-    used = torch.cat([of_queries.used, of_keys.used], dim=1)[:, None]  # (B, 1, L)
+    landmarks, used = halves.of(queries, keys)
     pairs = used[..., None] & used[..., None, :]  # (B, 1, L, L)
     identity = torch.eye(landmarks.shape[2], dtype=landmarks.dtype, device=landmarks.device)
-    matrix = (gaussian(landmarks, landmarks) + gamma * identity).where(pairs, 0.0)
+    matrix = (gaussian(landmarks, landmarks) + inverse.gamma * identity).where(pairs, 0.0)
     root = matrix.sum(dim=-1).masked_fill(~used, 1.0).rsqrt().where(used, 0.0)  # (B, H, L), d^-1/2
-    inverse = iterative_inverse(root[..., None] * matrix * root[..., None, :], iterations, normaliser)
+    balanced = root[..., None] * matrix * root[..., None, :]
+    inverted = iterative_inverse(balanced, inverse.iterations, inverse.normaliser)
     summary = root[..., None] * (gaussian(landmarks, keys) @ values)  # (B, H, L, D)
-    return gaussian(queries, landmarks) @ (root[..., None] * (inverse @ summary))
+    return gaussian(queries, landmarks) @ (root[..., None] * (inverted @ summary))

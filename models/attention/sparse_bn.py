@@ -55,11 +55,5 @@ class SparseAttentionBN(SparseHeads):
         causal: Causal = False,
         **shared: Unpack[SparseParameters],
     ) -> None:
-        super().__init__(
-            dim,
-            heads,
-            factors=[1],
-            normalization=KeyNormalization(form, beta, learn_beta=learn_beta),
-            causal=causal,
-            **shared,
-        )
+        normalization = KeyNormalization(form, beta, learn_beta=learn_beta)
+        super().__init__(dim, heads, factors=[1], normalization=normalization, causal=causal, **shared)

@@ -55,10 +55,5 @@ class SparseAttentionBNSH(SparseHeads):
         factors: Factors = None,
         **shared: Unpack[SparseParameters],
     ) -> None:
-        super().__init__(
-            dim,
-            heads,
-            factors=factors,
-            normalization=KeyNormalization(form, beta, learn_beta=learn_beta),
-            **shared,
-        )
+        normalization = KeyNormalization(form, beta, learn_beta=learn_beta)
+        super().__init__(dim, heads, factors=factors, normalization=normalization, **shared)

@@ -15,6 +15,8 @@ from typing import Annotated, Literal
 from annotated_types import doc
 from torch import Tensor, nn
 
+from assay.models.layers.checks import at_least
+
 StemPatchSize = Annotated[
     Literal[4, 8, 16], doc("height and width of a patch in pixels; must divide `image_size`.")
 ]
@@ -37,8 +39,7 @@ class ConvStem(nn.Module):
         super().__init__()
         if patch_size not in DIVISORS:
             raise ValueError(f"patch_size must be one of {sorted(DIVISORS)}: got {patch_size}")
-        if width < MIN_WIDTH:
-            raise ValueError(f"width must be at least {MIN_WIDTH}: got {width}")
+        at_least("width", width, MIN_WIDTH)
         self.patch_size = patch_size
         widths = [channels, *(width // divisor for divisor in DIVISORS[patch_size])]
         layers: list[nn.Module] = []

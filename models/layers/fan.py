@@ -24,7 +24,7 @@ from assay.models.layers.attention.class_attention import ClassAttentionBlock
 from assay.models.layers.channel_processing import ChannelProcessing
 from assay.models.layers.conv_stem import ConvStem
 from assay.models.layers.heads import AttentionFactory, make_attention
-from assay.models.layers.layers import LAYER_NORM_EPSILON, DropPath
+from assay.models.layers.layers import LAYER_NORM_EPSILON, ClassTokenHead, DropPath
 
 FanWidth = Annotated[parameters.Width, doc("width of the tokens, at least 8.")]
 FanDepth = Annotated[parameters.Depth, doc("number of FAN blocks; two class-attention blocks follow them.")]
@@ -105,7 +105,7 @@ class FanBlock(nn.Module):
         return output
 
 
-class FullyAttentionalNetwork(nn.Module):
+class FullyAttentionalNetwork(ClassTokenHead):
     """FAN-ViT with one attention factory per FAN block.
 
     No weight depends on the image size: any height and width divisible by `patch_size` (4, 8 or 16 pixels)
@@ -156,13 +156,12 @@ class FullyAttentionalNetwork(nn.Module):
             for _ in range(CLASS_BLOCKS)
         )
         self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
-        self.head: nn.Module
         self.reset_classifier(classes)
         nn.init.trunc_normal_(self.cls_token, std=0.02)
         self.apply(_initialize)
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """Normalised tokens (B, N, C) of images (B, channels, H, W), the class token first."""
+        """As `ClassTokenHead` says."""
         patches, _ = self._encode(images)
         # Not len(): torch.export treats that as a constant.
         tokens = torch.cat([self.cls_token.expand(patches.shape[0], -1, -1), patches], dim=1)  # (B, N, C)
@@ -195,30 +194,9 @@ class FullyAttentionalNetwork(nn.Module):
         patches, grid = self._encode(images)
         return self.norm(patches), grid
 
-    def forward_head(self, tokens: Tensor, pre_logits: bool = False) -> Tensor:
-        """Logits (B, classes) of tokens (B, N, C), or with `pre_logits` the class token (B, C)."""
-        features = tokens[:, 0]
-        if pre_logits:
-            return features
-        logits: Tensor = self.head(features)
-        return logits
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits (B, classes) of normalised images (B, channels, H, W)."""
-        return self.forward_head(self.forward_features(images))
-
     def no_weight_decay(self) -> set[str]:
         """Names of the parameters that the FAN recipe exempts from weight decay, besides vectors."""
         return {"cls_token"}
-
-    def get_classifier(self) -> nn.Module:
-        """The head (timm's name for it)."""
-        return self.head
-
-    def reset_classifier(self, num_classes: int) -> None:
-        """Replace the head by a fresh one (timm's name for it); 0 classes = no head."""
-        self.num_classes = num_classes
-        self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
 
 
 def _initialize(module: nn.Module) -> None:

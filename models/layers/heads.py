@@ -22,6 +22,9 @@ Dropout = Annotated[
 ]
 
 
+Grid = tuple[int, int]
+
+
 class HeadParameters(TypedDict, total=False):
     """Parameters that mechanisms hand on to `HeadProjections`."""
 

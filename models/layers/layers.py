@@ -138,3 +138,35 @@ class Block(nn.Module):
         x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), grid=grid)))
         output: Tensor = x + self.drop_path(self.dropout(self.mlp(self.norm2(x))))
         return output
+
+
+class ClassTokenHead(nn.Module):
+    """A head on the class token, the first of `forward_features`; the methods have timm's names."""
+
+    num_features: int
+    head: nn.Module
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """Normalised tokens (B, N, C) of images (B, channels, H, W), the class token first."""
+        raise NotImplementedError
+
+    def forward_head(self, tokens: Tensor, pre_logits: bool = False) -> Tensor:
+        """Logits (B, classes) of tokens (B, N, C), or with `pre_logits` the class token (B, C)."""
+        features = tokens[:, 0]
+        if pre_logits:
+            return features
+        logits: Tensor = self.head(features)
+        return logits
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (B, classes) of normalised images (B, channels, H, W)."""
+        return self.forward_head(self.forward_features(images))
+
+    def get_classifier(self) -> nn.Module:
+        """The head."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the head by a new one; 0 classes = no head."""
+        self.num_classes = num_classes
+        self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-Grid = tuple[int, int]
+from assay.models.layers.heads import Grid
+
 Resizing = Literal["bilinear", "bicubic", "bicubic_antialias"]
 
 

@@ -27,6 +27,7 @@ from annotated_types import doc
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from assay.models.layers.checks import at_least, one_of
 from assay.models.layers.heads import AttentionFactory, make_attention
 
 Activation = Literal["gelu", "relu"]
@@ -63,8 +64,7 @@ class SequenceEncoder(nn.Module):
         normalization: NormLayer = "layer",
     ) -> None:
         super().__init__()
-        if length < 1:
-            raise ValueError(f"length must be at least 1: got {length}")
+        at_least("length", length, 1)
         self.sequence_length = length
         self.num_features = width
         self.positions = nn.Parameter(torch.empty(length, width))
@@ -142,10 +142,8 @@ class SequenceBlock(nn.Module):
         normalization: NormLayer = "layer",
     ) -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be {' or '.join(ACTIVATIONS)}: got {activation!r}")
-        if normalization not in ("layer", "batch"):
-            raise ValueError(f"normalization must be 'layer' or 'batch': got {normalization!r}")
+        one_of("activation", activation, *ACTIVATIONS)
+        one_of("normalization", normalization, "layer", "batch")
         norm = nn.LayerNorm if normalization == "layer" else PlaceBatchNorm
         self.norm_first = norm_first
         self.attn = attention
@@ -190,8 +188,7 @@ def pool(features: Tensor, mask: Tensor | None, how: SequencePooling, length: in
     "mean": over the places that take part (`mask`, boolean (B, N); None = all); "released": their sum divided
     by `length`, the places with all padding; "last": the last of them.
     """
-    if how not in ("mean", "released", "last"):
-        raise ValueError(f"pooling must be 'mean', 'released' or 'last': got {how!r}")
+    one_of("pooling", how, "mean", "released", "last")
     batch, places = features.shape[:2]
     if mask is None:
         mask = torch.ones(batch, places, dtype=torch.bool, device=features.device)

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.layers.heads import AttentionFactory, make_attention
-from assay.models.layers.layers import LAYER_NORM_EPSILON, Block, PatchEmbedding
+from assay.models.layers.layers import LAYER_NORM_EPSILON, Block, ClassTokenHead, PatchEmbedding
 from assay.models.layers.position_embeddings import resize_positions
 
 
-class VisionTransformer(nn.Module):
+class VisionTransformer(ClassTokenHead):
     """Vision transformer with one attention factory per layer.
 
     With 0 classes the class token's features are the output. Sizes are in pixels. MLPs have `mlp_ratio` times
@@ -69,13 +69,12 @@ class VisionTransformer(nn.Module):
                 "the class token comes first and would see no patch"
             )
         self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
-        self.head: nn.Module
         self.reset_classifier(classes)
         nn.init.trunc_normal_(self.cls_token, std=0.02)
         nn.init.trunc_normal_(self.pos_embed, std=0.02)
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """Normalised tokens (B, N, C) of images (B, channels, H, W), the class token first."""
+        """As `ClassTokenHead` says."""
         return self.encode(self.patch_embed(images), self.patch_embed.grid)
 
     def encode(self, patches: Tensor, grid: tuple[int, int]) -> Tensor:
@@ -109,30 +108,9 @@ class VisionTransformer(nn.Module):
     def _positions(self, grid: tuple[int, int]) -> Tensor:
         return resize_positions(self.pos_embed, self.patch_embed.grid, grid)
 
-    def forward_head(self, tokens: Tensor, pre_logits: bool = False) -> Tensor:
-        """Logits (B, classes) of tokens (B, N, C), or with `pre_logits` the class token (B, C)."""
-        features = tokens[:, 0]
-        if pre_logits:
-            return features
-        logits: Tensor = self.head(features)
-        return logits
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits (B, classes) of normalised images (B, channels, H, W)."""
-        return self.forward_head(self.forward_features(images))
-
     def no_weight_decay(self) -> set[str]:
         """Names of the parameters that the DeiT recipe exempts from weight decay, besides vectors."""
         return {"cls_token", "pos_embed"}
-
-    def get_classifier(self) -> nn.Module:
-        """The head (timm's name for it)."""
-        return self.head
-
-    def reset_classifier(self, num_classes: int) -> None:
-        """Replace the head by a new one (timm's name for it); 0 classes = no head."""
-        self.num_classes = num_classes
-        self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
 
 
 def _hides_patches(block: nn.Module) -> bool:

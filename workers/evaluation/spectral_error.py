@@ -37,7 +37,7 @@ from assay.models.attention.nystrom_scores import approximated
 from assay.models.attention.nystromformer import nystrom
 from assay.models.attention.performer import orthogonal_features
 from assay.models.attention.skyformer import sketched
-from assay.models.layers.attention.nystrom import Gamma, Iterations, draw_halves
+from assay.models.layers.attention.nystrom import Gamma, Inverse, Iterations, draw_halves
 from assay.models.layers.attention.probe import QueriesKeysValues
 from assay.models.layers.heads import attend
 from assay.models.layers.parameters import Layers, LayersLookedAt
@@ -127,20 +127,14 @@ def errors(
     projections and random features. `METHOD_error` and `METHOD_relative_error` are means over heads, scalars.
     """
     softmax, scale = attend(q, k, v, None, 0.0), q.shape[-1] ** -0.25
-    of_queries, of_keys = draw_halves(q, None, count, draw="fixed", seed=seed, training=False)
-    inverse = {"gamma": gamma, "iterations": iterations}
+    halves = draw_halves(q, None, count, draw="fixed", seed=seed, training=False)
+    inverse = Inverse(gamma, iterations)
     pairs = {
-        "nystrom_scores": (
-            softmax,
-            approximated(q, k, v, None, of_queries, of_keys, normaliser="matrix", **inverse),  # type: ignore[arg-type]
-        ),
+        "nystrom_scores": (softmax, approximated(q, k, v, None, halves, inverse)),
         "nystromformer": (softmax, nystrom(q, k, v, landmarks=count, iterations=iterations)),
         "linformer": (softmax, linformer(q, k, v, count, seed)),
         "performer": (softmax, performer(q, k, v, count, seed)),
-        "skyformer": (
-            kernelized(q, k, v),
-            sketched(q * scale, k * scale, v, of_queries, of_keys, normaliser="matrix", **inverse),  # type: ignore[arg-type]
-        ),
+        "skyformer": (kernelized(q, k, v), sketched(q * scale, k * scale, v, halves, inverse)),
     }
     found = {}
     for method, (exact, approximation) in pairs.items():

@@ -10,7 +10,8 @@ import safetensors
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers.position_embeddings import Grid, Resizing, square_grid
+from assay.models.layers.heads import Grid
+from assay.models.layers.position_embeddings import Resizing, square_grid
 from assay.models.layers.token_model import wrap
 from assay.models.weights.key_maps import Shape, Shapes
 from assay.models.weights.layouts import Layout, find_layout

@@ -13,8 +13,9 @@ import safetensors
 import torch
 from torch import Tensor
 
+from assay.models.layers.heads import Grid
 from assay.models.layers.layers import Classifier
-from assay.models.layers.position_embeddings import Grid, Resizing, resize_positions, square_grid
+from assay.models.layers.position_embeddings import Resizing, resize_positions, square_grid
 from assay.models.weights.key_maps import Shape, Shapes
 from assay.service.catalog.catalog import load
 from assay.service.contract.stored_specs import ModelReference

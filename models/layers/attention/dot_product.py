@@ -9,7 +9,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from assay.models.layers.heads import Causal, HeadParameters, HeadProjections, attend
+from assay.models.layers.heads import Causal, Grid, HeadParameters, HeadProjections, attend
 
 
 class DotProductAttention(HeadProjections):
@@ -26,9 +26,7 @@ class DotProductAttention(HeadProjections):
         super().__init__(dim, heads, **shared)
         self.causal = causal
 
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, grid: Grid | None = None, mask: Tensor | None = None) -> Tensor:
         """As `AttentionFactory` says."""
         queries, keys, values = self.queries_keys_values(x, mask)
         return self.merge(attend(queries, keys, values, mask, self.training_rate(), causal=self.causal))

@@ -22,6 +22,7 @@ import torch
 from annotated_types import Interval, doc
 from torch import Tensor, nn
 
+from assay.models.layers.checks import one_of
 from assay.models.layers.heads import running_sum
 
 Form = Annotated[
@@ -41,8 +42,7 @@ class KeyNormalization(nn.Module):
 
     def __init__(self, form: Form, beta: float, *, learn_beta: bool) -> None:
         super().__init__()
-        if form not in ("beta", "full"):
-            raise ValueError(f"form must be 'beta' or 'full': got {form!r}")
+        one_of("form", form, "beta", "full")
         if not 0 <= beta <= 10:
             raise ValueError(f"beta must be from 0 to 10: got {beta}")
         self.form = form

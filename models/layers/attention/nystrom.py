@@ -26,7 +26,8 @@ from annotated_types import Interval, doc
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
-from assay.models.layers.attention.projected_attention import ProjectedAttention, at_least, one_of
+from assay.models.layers.attention.projected_attention import ProjectedAttention
+from assay.models.layers.checks import at_least, one_of
 from assay.models.layers.heads import HeadParameters
 
 Normaliser = Annotated[
@@ -91,6 +92,26 @@ class Landmarks(NamedTuple):
         return rows.gather(2, at)
 
 
+class Halves(NamedTuple):
+    """Landmarks among the queries and among the keys; drawn, half of L each, queries one more if L is odd."""
+
+    queries: Landmarks
+    keys: Landmarks
+
+    def of(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """All landmarks of q and k (B, H, N, D): (B, H, L, D), and which are used, (B or 1, 1, L)."""
+        rows = torch.cat([self.queries.of(queries), self.keys.of(keys)], dim=2)
+        return rows, torch.cat([self.queries.used, self.keys.used], dim=1)[:, None]
+
+
+class Inverse(NamedTuple):
+    """How the landmarks' matrix is inverted."""
+
+    gamma: float  # added to its diagonal
+    iterations: int  # steps of `iterative_inverse`
+    normaliser: Normaliser = "matrix"
+
+
 def draw_landmarks(
     rows: Tensor, mask: Tensor | None, count: int, *, draw: Draw, key: str, training: bool
 ) -> Landmarks:
@@ -120,13 +141,13 @@ def draw_landmarks(
 
 def draw_halves(
     rows: Tensor, mask: Tensor | None, count: int, *, draw: Draw, seed: int, training: bool
-) -> tuple[Landmarks, Landmarks]:
-    """Landmarks among the queries, half of `count` or one more, and among the keys; see `draw_landmarks`."""
+) -> Halves:
+    """Draw `count` landmarks; see `draw_landmarks`."""
 
     def drawn(part: str, half: int) -> Landmarks:
         return draw_landmarks(rows, mask, half, draw=draw, key=f"{part}/{seed}", training=training)
 
-    return drawn("queries", (count + 1) // 2), drawn("keys", count // 2)
+    return Halves(drawn("queries", (count + 1) // 2), drawn("keys", count // 2))
 
 
 class LandmarkAttention(ProjectedAttention):
@@ -153,28 +174,22 @@ class LandmarkAttention(ProjectedAttention):
         at_least("landmarks", landmarks, 2)
         at_least("gamma", gamma, 0)
         at_least("iterations", iterations, 1)
-        one_of("draw", draw, DRAWS)
-        one_of("normaliser", normaliser, NORMALISERS)
+        one_of("draw", draw, *DRAWS)
+        one_of("normaliser", normaliser, *NORMALISERS)
         self.landmarks, self.draw, self.seed = landmarks, draw, seed
-        self.gamma, self.iterations, self.normaliser = gamma, iterations, normaliser
+        self.inverse = Inverse(gamma, iterations, normaliser)
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """The approximation with drawn landmarks, (B, H, N, D); see `ProjectedAttention.mix`."""
-        of_queries, of_keys = draw_halves(
+        halves = draw_halves(
             queries, mask, self.landmarks, draw=self.draw, seed=self.seed, training=self.training
         )
-        mixed = self.approximate(queries, keys, values, mask, of_queries, of_keys)
+        mixed = self.approximate(queries, keys, values, mask, halves)
         return drop(mixed, self.training_rate())
 
     @abstractmethod
     def approximate(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None,
-        of_queries: Landmarks,
-        of_keys: Landmarks,
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, halves: Halves
     ) -> Tensor:
         """The mechanism, (B, H, N, D), with given landmarks; arguments as of `ProjectedAttention.mix`."""
 

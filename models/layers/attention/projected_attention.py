@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from assay.models.layers.heads import HeadProjections, split_heads
+from assay.models.layers.heads import Grid, HeadProjections, split_heads
 
 
 class ProjectedAttention(HeadProjections, ABC):
@@ -23,9 +23,7 @@ class ProjectedAttention(HeadProjections, ABC):
         `mask` is boolean (B, N), true for tokens that take part; None = all.
         """
 
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, grid: Grid | None = None, mask: Tensor | None = None) -> Tensor:
         """As `AttentionFactory` says."""
         projected = self.qkv(x)
         wide = projected.to(torch.promote_types(projected.dtype, torch.float32))
@@ -38,15 +36,3 @@ class ProjectedAttention(HeadProjections, ABC):
 def without_padding(values: Tensor, mask: Tensor | None) -> Tensor:
     """(B, H, N, D) with zeros in the rows of tokens that take no part."""
     return values if mask is None else values.masked_fill(~mask[:, None, :, None], 0.0)
-
-
-def at_least(name: str, given: float, low: float) -> None:
-    """Rejects a parameter below its lowest value, by a ValueError with name, value and range."""
-    if not given >= low:
-        raise ValueError(f"{name} must be at least {low}: got {given}")
-
-
-def one_of(name: str, given: str, allowed: tuple[str, ...]) -> None:
-    """Rejects a name not among those allowed, by a ValueError with parameter, value and names."""
-    if given not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}: got {given!r}")

@@ -27,7 +27,8 @@ from torch import Tensor
 from torch.nn.functional import linear, pad
 
 from assay.models.layers.attention.key_normalization import KeyNormalization
-from assay.models.layers.heads import HeadParameters, HeadProjections, attend, split_heads
+from assay.models.layers.checks import at_least
+from assay.models.layers.heads import Grid, HeadParameters, HeadProjections, attend, split_heads
 
 Factors = Annotated[
     Annotated[list[Annotated[int, Interval(ge=1, le=1024)]], Len(1, 512)] | None,
@@ -58,8 +59,7 @@ def factors_of(factors: Sequence[int] | None, heads: int) -> tuple[int, ...]:
         return PUBLISHED_FACTORS.get(heads, doubling)
     if not factors or heads % len(factors):
         raise ValueError(f"the number of factors must divide heads: got {list(factors)} for {heads} heads")
-    if min(factors) < 1:
-        raise ValueError(f"factors must be at least 1: got {list(factors)}")
+    at_least("factors", min(factors), 1)
     return tuple(factors) * (heads // len(factors))
 
 
@@ -124,9 +124,7 @@ class ScaledHeads(HeadProjections, ABC):
         places = [head for group in self.groups.values() for head in group]
         self.order = [places.index(head) for head in range(heads)]
 
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, grid: Grid | None = None, mask: Tensor | None = None) -> Tensor:
         """As `AttentionFactory` says."""
         if list(self.groups) == [1]:
             queries, keys, values = self.project(x)

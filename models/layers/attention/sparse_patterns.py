@@ -35,6 +35,7 @@ from torch.nn.functional import pad
 
 from assay.models.layers.attention.key_normalization import KeyNormalization
 from assay.models.layers.attention.scaled_heads import ScaledHeads
+from assay.models.layers.checks import at_least, one_of
 from assay.models.layers.heads import Causal, Dropout, HeadParameters, PrefixTokens, Tokens, attend
 
 PatternName = Annotated[
@@ -85,11 +86,10 @@ class Pattern:
     summary: int | None
 
     def __post_init__(self) -> None:
-        if self.name not in ("strided", "fixed"):
-            raise ValueError(f"pattern must be 'strided' or 'fixed': got {self.name!r}")
+        one_of("pattern", self.name, "strided", "fixed")
         for field, given in (("stride", self.stride), ("summary", self.summary)):
-            if given is not None and given < 1:
-                raise ValueError(f"{field} must be at least 1: got {given}")
+            if given is not None:
+                at_least(field, given, 1)
         if self.stride is not None and self.summary is not None and self.summary > self.stride:
             raise ValueError(f"summary must not be more than stride: got {self.summary} and {self.stride}")
 

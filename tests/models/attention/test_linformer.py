@@ -69,5 +69,5 @@ def test_no_matrix_of_tokens() -> None:
 def test_refuses_by_name() -> None:
     with pytest.raises(ValueError, match="features must be at least 1: got 0"):
         made(features=0)
-    with pytest.raises(ValueError, match="projection must be one of 'trained', 'released'"):
+    with pytest.raises(ValueError, match="projection must be 'trained' or 'released'"):
         made(projection="fixed")

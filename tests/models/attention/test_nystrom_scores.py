@@ -84,5 +84,5 @@ def test_no_matrix_of_tokens() -> None:
 
 
 def test_refuses_by_name() -> None:
-    with pytest.raises(ValueError, match="draw must be one of"):
+    with pytest.raises(ValueError, match="draw must be 'fixed', 'training' or 'released'"):
         made(draw="paper")

@@ -369,7 +369,7 @@ def test_initial_weights_are_the_authors() -> None:
     [
         ({"rank": 0}, "rank must be at least 1: got 0"),
         ({"rank_multi": 0}, "rank_multi must be at least 1: got 0"),
-        ({"eta": -0.1}, "eta must not be negative: got -0.1"),
+        ({"eta": -0.1}, "eta must be at least 0: got -0.1"),
         ({"projection": "both"}, "projection must be 'data_dependent' or 'data_independent': got 'both'"),
         ({"ksvd_form": "text"}, "ksvd_form must be 'code' or 'paper': got 'text'"),
         ({"causal": True, "projection": "data_dependent"}, "would leak; got 'data_dependent'"),

@@ -231,8 +231,8 @@ def test_dropout_acts_on_the_last_iteration_only(monkeypatch: pytest.MonkeyPatch
     ("parameters", "message"),
     [
         ({"iterations": 0}, "iterations must be at least 1"),
-        ({"regularization": -1.0}, "regularization must not be negative"),
-        ({"regularization": float("nan")}, "regularization must not be negative"),
+        ({"regularization": -1.0}, "regularization must be at least 0"),
+        ({"regularization": float("nan")}, "regularization must be at least 0"),
         ({"threshold": "papper"}, "threshold must be 'code' or 'paper': got 'papper'"),
         ({"mu_width": "half"}, "mu_width must be 'full' or 'head'"),
         ({"dual_sign": 0}, "dual_sign must be -1 or 1"),

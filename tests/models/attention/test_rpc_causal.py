@@ -140,7 +140,7 @@ def test_takes_the_weights_of_rpc() -> None:
 def test_bad_parameters_are_refused() -> None:
     with pytest.raises(ValueError, match="mu_tokens must be 'prefix' or 'sequence': got 'all'"):
         build(mu_tokens="all")
-    with pytest.raises(ValueError, match="regularization must not be negative"):
+    with pytest.raises(ValueError, match="regularization must be at least 0"):
         build(regularization=-1.0)
 
 

@@ -139,9 +139,9 @@ def test_works_with_halves_that_are_the_sequence() -> None:
         ({"landmarks": 1}, "landmarks must be at least 2: got 1"),
         ({"gamma": -1.0}, "gamma must be at least 0"),
         ({"iterations": 0}, "iterations must be at least 1"),
-        ({"draw": "random"}, "draw must be one of 'fixed', 'training', 'released': got 'random'"),
-        ({"normaliser": "batch"}, "normaliser must be one of"),
-        ({"scale": "paper"}, "scale must be one of"),
+        ({"draw": "random"}, "draw must be 'fixed', 'training' or 'released': got 'random'"),
+        ({"normaliser": "batch"}, "normaliser must be 'matrix' or 'tensor'"),
+        ({"scale": "paper"}, "scale must be 'head' or 'released'"),
     ],
 )
 def test_refuses_by_name(options: dict[str, object], message: str) -> None:

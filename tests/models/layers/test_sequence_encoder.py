@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_refused() -> None:
         made()(x, mask.double())
     with pytest.raises(ValueError, match="pooling must be 'mean', 'released' or 'last': got 'max'"):
         pool(x, mask, "max", LENGTH)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="activation must be gelu or relu: got 'silu'"):
+    with pytest.raises(ValueError, match="activation must be 'gelu' or 'relu': got 'silu'"):
         made(activation="silu")
     with pytest.raises(ValueError, match="normalization must be 'layer' or 'batch': got 'none'"):
         made(normalization="none")

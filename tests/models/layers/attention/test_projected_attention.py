@@ -8,8 +8,6 @@ from torch import Tensor
 
 from assay.models.layers.attention.projected_attention import (
     ProjectedAttention,
-    at_least,
-    one_of,
     without_padding,
 )
 
@@ -74,14 +72,3 @@ def test_rows_of_padding_become_zeros_even_where_they_are_not_finite() -> None:
     mask = torch.tensor([[True, True, False], [False, True, True]])
     assert without_padding(values, mask).sum(3).squeeze(1).tolist() == [[2, 2, 0], [0, 2, 2]]
     assert without_padding(values, None) is values
-
-
-def test_parameters_are_refused_by_name_value_and_range() -> None:
-    at_least("rank", 2, 2)
-    with pytest.raises(ValueError, match="rank must be at least 2: got 1"):
-        at_least("rank", 1, 2)
-    with pytest.raises(ValueError, match="scale must be at least 0: got nan"):
-        at_least("scale", float("nan"), 0)
-    one_of("form", "b", ("a", "b"))
-    with pytest.raises(ValueError, match="form must be one of 'a', 'b': got 'c'"):
-        one_of("form", "c", ("a", "b"))
