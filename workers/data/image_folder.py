@@ -24,7 +24,7 @@ from assay.service.contract.findings.data_findings import Ignored
 from assay.service.submission.class_folders import ignored_in
 from assay.service.submission.class_order import WrongClasses, in_stated_order, stated_names
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.dataset import CorruptData, Levels, checked_indices, checked_size
+from assay.workers.data.formats.dataset import CorruptData, Levels, ListedSet, checked_indices, checked_size
 from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.images.image_files import ImageFiles, find_images
 from assay.workers.data.formats.images.labels_files import listed_images
@@ -120,7 +120,7 @@ def _with_stated_classes(
     return replace(files, class_names=tuple(names), labels=labels)
 
 
-class ImageFolder:
+class ImageFolder(ListedSet):
     """Image files with labels, decoded on demand by as many threads as torch may use.
 
     `sorted_classes`: nothing but sorted names gives the classes' order.
@@ -142,19 +142,13 @@ class ImageFolder:
         crop_fraction: float | None,
         name: str = "image_folder",
     ) -> None:
-        self.name = name
+        super().__init__(name, files.class_names, files.ids)
         self.folder = folder
-        self.class_names = files.class_names
-        self.classes = len(files.class_names)
-        self.ids: Sequence[str] = files.ids
         self.divided_from = files.divided_from
         self.paths: Sequence[str] = files.ids if files.paths is None else files.paths
         self.labels = torch.tensor(files.labels, dtype=torch.int64)
         self.resampling = resampling
         self.crop_fraction = crop_fraction
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     @cached_property
     def ignored(self) -> Ignored:

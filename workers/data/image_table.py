@@ -19,7 +19,14 @@ from torch import Tensor
 
 from assay.service.contract.findings.data_findings import FileRead
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.dataset import CorruptData, Levels, checked_indices, checked_size, resize
+from assay.workers.data.formats.dataset import (
+    CorruptData,
+    Levels,
+    ListedSet,
+    checked_indices,
+    checked_size,
+    resize,
+)
 from assay.workers.data.formats.images.pictures import (
     MODES,
     ORIENTATION,
@@ -103,13 +110,12 @@ def image_table(
     return data
 
 
-class ImageTable:
+class ImageTable(ListedSet):
     """Encoded images with labels, decoded on demand by as many threads as torch may use."""
 
     rarest_classes: Callable[[int], list[str]] | None = None
     sorted_classes = False
     files_read: list[FileRead] | None = None
-    name = "image_table"
     task = "classification"
     channels = 3
     mean: tuple[float, ...] = MEAN
@@ -127,18 +133,13 @@ class ImageTable:
         crop_fraction: float | None,
         interpolation: Image.Resampling,
     ) -> None:
-        self.class_names = class_names
-        self.classes = len(class_names)
-        self.ids = ids
+        super().__init__("image_table", class_names, ids)
         self.labels = torch.tensor(list(labels), dtype=torch.int64)
         self._cells = cells
         self._rows = rows
         self._squash = squash
         self.crop_fraction = crop_fraction
         self._interpolation = interpolation
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     @cached_property
     def size(self) -> tuple[int, int] | None:

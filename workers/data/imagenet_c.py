@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.dataset import MissingData
-from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.images.imagenet_classes import ALL, class_list, published_of
 from assay.workers.data.formats.images.imagenet_files import Resize
-from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions
-from assay.workers.data.image_folder import RESAMPLING
+from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions, open_stored
 
 __all__ = ["imagenet_c"]
 
@@ -39,9 +36,6 @@ def imagenet_c(
         folder: relative name of the folder into which the archives were unpacked.
         resize: interpolation for models of another image size than 224.
     """
-    if split == "train":
-        raise MissingData("ImageNet-C is a test set: it has no training images. Train on other data.")
-    root, where = find_folder(root, folder)
     kind = Kind(
         "imagenet_c",
         "ImageNet-C",
@@ -51,4 +45,4 @@ def imagenet_c(
         crop=CROP,
         published=published_of(ALL),
     )
-    return StoredCorruptions(kind, where, root, RESAMPLING[resize])
+    return open_stored(kind, root, split, folder, resize)

@@ -8,27 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.dataset import MissingData
-from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.images.imagenet_files import Resize
-from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions
-from assay.workers.data.image_folder import RESAMPLING
+from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions, open_stored
 
 __all__ = ["tiny_imagenet_c"]
 
 TASKS = ("stored_corruptions",)
 PAPER = "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions"
-FACTS: dict[str, Any] = {
-    "classes": 200,
-    "channels": 3,
-    "test": 10_000,
-    "test_only": True,
-    "corrupted_from": "tiny_imagenet",
-    "made_with": "tiny_imagenet_c",
-    "made_at": 64,
-}
-
 SIDE = 64
+FACTS: dict[str, Any] = {
+    "classes": 200, "channels": 3, "test": 10_000, "test_only": True, "corrupted_from": "tiny_imagenet",
+    "made_with": "tiny_imagenet_c", "made_at": SIDE,
+}  # fmt: skip
 
 
 def tiny_imagenet_c(
@@ -46,9 +37,6 @@ def tiny_imagenet_c(
     Args:
         resize: interpolation for models of another image size than 64.
     """
-    if split == "train":
-        raise MissingData("Tiny ImageNet-C is a test set: it has no training images. Train on other data.")
-    root, where = find_folder(root, folder)
     kind = Kind(
         "tiny_imagenet_c",
         "Tiny ImageNet-C",
@@ -57,4 +45,4 @@ def tiny_imagenet_c(
         crop=SIDE,
         published=FACTS["test"],
     )
-    return StoredCorruptions(kind, where, root, RESAMPLING[resize])
+    return open_stored(kind, root, split, folder, resize)

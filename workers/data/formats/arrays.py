@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from assay.workers.data.formats.dataset import Levels, checked_indices, checked_size, resize
+from assay.workers.data.formats.dataset import Levels, ListedSet, checked_indices, checked_size, resize
 
 CACHE_BYTES = 64 * 2**20  # Up to this many bytes all images are resized once and cached
 HASH_CHUNK = 1000  # Examples hashed at a time
 
 
-class ArrayDataSet:
+class ArrayDataSet(ListedSet):
     """Images of equal native size, read by index and scaled to [0, 1]."""
 
     task = "classification"
@@ -34,10 +34,7 @@ class ArrayDataSet:
     ) -> None:
         """`read`: indices to uint8 (n, C, H, W); `shape`: (C, H, W); `white`: the byte of 1."""
         assert len(ids) == len(labels)
-        self.name = name
-        self.class_names = class_names
-        self.classes = len(class_names)
-        self.ids = ids
+        super().__init__(name, class_names, ids)
         self.labels = labels
         self.channels, height, width = shape
         self.size = (height, width)
@@ -46,9 +43,6 @@ class ArrayDataSet:
         self.std = std
         self._read = read
         self._resized: tuple[int, Tensor] | None = None
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
         """Pixels in [0, 1], float32 (len(indices), C, size, size), bilinear from the native size."""

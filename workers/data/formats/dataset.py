@@ -58,6 +58,19 @@ class ExampleSet(Protocol):
         """Hash of the examples' content; the same on every machine."""
 
 
+class ListedSet:
+    """A set that knows the names of its classes and its examples' ids from the beginning."""
+
+    def __init__(self, name: str, class_names: tuple[str, ...], ids: Sequence[str]) -> None:
+        self.name = name
+        self.class_names = class_names
+        self.classes = len(class_names)
+        self.ids = ids
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
 class Levels(NamedTuple):
     """Images as whole numbers, from 0 for black to `white`."""
 

@@ -13,6 +13,7 @@ from torch.nn import functional
 from assay.workers.data.formats.dataset import (
     ImageSet,
     Levels,
+    ListedSet,
     checked_indices,
     checked_size,
     resize,
@@ -32,7 +33,7 @@ class SegmentationSet(ImageSet, Protocol):
         """One whole image at its own size: uint8 (C, H, W), and its label map, uint8 (H, W)."""
 
 
-class SegmentationArrays:
+class SegmentationArrays(ListedSet):
     """Images and label maps of equal native size, kept as bytes; maps are resized to the nearest pixel."""
 
     task = "segmentation"
@@ -50,19 +51,13 @@ class SegmentationArrays:
     ) -> None:
         """`pixels` are uint8 (n, C, H, W), `maps` have classes or IGNORE, uint8 (n, H, W)."""
         assert len(ids) == len(pixels) == len(maps)
-        self.name = name
-        self.class_names = class_names
-        self.classes = len(class_names)
-        self.ids = ids
+        super().__init__(name, class_names, ids)
         self.channels = pixels.shape[1]
         self.size: tuple[int, int] | None = (pixels.shape[2], pixels.shape[3])
         self.mean = mean
         self.std = std
         self._pixels = pixels
         self._maps = maps
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
         """Pixels in [0, 1], float32 (len(indices), C, size, size), bilinear from the native size."""

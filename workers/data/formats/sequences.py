@@ -15,7 +15,7 @@ from annotated_types import Interval, doc
 from numpy.typing import NDArray
 from torch import Tensor
 
-from assay.workers.data.formats.dataset import checked_indices
+from assay.workers.data.formats.dataset import ListedSet, checked_indices
 from assay.workers.data.formats.text import padded
 from assay.workers.data.formats.vocabulary import PAD_WORD, Vocabulary
 
@@ -62,7 +62,7 @@ def bytes_of(text: str) -> Tensor:
     return torch.from_numpy(raw.astype(np.int64) + 1)
 
 
-class TokenSequences:
+class TokenSequences(ListedSet):
     """Labelled sequences of tokens, or pairs of sequences, read on demand."""
 
     task = "sequence"
@@ -80,17 +80,11 @@ class TokenSequences:
     ) -> None:
         """`read`: an index to its sequences, int64 (N,) each: one, or a pair's two."""
         assert len(ids) == len(labels)
-        self.name = name
-        self.class_names = class_names
-        self.classes = len(class_names)
-        self.ids = ids
+        super().__init__(name, class_names, ids)
         self.labels = torch.as_tensor(labels, dtype=torch.int64)
         self.vocabulary = vocabulary
         self.channels = len(vocabulary)
         self._read = read
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     @property
     def mean_tokens(self) -> float:

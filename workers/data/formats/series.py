@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from assay.workers.data.formats.dataset import ExampleSet, check_length, checked_indices
+from assay.workers.data.formats.dataset import ExampleSet, ListedSet, check_length, checked_indices
 
 Values = NDArray[np.float32]
 SMALLEST_STD = 1e-8  # A constant feature is not divided by rounding errors
@@ -50,7 +50,7 @@ class SeriesSet(ExampleSet, Protocol):
         """Raw series and their steps, float32 (len(indices), F + 1, size); named as for images."""
 
 
-class Series:
+class Series(ListedSet):
     """Time series in memory."""
 
     task = "series"
@@ -70,10 +70,7 @@ class Series:
     ) -> None:
         """`values`: float32 (T_i, F) each, finite; `statistics`: the training part's mean and deviation."""
         assert len(ids) == len(values) == len(labels)
-        self.name = name
-        self.class_names = class_names
-        self.classes = len(class_names)
-        self.ids = ids
+        super().__init__(name, class_names, ids)
         self.labels = torch.tensor(list(labels), dtype=torch.int64)
         self.mean, self.std = statistics
         self.channels = len(self.mean)
@@ -81,9 +78,6 @@ class Series:
         self.longest = max([longest or 1, *self.lengths.values()])
         self.published = published
         self._values = [np.ascontiguousarray(one, dtype=np.float32) for one in values]
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
         """Raw series and their steps, float32 (len(indices), F + 1, size)."""

@@ -31,8 +31,9 @@ from assay.service.submission.imagenet_c_layout import (
     image_names,
 )
 from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData, checked_indices, checked_size
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.images.pictures import in_threads, open_picture, picture_size
-from assay.workers.data.image_folder import MEAN, STD
+from assay.workers.data.image_folder import MEAN, RESAMPLING, STD
 
 HASHED_TOGETHER = 4096  # Hashed at a time
 
@@ -49,6 +50,14 @@ class Kind:
     crop: int | None = None  # side of the initial centre crop; None: the short side
     published: int | None = None
     count: int | None = None  # of class folders, where names are not given; None for any
+
+
+def open_stored(kind: Kind, root: Path | None, split: str, folder: str, resize: str) -> StoredCorruptions:
+    """The set in a folder."""
+    if split == "train":
+        raise MissingData(f"{kind.title} is a test set: it has no training images. Train on other data.")
+    root, where = find_folder(root, folder)
+    return StoredCorruptions(kind, where, root, RESAMPLING[resize])
 
 
 class StoredCorruptions:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.service.contract.findings.data_findings import FileRead
-from assay.workers.data.formats.dataset import ExampleSet, checked_indices
+from assay.workers.data.formats.dataset import ExampleSet, ListedSet, checked_indices
 from assay.workers.data.formats.vocabulary import PAD, UNKNOWN_WORD, Vocabulary
 
 
@@ -78,24 +78,19 @@ def is_text(data: ExampleSet) -> bool:
     return hasattr(data, "vocabulary")
 
 
-class Documents:
+class Documents(ListedSet):
     """Documents read on demand; the stream of ids is cached (4 bytes per word)."""
 
     task = "language"
-    class_names: tuple[str, ...] = ()
     size = None
 
     def __init__(
         self, *, name: str, ids: Sequence[str], read: Callable[[int], list[str]], vocabulary: Vocabulary
     ) -> None:
-        self.name = name
-        self.ids = ids
+        super().__init__(name, (), ids)
         self.vocabulary = vocabulary
         self.classes = self.channels = len(vocabulary)
         self._read = read
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def words(self, index: int) -> list[str]:
         """The words of a document."""
@@ -132,7 +127,7 @@ class Documents:
         return digest.hexdigest()
 
 
-class Sentences:
+class Sentences(ListedSet):
     """Labelled texts in memory; `rarest_classes` and `sorted_classes` of a table are as in `LabelledRows`."""
 
     task = "sequence"
@@ -153,17 +148,11 @@ class Sentences:
     ) -> None:
         """Describe the set."""
         assert len(ids) == len(sentences) == len(labels)
-        self.name = name
-        self.class_names = class_names
-        self.classes = len(class_names)
-        self.ids = ids
+        super().__init__(name, class_names, ids)
         self.sentences = sentences
         self.labels = torch.tensor(list(labels), dtype=torch.int64)
         self.vocabulary = vocabulary
         self.channels = len(vocabulary)
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     @property
     def mean_tokens(self) -> float:

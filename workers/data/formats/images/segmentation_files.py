@@ -13,7 +13,14 @@ from PIL import Image
 from torch import Tensor
 
 from assay.service.submission.data_folders import IMAGE_SUFFIXES, is_ignored
-from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData, checked_indices, checked_size
+from assay.workers.data.formats.dataset import (
+    CorruptData,
+    Levels,
+    ListedSet,
+    MissingData,
+    checked_indices,
+    checked_size,
+)
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.images.pictures import in_threads, open_picture, picture_size, resize_and_crop
 
@@ -75,7 +82,7 @@ def _listing(names: list[str]) -> str:
     return ", ".join(names[:LISTED]) + more
 
 
-class SegmentationFiles:
+class SegmentationFiles(ListedSet):
     """Pairs of files, decoded on demand by as many threads as torch may use.
 
     An image's short side becomes S (bilinear, anti-aliased), then the centre S x S is cropped; nearest pixels
@@ -98,20 +105,14 @@ class SegmentationFiles:
         std: tuple[float, ...],
     ) -> None:
         """`meaning`: an annotation's value to a class or IGNORE; other values are rejected."""
-        self.name = name
-        self.class_names = class_names
-        self.classes = len(class_names)
+        super().__init__(name, class_names, [pair.identifier for pair in pairs])
         self.folder = folder
         self.pairs = pairs
-        self.ids: Sequence[str] = [pair.identifier for pair in pairs]
         self.mean = mean
         self.std = std
         self._classes_of = np.full(256, -1, dtype=np.int16)
         for value, label in meaning.items():
             self._classes_of[value] = label
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
         """Pixels in [0, 1], float32 (len(indices), 3, size, size); grey images become RGB."""
