@@ -7,7 +7,6 @@ The network is timm's.
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from torch import nn
 
 import assay.models.timm_names  # noqa: F401  registers Assay's own models, so that the list below never depends on imports
 from assay.models.layers import parameters
+from assay.models.layers.checks import did_you_mean
 from assay.models.layers.parameters import ImageSize
 
 __all__ = ["timm"]
@@ -81,21 +81,14 @@ def timm(
 def _full_name(architecture: str, tag: str | None) -> str:
     known = architectures()
     if architecture not in known:
-        raise ValueError(f"timm has no architecture {architecture!r}{_nearest(architecture, known)}")
+        raise ValueError(f"timm has no architecture {architecture!r}{did_you_mean(architecture, known)}")
     if tag is None:
         return architecture
     tags = sorted(name.partition(".")[2] for name in get_arch_pretrained_cfgs(architecture))
     if tag not in tags:
-        known_tags = ", ".join(tags) or "none"
-        raise ValueError(
-            f"timm has no weights {tag!r} for {architecture}{_nearest(tag, tags)} (there are: {known_tags})"
-        )
+        hint, known_tags = did_you_mean(tag, tags), ", ".join(tags) or "none"
+        raise ValueError(f"timm has no weights {tag!r} for {architecture}{hint} (there are: {known_tags})")
     return f"{architecture}.{tag}"
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
 def _create(name: str, options: dict[str, Any], image_size: int | None) -> nn.Module:

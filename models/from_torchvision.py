@@ -7,7 +7,6 @@ Weights know 1000 classes and three channels.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from torchvision import models
 from torchvision.models import WeightsEnum, get_model_builder, get_model_weights, list_models
 
 from assay.models.layers import parameters
+from assay.models.layers.checks import did_you_mean
 from assay.models.layers.parameters import ImageSize
 
 __all__ = ["torchvision"]
@@ -104,14 +104,15 @@ def published(architecture: str, tag: str | None) -> WeightsEnum:
     """
     known = architectures()
     if architecture not in known:
-        raise ValueError(f"torchvision has no architecture {architecture!r}{_nearest(architecture, known)}")
+        hint = did_you_mean(architecture, known)
+        raise ValueError(f"torchvision has no architecture {architecture!r}{hint}")
     entries: Any = get_model_weights(architecture)
     if tag is None:
         tag = entries.DEFAULT.name
     if tag not in entries.__members__:
         tags = list(entries.__members__)
         raise ValueError(
-            f"torchvision has no weights {tag!r} for {architecture}{_nearest(tag, tags)}"
+            f"torchvision has no weights {tag!r} for {architecture}{did_you_mean(tag, tags)}"
             f" (there are: {', '.join(tags)})"
         )
     found: WeightsEnum = entries[tag]
@@ -156,8 +157,3 @@ def load(model: nn.Module, tensors: Mapping[str, Tensor], architecture: str) -> 
     with torch.no_grad():
         for name, tensor in given.items():
             wanted[name].copy_(tensor)
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -15,15 +15,7 @@ from typing import Annotated, Any, Literal
 from torch import Tensor, nn
 
 from assay.models.layers import parameters
-from assay.models.layers.huggingface.folder import (
-    Repository,
-    Revision,
-    check_classes,
-    checked_folder,
-    config_of,
-    label_names,
-    model_of,
-)
+from assay.models.layers.huggingface.folder import Repository, Revision, classifier_of, model_of
 from assay.models.layers.huggingface.images import ImageProcessing
 from assay.models.layers.huggingface.labels import Labels, OwnLabels
 from assay.models.layers.parameters import ImageSize
@@ -67,10 +59,7 @@ def hf_image_classifier(
             of preprocessing that is not supported.
     """
     del repository, revision
-    where = checked_folder(pretrained, "hf_image_classifier")
-    config = config_of(where)
-    names = label_names(config)
-    check_classes(names, classes)
+    where, config, names = classifier_of(pretrained, "hf_image_classifier", classes)
     own = getattr(config, "num_channels", channels)
     if own != channels:
         raise ValueError(f"the model reads images of {own} channels, the data set has {channels}")

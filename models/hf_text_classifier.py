@@ -17,15 +17,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from assay.models.layers import parameters
-from assay.models.layers.huggingface.folder import (
-    Repository,
-    Revision,
-    check_classes,
-    checked_folder,
-    config_of,
-    label_names,
-    model_of,
-)
+from assay.models.layers.huggingface.folder import Repository, Revision, classifier_of, model_of
 from assay.models.layers.huggingface.labels import Labels, OwnLabels
 from assay.models.layers.huggingface.text import PaddedLogits, ignores_padding, sequence_length
 from assay.models.layers.huggingface.tokenizer import OwnTokenizer
@@ -65,10 +57,7 @@ def hf_text_classifier(
             the model reads.
     """
     del channels, repository, revision
-    where = checked_folder(pretrained, "hf_text_classifier")
-    config = config_of(where)
-    names = label_names(config)
-    check_classes(names, classes)
+    where, config, names = classifier_of(pretrained, "hf_text_classifier", classes)
     tokenizer = OwnTokenizer(where)
     model = model_of(where, "AutoModelForSequenceClassification", "text classifier")
     length = sequence_length(model, tokenizer, config, max_length)

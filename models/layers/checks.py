@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 def at_least(name: str, given: float, low: float) -> None:
     """Rejects a number below `low`, and NaN."""
@@ -14,3 +17,9 @@ def one_of(name: str, given: object, *allowed: object) -> None:
     if given not in allowed:
         *others, last = map(repr, allowed)
         raise ValueError(f"{name} must be {', '.join(others)} or {last}: got {given!r}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the nearest one; empty where none is near."""
+    nearest = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""

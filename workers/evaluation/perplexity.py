@@ -23,7 +23,7 @@ import torch
 from annotated_types import Interval
 
 from assay.workers.data.formats.vocabulary import UNKNOWN
-from assay.workers.evaluation.engine.outcomes import WithoutFiles
+from assay.workers.evaluation.engine.outcomes import WithFaults
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.engine.text.likelihood import Windows, score
 
@@ -56,7 +56,7 @@ RULES = (
 
 
 @dataclass(frozen=True)
-class DocumentLosses(WithoutFiles):
+class DocumentLosses(WithFaults):
     """One row per document, in the order of `ids`."""
 
     ids: tuple[str, ...]
@@ -91,10 +91,6 @@ class DocumentLosses(WithoutFiles):
             "backward": [0] * len(self.ids),
             **({} if self.words is None else {"words": list(self.words)}),
         }
-
-    def evidence(self) -> dict[str, Any]:
-        """The counts that warnings rest on; counts of shards add up."""
-        return {"nonfinite": self.nonfinite, **self.noted}
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ Legend: K classes, h and w height and width of the resized image, H and W of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from annotated_types import Interval
@@ -32,7 +32,7 @@ from assay.workers.data.formats.images.rescaling import rescale_pixels, size_wit
 from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.evaluation.engine.arriving import Arriving
 from assay.workers.evaluation.engine.forward import Passes
-from assay.workers.evaluation.engine.segmentation.pixel_counts import PixelCounts, count_pixels
+from assay.workers.evaluation.engine.segmentation.pixel_counts import PixelCounts, Tally
 from assay.workers.evaluation.engine.shard import Shard
 
 __all__ = ["sliding_window"]
@@ -102,11 +102,12 @@ class SlidingWindow:
         if not shard.ids:
             raise ValueError("there are no images, at least one is needed")
         exact = Passes(shard.classifier, shard.device)
-        tally = _Tally(shard.ids, shard.classes)
+        tally = Tally(shard.ids, shard.classes)
         with torch.no_grad(), frozen(shard.classifier):
             examples = prefetch(shard.example, range(len(shard.ids)))
             for done, found in enumerate(self.judge(exact, examples, shard), start=1):
-                tally.note(done - 1, found)
+                row = torch.tensor([done - 1])
+                tally.note(row, found.prediction[None], found.truth[None], found.windows)
                 shard.progress(done)
         return tally.counts(exact.limit.noted())
 
@@ -182,7 +183,6 @@ class JudgedImage(NamedTuple):
     # The class of every pixel of the file, int64 (H, W) on the CPU; K where a score is not finite
     prediction: Tensor
     truth: Tensor  # its label map, uint8 (H, W)
-    finite: bool  # whether all scores are finite
     windows: int  # their number
 
 
@@ -192,14 +192,14 @@ class _Answer:
     `found`: the class of every pixel, K where a score is not finite, int64 (H, W) on any device.
     """
 
-    def __init__(self, found: Tensor, truth: Tensor, classes: int, windows: int) -> None:
-        self._truth, self._classes, self._windows = truth, classes, windows
+    def __init__(self, found: Tensor, truth: Tensor, windows: int) -> None:
+        self._truth, self._windows = truth, windows
         self._found = Arriving({"found": found})
 
     def read(self) -> JudgedImage:
         """The answer, once it has arrived."""
         found = self._found.read()["found"]
-        return JudgedImage(found, self._truth, bool((found < self._classes).all()), self._windows)
+        return JudgedImage(found, self._truth, self._windows)
 
 
 class _Canvas:
@@ -252,35 +252,4 @@ class _Canvas:
         finite = best.isfinite() & worst.isfinite()
         self._scores = self._times = None
         found = prediction.masked_fill(~finite, self.classes)
-        return _Answer(found, self.truth, self.classes, self.windows)
-
-
-class _Tally:
-    """The counts of all images."""
-
-    def __init__(self, ids: Sequence[str], classes: int) -> None:
-        self._ids = tuple(ids)
-        self._counts = torch.zeros(len(ids), 3, classes, dtype=torch.int64)
-        self._windows = torch.zeros(len(ids), dtype=torch.int64)
-        self._nonfinite = 0
-
-    def note(self, row: int, found: JudgedImage) -> None:
-        """Count the pixels of an image."""
-        classes = self._counts.shape[2]
-        self._counts[row] = count_pixels(found.prediction[None], found.truth[None], classes)[0]
-        self._windows[row] = found.windows
-        self._nonfinite += int(not found.finite)
-
-    def counts(self, noted: Mapping[str, Any]) -> PixelCounts:
-        """What has been counted; a forward pass is a window."""
-        intersection, target, predicted = self._counts.unbind(1)
-        return PixelCounts(
-            ids=self._ids,
-            intersection=intersection,
-            target=target,
-            predicted=predicted,
-            forward=self._windows,
-            backward=torch.zeros_like(self._windows),
-            nonfinite=self._nonfinite,
-            noted=noted,
-        )
+        return _Answer(found, self.truth, self.windows)

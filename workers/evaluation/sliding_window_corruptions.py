@@ -92,14 +92,8 @@ class CorruptedWindows:
         with torch.no_grad(), frozen(shard.classifier):
             for number, found in enumerate(self.windows.judge(exact, self._views(shard), shard)):
                 row, view = divmod(number, views)
-                tally.note(
-                    torch.tensor([row]),
-                    found.prediction[None],
-                    found.truth[None],
-                    finite=torch.tensor([found.finite]),
-                    passes=found.windows,
-                    clean=view == 0,
-                )
+                note = tally.note_cell if view else tally.note
+                note(torch.tensor([row]), found.prediction[None], found.truth[None], found.windows)
                 if view == views - 1:
                     shard.progress(row + 1)
         return tally.counts(exact.limit.noted())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import pkgutil
@@ -10,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from assay.models import attention
+from assay.models.layers.checks import did_you_mean
 from assay.models.layers.heads import AttentionFactory
 from assay.models.layers.parameters import Layers, select_layers
 
@@ -30,8 +30,7 @@ def find_attention(name: str) -> AttentionFactory:
     """Mechanism of that name. Raises ValueError: unknown; with the nearest name and all names."""
     known = attentions()
     if name not in known:
-        nearest = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        hint = did_you_mean(name, known)
         raise ValueError(f"no attention is called {name!r}{hint} (there are {', '.join(sorted(known))})")
     return known[name]
 

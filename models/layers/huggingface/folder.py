@@ -132,5 +132,14 @@ def check_classes(names: tuple[str, ...], classes: int) -> None:
         raise OtherClasses(message, classes - len(names))
 
 
+def classifier_of(folder: Path | None, name: str, classes: int) -> tuple[Path, Any, tuple[str, ...]]:
+    """The checked folder of a classifier, its configuration, and the names of its logits."""
+    where = checked_folder(folder, name)
+    config = config_of(where)
+    names = label_names(config)
+    check_classes(names, classes)
+    return where, config, names
+
+
 def _first(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -13,12 +13,12 @@ from assay.attacks.judgement import finite, judge
 from assay.attacks.kernel import frozen
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
-from assay.workers.evaluation.engine.outcomes import WithoutFiles
+from assay.workers.evaluation.engine.outcomes import WithFaults, listed
 from assay.workers.evaluation.engine.protocols import classify
 
 
 @dataclass(frozen=True)
-class AnomalyScores(WithoutFiles):
+class AnomalyScores(WithFaults):
     """One row per image, in the order of `ids`."""
 
     ids: tuple[str, ...]
@@ -33,21 +33,14 @@ class AnomalyScores(WithoutFiles):
 
     def columns(self) -> dict[str, list[object]]:
         """The rows as JSON columns; a confidence that is not finite is None."""
-        known = self.confidence.isfinite().tolist()
         return {
             "id": list(self.ids),
             "anomaly": self.anomaly.tolist(),
             "prediction": self.prediction.tolist(),
-            "confidence": [
-                value if one else None for value, one in zip(self.confidence.tolist(), known, strict=True)
-            ],
+            "confidence": listed(self.confidence),
             "forward": self.forward.tolist(),
             "backward": self.backward.tolist(),
         }
-
-    def evidence(self) -> dict[str, Any]:
-        """The counts that warnings rest on; counts of shards add up."""
-        return {"nonfinite": self.nonfinite, **self.noted}
 
 
 def score_anomalies(

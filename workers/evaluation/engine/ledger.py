@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -18,7 +17,7 @@ from assay.attacks.sending import sent
 from assay.attacks.threat import sizes
 from assay.service.contract.gallery import GalleryItem
 from assay.workers.evaluation.engine.gallery.candidates import Candidates
-from assay.workers.evaluation.engine.outcomes import OutcomeFile, Stage
+from assay.workers.evaluation.engine.outcomes import OutcomeFile, Stage, listed
 
 
 @dataclass(frozen=True)
@@ -101,10 +100,10 @@ class ExampleOutcomes:
             "correct": self.correct.tolist(),
             "correct5": self.correct5.tolist(),
             "clean_correct": self.clean_correct.tolist(),
-            "loss": _listed(self.loss),
+            "loss": listed(self.loss),
             "forward": self.forward.tolist(),
             "backward": self.backward.tolist(),
-            **{key: _listed(values) for key, values in optional.items() if values is not None},
+            **{key: listed(values) for key, values in optional.items() if values is not None},
             **({} if self.broken_by is None else {"broken_by": list(self.broken_by)}),
             **({} if self.corrupted is None else {"corrupted": list(self.corrupted)}),
         }
@@ -139,12 +138,6 @@ class ExampleOutcomes:
             header = {"ids": json.dumps([self.ids[row] for row in found.tolist()])}
             content = safetensors.torch.save(tensors, metadata=header)
             yield OutcomeFile("adversarial", ".safetensors", content)
-
-
-def _listed(values: Tensor) -> list[object]:
-    if not values.is_floating_point():
-        return list(values.tolist())
-    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 class Ledger:

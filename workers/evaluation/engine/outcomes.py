@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -66,6 +67,24 @@ class WithoutFiles:
     def files(self) -> Iterable[OutcomeFile]:
         """No files."""
         return ()
+
+
+class WithFaults(WithoutFiles):
+    """Outcomes that count rows whose logits are not finite, with the evidence that a loader noted."""
+
+    nonfinite: int
+    noted: Mapping[str, Any]
+
+    def evidence(self) -> dict[str, Any]:
+        """The counts that warnings rest on; counts of shards add up."""
+        return {"nonfinite": self.nonfinite, **self.noted}
+
+
+def listed(values: Tensor) -> list[Any]:
+    """Values (n,) as JSON; None where not finite."""
+    if not values.is_floating_point():
+        return list(values.tolist())
+    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 @dataclass(frozen=True)

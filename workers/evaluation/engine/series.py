@@ -9,7 +9,6 @@ Legend: n series of the shard, B of them, F features, T steps of a row, L steps 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -30,7 +29,7 @@ from assay.workers.evaluation.engine.gallery.candidates import Candidates, answe
 from assay.workers.evaluation.engine.gallery.series import attacked_series, perturbed_rows, points
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.loader import Images, Loader
-from assay.workers.evaluation.engine.outcomes import WithoutFiles
+from assay.workers.evaluation.engine.outcomes import WithoutFiles, listed
 from assay.workers.evaluation.engine.protocols import classify
 from assay.workers.evaluation.engine.shard import Running, Shard
 
@@ -114,13 +113,13 @@ class SquaredErrors(WithoutFiles):
         columns: dict[str, list[Any]] = {
             "id": list(self.ids),
             "target": self.targets.tolist(),
-            "prediction": _finite(self.predictions),
-            "squared_error": _finite((self.predictions - self.targets).square()),
+            "prediction": listed(self.predictions),
+            "squared_error": listed((self.predictions - self.targets).square()),
             "forward": self.forward.tolist(),
             "backward": self.backward.tolist(),
         }
         if self.clean is not None:
-            columns["clean_squared_error"] = _finite((self.clean - self.targets).square())
+            columns["clean_squared_error"] = listed((self.clean - self.targets).square())
         return columns
 
     def evidence(self) -> dict[str, Any]:
@@ -156,10 +155,6 @@ def standardised_rows(shard: Shard, rows: Sequence[int]) -> Tensor:
     """Standardised series (B, F + 1, T) of a shard, on the CPU."""
     with torch.no_grad():
         return shard.classifier.normalize(shard.images(rows).to(shard.classifier.mean)).cpu()
-
-
-def _finite(values: Tensor) -> list[float | None]:
-    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from torch import Tensor
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import frozen
 from assay.service.contract.corruption_cells import Cell
-from assay.workers.evaluation.engine.outcomes import WithoutFiles
+from assay.workers.evaluation.engine.outcomes import WithFaults
 from assay.workers.evaluation.engine.shard import Shard
 
 
 @dataclass(frozen=True)
-class CellOutcomes(WithoutFiles):
+class CellOutcomes(WithFaults):
     """One row per example, in the order of `ids`."""
 
     ids: tuple[str, ...]
@@ -43,10 +43,6 @@ class CellOutcomes(WithoutFiles):
             "forward": self.forward.tolist(),
             "backward": self.backward.tolist(),
         }
-
-    def evidence(self) -> dict[str, Any]:
-        """The counts that warnings rest on; counts of shards add up."""
-        return {"nonfinite": self.nonfinite, **self.noted}
 
 
 @dataclass(frozen=True)

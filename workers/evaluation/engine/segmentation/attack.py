@@ -27,7 +27,6 @@ from assay.attacks.segmentation.kernel import (
     PixelAttack,
     PixelEnsemble,
     PixelExamples,
-    predicted_classes,
     unconverged,
 )
 from assay.attacks.sending import sent
@@ -41,7 +40,7 @@ from assay.workers.evaluation.engine.gallery.candidates import safely
 from assay.workers.evaluation.engine.gallery.images import MapCandidates, attacked_maps
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress, Screening
 from assay.workers.evaluation.engine.segmentation.attacked import CLEAN, AttackedPixels
-from assay.workers.evaluation.engine.segmentation.pixel_counts import Maps, count_pixels
+from assay.workers.evaluation.engine.segmentation.pixel_counts import Maps, checked_prediction, count_pixels
 
 # A second judgement may differ from the first by rounding: by up to this share of an image's pixels.
 ROUNDING = 0.01
@@ -259,12 +258,8 @@ class _Run:
     def _counted(self, rows: Tensor, images: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
         """The counts of images by the model without autocast, int64 (B, 3, K), and its predictions."""
         classes = self._counts.shape[3]
-        logits = self._loader.exact(images)
-        wanted = (len(rows), classes, *maps.shape[1:])
-        if logits.shape != wanted:
-            raise ValueError(f"the model must give logits {wanted}, it gave {tuple(logits.shape)}")
+        prediction = checked_prediction(self._loader.exact(images), maps, classes)
         self._cost["forward"][rows] += 1
-        prediction = predicted_classes(logits).cpu()
         self._flags["nonfinite"][rows] |= (prediction == classes).flatten(1).any(1)
         return count_pixels(prediction, maps, classes), prediction
 

@@ -10,16 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from assay.attacks.kernel import frozen
+from assay.attacks.segmentation.kernel import predicted_classes
 from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
-from assay.workers.evaluation.engine.outcomes import WithoutFiles
+from assay.workers.evaluation.engine.outcomes import WithFaults
 
 Maps = Callable[[Sequence[int]], Tensor]
 """Loads label maps by index into the ids: classes or IGNORE, uint8 (B, H, W), on the CPU."""
 
 
 @dataclass(frozen=True)
-class PixelCounts(WithoutFiles):
+class PixelCounts(WithFaults):
     """One row of counts per image, in the order of `ids`; ignored pixels are not counted."""
 
     ids: tuple[str, ...]
@@ -47,10 +48,6 @@ class PixelCounts(WithoutFiles):
             **({} if self.corrupted is None else {"corrupted_pixels": list(self.corrupted)}),
         }
 
-    def evidence(self) -> dict[str, Any]:
-        """The counts that warnings rest on; counts of shards add up."""
-        return {"nonfinite": self.nonfinite, **self.noted}
-
 
 def segment(
     model: nn.Module,
@@ -70,33 +67,63 @@ def segment(
     autocast).
     """
     loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
-    counts = torch.zeros(len(ids), 3, classes, dtype=torch.int64)
-    nonfinite = done = 0
+    tally, done = Tally(ids, classes), 0
     with torch.no_grad(), frozen(model):
         for rows in loader.batches():
             logits, maps = loader.load(rows)[1], maps_of(rows.tolist())
-            wanted = (len(rows), classes, *maps.shape[1:])
-            if logits.shape != wanted:
-                raise ValueError(f"the model must give logits {wanted}, it gave {tuple(logits.shape)}")
-            finite = logits.isfinite().all(dim=1)  # (B, H, W)
-            prediction = logits.argmax(dim=1).masked_fill(~finite, classes).cpu()  # (B, H, W)
-            counts[rows] = count_pixels(prediction, maps, classes)
-            nonfinite += int((prediction == classes).flatten(1).any(dim=1).sum())
+            tally.note(rows, checked_prediction(logits, maps, classes), maps)
             done += len(rows)
             if progress is not None:
                 progress(done)
-    passes = torch.ones(len(ids), dtype=torch.int64)
-    intersection, target, predicted = counts.unbind(1)
-    return PixelCounts(
-        ids=tuple(ids),
-        intersection=intersection,
-        target=target,
-        predicted=predicted,
-        forward=passes,
-        backward=torch.zeros_like(passes),
-        nonfinite=nonfinite,
-        noted=loader.noted(),
-    )
+    return tally.counts(loader.noted())
+
+
+class Tally:
+    """The counts of all images."""
+
+    def __init__(self, ids: Sequence[str], classes: int) -> None:
+        self._ids = tuple(ids)
+        self.classes = classes
+        self._counts = torch.zeros(len(ids), 3, classes, dtype=torch.int64)
+        self._forward = torch.zeros(len(ids), dtype=torch.int64)
+        self._nonfinite = torch.zeros(len(ids), dtype=torch.bool)
+
+    def note(self, rows: Tensor, prediction: Tensor, maps: Tensor, passes: int = 1) -> None:
+        """Count the pixels of images at indices `rows` (B,), predicted in so many passes each.
+
+        `prediction`: int64 (B, H, W) on the CPU, K where logits are not finite; `maps`: classes or IGNORE,
+        uint8 (B, H, W).
+        """
+        self._counts[rows] = self.counted(rows, prediction, maps, passes)
+
+    def counted(self, rows: Tensor, prediction: Tensor, maps: Tensor, passes: int) -> Tensor:
+        """The counts of images, int64 (B, 3, K), once their passes are noted; arguments as of `note`."""
+        self._forward[rows] += passes
+        self._nonfinite[rows] |= (prediction == self.classes).flatten(1).any(dim=1)
+        return count_pixels(prediction, maps, self.classes)
+
+    def counts(self, noted: Mapping[str, Any], corrupted: tuple[str, ...] | None = None) -> PixelCounts:
+        """What has been counted."""
+        intersection, target, predicted = self._counts.unbind(1)
+        return PixelCounts(
+            ids=self._ids,
+            intersection=intersection,
+            target=target,
+            predicted=predicted,
+            forward=self._forward,
+            backward=torch.zeros_like(self._forward),
+            corrupted=corrupted,
+            nonfinite=int(self._nonfinite.sum()),
+            noted=noted,
+        )
+
+
+def checked_prediction(logits: Tensor, maps: Tensor, classes: int) -> Tensor:
+    """`predicted_classes` on the CPU. A ValueError: the logits are not (B, K, H, W)."""
+    wanted = (len(maps), classes, *maps.shape[1:])
+    if logits.shape != wanted:
+        raise ValueError(f"the model must give logits {wanted}, it gave {tuple(logits.shape)}")
+    return predicted_classes(logits).cpu()
 
 
 def count_pixels(prediction: Tensor, maps: Tensor, classes: int) -> Tensor:
