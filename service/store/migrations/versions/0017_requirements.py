@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0017"
 down_revision = "0016"
-branch_labels = None
-depends_on = None
 
 # Revisions say what the tables were then, so they share no definitions with `service.store.tables`.
 identifier = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
