@@ -13,7 +13,7 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.states import TERMINAL
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
-from assay.service.store.database import Database
+from assay.service.store.database import StorePart
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import ArtifactRow
 from assay.service.store.tables import artifacts, jobs
@@ -33,11 +33,8 @@ class ExpiredFolders:
     unknown: set[str]
 
 
-class Artifacts:
-    """Files by job and name. Every method is one short transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class Artifacts(StorePart):
+    """Files by job and name."""
 
     def add(self, job_id: str, name: str, path: str, size: int, sha256: str, media_type: str) -> None:
         """Records a file of `size` bytes, replaces its namesake. Raises NotFound: no such job."""

@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, sel
 from assay.service.contract.audit import FIRST, Action, AuditEntry, Outcome, at_text, chained
 from assay.service.contract.problems import readable
 from assay.service.store.clock import now
-from assay.service.store.database import Database
+from assay.service.store.database import StorePart
 from assay.service.store.ids import decode_cursor, encode_cursor
 from assay.service.store.tenant_tables import audit
 
@@ -85,11 +85,8 @@ def record(
         _append(connection, by, action, object, outcome, detail or {})
 
 
-class Audit:
-    """The audit rows. Every method is one short transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class Audit(StorePart):
+    """The audit rows."""
 
     def add(
         self,

@@ -10,7 +10,7 @@ from sqlalchemy import delete, insert, select
 
 from assay.service.store.audit import Actor, record, session_mark
 from assay.service.store.clock import now
-from assay.service.store.database import Database
+from assay.service.store.database import Database, StorePart
 from assay.service.store.keys import Keys, due, find_working, key_row, sha256, works
 from assay.service.store.rows import BrowserSessionRow
 from assay.service.store.tenant_tables import api_keys, sessions
@@ -20,11 +20,11 @@ TOKEN_BYTES = 32
 MAX_TOKEN_LENGTH = 100
 
 
-class BrowserSessions:
-    """The sessions. Every method is one short transaction."""
+class BrowserSessions(StorePart):
+    """The sessions."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._keys = Keys(database)
 
     def open(self, text: str, *, by: Actor | None = None) -> tuple[BrowserSessionRow, str] | None:

@@ -19,7 +19,7 @@ from assay.service.contract.stored_specs import CheckJobSpec, ComponentReference
 from assay.service.contract.weights.checkpoints import NAME_PATTERN
 from assay.service.contract.weights.options import WeightsReading
 from assay.service.store.audit import Actor, record
-from assay.service.store.database import Database
+from assay.service.store.database import StorePart
 from assay.service.store.fleet.quotas import Quota, check_in_flight, check_room, one_at_a_time
 from assay.service.store.ids import decode_cursor, encode_cursor
 from assay.service.store.rows import CheckpointRow, CheckpointState, Claim
@@ -47,11 +47,8 @@ class NewCheckpoint(TypedDict):
     upload: NotRequired[str | None]  # the upload that has reserved the room
 
 
-class Checkpoints:
-    """The uploaded weights. Every method is one short transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class Checkpoints(StorePart):
+    """The uploaded weights."""
 
     def add(
         self, name: str, *, tenant: str | None, by: Actor | None = None, **given: Unpack[NewCheckpoint]

@@ -95,9 +95,10 @@ def upsert(connection: Connection, table: Table, values: dict[str, Any]) -> None
     """Writes a row, or replaces all columns of the row with this primary key."""
     key = list(table.primary_key.columns)
     rest = {name: value for name, value in values.items() if name not in {column.name for column in key}}
-    if connection.dialect.name == "sqlite":
-        lite = sqlite.insert(table).values(**values)
-        connection.execute(lite.on_conflict_do_update(index_elements=key, set_=rest))
-    else:
-        post = postgresql.insert(table).values(**values)
-        connection.execute(post.on_conflict_do_update(index_elements=key, set_=rest))
+    statement = own_insert(connection, table).values(**values)
+    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=rest))
+
+
+def own_insert(connection: Connection, table: Table) -> Any:
+    """The INSERT of the database at hand, which has `on_conflict_do_update` and `on_conflict_do_nothing`."""
+    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)

@@ -63,6 +63,13 @@ class Database:
         self.engine.dispose()
 
 
+class StorePart:
+    """Base of the parts of the store: every method is one short transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
 def cannot_open(file: Path, error: Exception) -> OperationalError:
     """The error that SQLAlchemy would raise for an unusable SQLite file."""
     return OperationalError(f"open {file}", {}, error)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, or_, select
 
 from assay.service.contract.events import EventType
-from assay.service.store.database import Database
+from assay.service.store.database import StorePart
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import EventRow
 from assay.service.store.tables import events, jobs
@@ -17,11 +17,8 @@ from assay.service.store.tables import events, jobs
 CHUNK = 200
 
 
-class Events:
-    """The events. Every method is one short transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class Events(StorePart):
+    """The events."""
 
     def newest(self, job_id: str) -> EventRow:
         """The last event of a job. Raises NotFound: no such job."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.exc import IntegrityError
@@ -17,10 +17,10 @@ from assay.service.contract.stored_specs import Spec
 from assay.service.contract.summaries import JobSummary
 from assay.service.store.artifacts import weights_expired
 from assay.service.store.audit import Actor, record
-from assay.service.store.database import Database
+from assay.service.store.database import StorePart
 from assay.service.store.ids import decode_cursor, encode_cursor
 from assay.service.store.row_mapping import job_row, read_job, unknown_job
-from assay.service.store.rows import JobRow, SourceRow
+from assay.service.store.rows import JobFilters, JobRow, SourceRow
 from assay.service.store.tables import LEFT, jobs, shards, tags
 from assay.service.store.transactions.deadline import overdue, overdue_message
 from assay.service.store.transactions.dependencies import unfinished_dependent
@@ -34,11 +34,8 @@ from assay.service.store.transactions.transitions import CLAIMABLE, is_left, loc
 MAX_PAGE_CHARACTERS = 4_000_000  # Of all specs on a page; one job is always on it.
 
 
-class Jobs:
-    """The jobs. Every method is one short transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class Jobs(StorePart):
+    """The jobs."""
 
     def add(
         self,
@@ -97,30 +94,27 @@ class Jobs:
     def page(
         self,
         *,
-        state: str | None = None,
-        kind: str | None = None,
-        model: str | None = None,
-        tag: str | None = None,
-        search: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
         tenant: str | None = None,
+        **filters: Unpack[JobFilters],
     ) -> tuple[list[JobRow], str | None]:
         """Lists jobs, of a tenant if given, newest first, without checks; later jobs never shift a page.
 
         Returns at most `limit` jobs, fewer where their specs are very long, and the cursor of the next page,
         None on the last. Raises InvalidSpec: a foreign cursor.
         """
+        tag, search = filters.get("tag"), filters.get("search")
         # The same id; from the table whose index has the page in order.
         by = jobs.c.id if tag is None else tags.c.job_id
         sized = select(jobs.c.id, func.length(jobs.c.spec).label("size"))
         statement = sized.where(jobs.c.kind != "check").order_by(by.desc()).limit(limit + 1)
         if cursor is not None:
             statement = statement.where(by < decode_cursor(cursor))
-        filters = (jobs.c.tenant, tenant), (jobs.c.state, state), (jobs.c.kind, kind), (jobs.c.model, model)
-        for column, wanted in filters:
+        equal = {"tenant": tenant, **{name: filters.get(name) for name in ("state", "kind", "model")}}
+        for name, wanted in equal.items():
             if wanted is not None:
-                statement = statement.where(column == str(wanted))
+                statement = statement.where(jobs.c[name] == str(wanted))
         if search is not None:
             found_in_name = jobs.c.name.icontains(search, autoescape=True)
             statement = statement.where(found_in_name | (jobs.c.id == search))

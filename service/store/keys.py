@@ -22,7 +22,7 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.keys import SCOPES, Scope
 from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
-from assay.service.store.database import Database
+from assay.service.store.database import Database, StorePart
 from assay.service.store.ids import ALPHABET
 from assay.service.store.rows import KeyRow
 from assay.service.store.tenant_tables import api_keys, sessions
@@ -52,11 +52,11 @@ def works() -> ColumnElement[bool]:
     return api_keys.c.revoked_at.is_(None) & unexpired
 
 
-class Keys:
-    """The keys. Every method is one short transaction."""
+class Keys(StorePart):
+    """The keys."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._remembered: dict[str, tuple[float, KeyRow]] = {}
 
     def create(

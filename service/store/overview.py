@@ -16,13 +16,12 @@ from assay.service.contract.fleet.worker_records import Gauges
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.fleet.identities import admitted
+from assay.service.store.fleet.identities import admitted, alive
 from assay.service.store.fleet.workers import CounterKey
 from assay.service.store.ids import created_at
 from assay.service.store.tables import QUEUED, RUNNING, cordons, counters, jobs, shards, workers
 from assay.service.store.transactions.transitions import CLAIMABLE
 
-ONLINE_SECONDS = 60.0
 MAX_QUEUES = 50  # of tenants, so that a monitor does not drown in series
 
 
@@ -171,8 +170,7 @@ def _queues(connection: Connection) -> tuple[TenantQueue, ...]:
 
 def _workers(connection: Connection) -> tuple[WorkerRow, ...]:
     held = workers.c.name.in_(select(cordons.c.name)).label("held")
-    alive = workers.c.seen_at >= now() - ONLINE_SECONDS
-    statement = select(workers, held, admitted().label("admitted")).where(alive).order_by(workers.c.worker)
+    statement = select(workers, held, admitted().label("admitted")).where(alive()).order_by(workers.c.worker)
     return tuple(
         WorkerRow(
             worker=row.worker,

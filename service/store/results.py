@@ -14,7 +14,7 @@ from assay.service.contract.stored_specs import ModelReference
 from assay.service.lru_cache import LruCache
 from assay.service.store.clock import now
 from assay.service.store.columns import unpack, upsert
-from assay.service.store.database import Database
+from assay.service.store.database import Database, StorePart
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import OutcomeRow
 from assay.service.store.tables import jobs, outcomes, results, shards
@@ -30,11 +30,11 @@ PACED_JOBS = 5  # Finished jobs read for a model's speed.
 MAX_CACHED_ROWS = 20_000  # Metrics and rows of breakdowns in `ResultRows.cached`.
 
 
-class ResultRows:
-    """Outcomes and results. Every method is one short transaction."""
+class ResultRows(StorePart):
+    """Outcomes and results."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._cache: LruCache[Hashable, tuple[int, Any]] = LruCache(MAX_CACHED_ROWS, itemgetter(0))
 
     def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, CachedValue]]) -> CachedValue:

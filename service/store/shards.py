@@ -16,7 +16,7 @@ from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import PlanWithShards, TrainingSpeed
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
-from assay.service.store.database import Database
+from assay.service.store.database import StorePart
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.row_mapping import read_job, shard_row
 from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ProgressSnapshot, ShardRow
@@ -33,11 +33,8 @@ from assay.service.store.transactions.transitions import CLAIMABLE, complete, he
 from assay.service.store.transactions.write_plan import write_plan
 
 
-class Shards:
-    """The work queue. Every method is one short transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class Shards(StorePart):
+    """The work queue."""
 
     def claim(
         self,

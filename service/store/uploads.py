@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from assay.service.contract.errors import InvalidState
 from assay.service.contract.limits import Limits
 from assay.service.store.clock import now
-from assay.service.store.database import Database
+from assay.service.store.database import Database, StorePart
 from assay.service.store.fleet import lease_owner
 from assay.service.store.fleet.quotas import (
     RETRY_SECONDS,
@@ -28,11 +28,11 @@ from assay.service.store.tenant_tables import reservations
 from assay.service.store.transactions.standings import tenant_limits
 
 
-class Uploads:
-    """The reservations. Every method is one short transaction."""
+class Uploads(StorePart):
+    """The reservations."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._owner = lease_owner.worker_id(0)
 
     def reserve(

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, sel
 from assay.service.contract.records import ResultJson
 from assay.service.contract.states import TERMINAL
 from assay.service.store.clock import now
-from assay.service.store.database import Database
+from assay.service.store.database import StorePart
 from assay.service.store.ids import new_id
 from assay.service.store.tables import jobs, results, studies, study_jobs, tags
 from assay.service.webhooks.tables import PENDING, webhook_deliveries, webhooks
@@ -102,15 +102,12 @@ class DueDelivery:
     attempt: int
 
 
-class Outbox:
-    """The queue of deliveries. Every method is one short transaction.
+class Outbox(StorePart):
+    """The queue of deliveries.
 
     A delivery is claimed by moving its next attempt into the future: a process that dies while it posts
     leaves a delivery that is due again. Nothing is posted inside a transaction.
     """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def claim(self, most: int) -> Sequence[DueDelivery]:
         """Takes due deliveries, at most two of each webhook; the oldest first."""

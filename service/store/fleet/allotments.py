@@ -15,7 +15,7 @@ from assay.service.contract.states import ShardState
 from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
-from assay.service.store.database import Database
+from assay.service.store.database import Database, StorePart
 from assay.service.store.fleet.fair_queue import Standing, before, expected_seconds, lanes_of
 from assay.service.store.fleet.quotas import Quota, held_checkpoints, in_flight, queued_jobs, stored_bytes
 from assay.service.store.tables import RUNNING, jobs, shards
@@ -67,11 +67,11 @@ class Allotment:
     delayed_by: list[str]
 
 
-class Allotments:
+class Allotments(StorePart):
     """The tenants' settings and usage."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._lately: dict[str, tuple[float, list[str]]] = {}
 
     def settings(self, tenant: str) -> TenantSettings:

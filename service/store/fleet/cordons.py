@@ -20,11 +20,9 @@ from assay.service.contract.states import ShardState
 from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
-from assay.service.store.database import Database
-from assay.service.store.fleet.identities import Identities, standing
+from assay.service.store.database import Database, StorePart
+from assay.service.store.fleet.identities import ONLINE_SECONDS, Identities, standing
 from assay.service.store.tables import cordons, shards, workers
-
-ONLINE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -56,11 +54,11 @@ class ListedWorker:
     standing: str = ""  # why its code may take no work, "withdrawn" or "unknown"
 
 
-class Cordons:
+class Cordons(StorePart):
     """Cordons by the names of workers, in short transactions; `identities`: rulings on workers' code."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self.identities = Identities(database)
 
     def of(self, name: str) -> Cordon | None:

@@ -19,8 +19,8 @@ from assay.service.contract.fleet.workers import Admission
 from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
-from assay.service.store.database import Database
-from assay.service.store.tables import identities, workers
+from assay.service.store.database import StorePart
+from assay.service.store.tables import cordons, identities, workers
 
 ONLINE_SECONDS = 60.0
 DECLARED: Admission = "declared"
@@ -50,11 +50,8 @@ class Refused:
     workers: int
 
 
-class Identities:
-    """The identities that may take work. Every method is one short transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class Identities(StorePart):
+    """The identities that may take work."""
 
     def declare(self, release: CodeProvenance, digests: Sequence[str] = ()) -> None:
         """Replaces what is declared, not the rulings.
@@ -93,6 +90,21 @@ class Identities:
             return admits(connection, digest)
 
 
+def alive(seconds: float = ONLINE_SECONDS) -> ColumnElement[bool]:
+    """Condition: a worker had a heartbeat in the last seconds."""
+    return workers.c.seen_at >= now() - seconds
+
+
+def uncordoned() -> ColumnElement[bool]:
+    """Condition: no administrator has taken a worker out of service."""
+    return workers.c.name.not_in(select(cordons.c.name))
+
+
+def serves(device: str) -> ColumnElement[bool]:
+    """Condition: a worker serves a device class."""
+    return workers.c.device_classes.contains(f",{device},", autoescape=True)
+
+
 def standing() -> ColumnElement[str]:
     """Why a worker may take no work: "withdrawn" or "unknown"; empty where it may."""
     return _standing(workers.c.identity, _of_release(workers.c.release))
@@ -113,8 +125,7 @@ def refused(connection: Connection) -> dict[str, Refused]:
     """Identities that may take no work, by digest: the withdrawn, and the unknown of workers online."""
     held = select(identities.c.name).where(identities.c.verdict == WITHDRAWN)
     found = {digest: Refused("", True, 0) for digest in connection.execute(held).scalars()}
-    alive = workers.c.seen_at >= now() - ONLINE_SECONDS
-    statement = select(workers.c.identity, workers.c.gauges).where(alive, standing() != literal(""))
+    statement = select(workers.c.identity, workers.c.gauges).where(alive(), standing() != literal(""))
     for digest, gauges in connection.execute(statement.order_by(workers.c.identity)):
         code = (gauges or {}).get("code")
         before = found.get(digest, Refused("", False, 0))
@@ -137,11 +148,10 @@ def _of_release(release: ColumnElement[str]) -> ColumnElement[bool]:
 
 
 def _rulings(connection: Connection, name: str | None = None) -> list[Ruling]:
-    alive = workers.c.seen_at >= now() - ONLINE_SECONDS
     mine = (workers.c.identity == identities.c.name) | workers.c.release.contains(
         literal(",") + identities.c.name + literal(",")
     )
-    online = select(func.count()).select_from(workers).where(alive, mine).scalar_subquery()
+    online = select(func.count()).select_from(workers).where(alive(), mine).scalar_subquery()
     statement = select(identities, online.label("workers")).order_by(identities.c.name)
     if name is not None:
         statement = statement.where(identities.c.name == name)

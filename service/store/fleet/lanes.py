@@ -16,13 +16,12 @@ from assay.service.contract.states import ShardState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
-from assay.service.store.database import Database
+from assay.service.store.database import StorePart
 from assay.service.store.fleet.fair_queue import Lane
-from assay.service.store.fleet.identities import admitted
-from assay.service.store.tables import LEFT, cordons, lanes, shards, workers
+from assay.service.store.fleet.identities import admitted, alive, serves, uncordoned
+from assay.service.store.tables import LEFT, lanes, shards, workers
 from assay.service.submission.requirements import digest_of, first_requirements
 
-ONLINE_SECONDS = 60.0
 KEPT_SECONDS = 3600.0  # After so long, no transaction is still queueing a shard there
 UNFINISHED = (ShardState.QUEUED, ShardState.RUNNING)
 SHOWN = 3  # Workers with listed reasons, at most.
@@ -45,11 +44,8 @@ class Blocked:
     entirely: bool  # whether no shard of the job could be claimed
 
 
-class Lanes:
-    """The lanes with requirements. Every method is one short transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class Lanes(StorePart):
+    """The lanes with requirements."""
 
     def all(self) -> list[OpenLane]:
         """Every lane with a shard that waits or runs."""
@@ -126,12 +122,12 @@ def lacking(
     "auto" or "checks" is any class, an empty `identity` any code; the worker has at least so many `devices`.
     `cordoned` includes workers out of service.
     """
-    alive = (workers.c.seen_at >= now() - ONLINE_SECONDS) & (workers.c.devices >= devices) & admitted()
+    able = alive() & (workers.c.devices >= devices) & admitted()
     if not cordoned:
-        alive &= workers.c.name.not_in(select(cordons.c.name))
-    statement = select(workers.c.worker, workers.c.name, workers.c.gauges).where(alive)
+        able &= uncordoned()
+    statement = select(workers.c.worker, workers.c.name, workers.c.gauges).where(able)
     if device not in ("auto", "checks"):
-        statement = statement.where(workers.c.device_classes.contains(f",{device},", autoescape=True))
+        statement = statement.where(serves(device))
     if identity:
         statement = statement.where(workers.c.identity == identity)
     rows = connection.execute(statement.order_by(workers.c.seen_at)).all()

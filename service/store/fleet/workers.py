@@ -8,19 +8,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import Connection, delete, func, select, true, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, delete, func, select, update
 
 from assay.service.contract.findings.data_disagreements import Disagreements, disagreements
 from assay.service.contract.fleet.release import release_names
 from assay.service.contract.fleet.worker_records import ContainmentRecord, Gauges
 from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.store.clock import now
-from assay.service.store.columns import upsert
-from assay.service.store.database import Database
-from assay.service.store.fleet.identities import Refused, admitted, refused
+from assay.service.store.columns import own_insert, upsert
+from assay.service.store.database import Database, StorePart
+from assay.service.store.fleet.identities import (
+    ONLINE_SECONDS,
+    Refused,
+    admitted,
+    alive,
+    refused,
+    serves,
+    uncordoned,
+)
 from assay.service.store.fleet.lanes import Blocked, blocked
-from assay.service.store.tables import cordons, counters, duties, workers
+from assay.service.store.tables import counters, duties, workers
 
 FORGOTTEN_SECONDS = 86400
 REAPER = "reaper"  # The reaper's, which one worker has
@@ -44,11 +51,11 @@ class DutyRow:
     until: float | None = None
 
 
-class Workers:
-    """The workers' heartbeats. Every method is one short transaction."""
+class Workers(StorePart):
+    """The workers' heartbeats."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._lately: dict[tuple[str, int, str], tuple[float, int]] = {}
         self._clock = (float("-inf"), 0.0)
 
@@ -103,7 +110,7 @@ class Workers:
     def online(
         self,
         device: str,
-        within_seconds: float = 60,
+        within_seconds: float = ONLINE_SECONDS,
         host: str | None = None,
         devices: int = 1,
         identity: str = "",
@@ -116,12 +123,12 @@ class Workers:
         On the machine `host` alone, with at least so many devices, of this `identity` (empty: any), other
         than `besides`; `cordoned`: also workers out of service or not allowed.
         """
-        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices >= devices)
+        able = alive(within_seconds) & (workers.c.devices >= devices)
         if not cordoned:
-            alive &= workers.c.name.not_in(select(cordons.c.name)) & admitted()
-        statement = select(func.count()).select_from(workers).where(alive)
+            able &= uncordoned() & admitted()
+        statement = select(func.count()).select_from(workers).where(able)
         if device != "auto":
-            statement = statement.where(workers.c.device_classes.contains(f",{device},", autoescape=True))
+            statement = statement.where(serves(device))
         if host is not None:
             statement = statement.where(workers.c.host == host)
         if identity:
@@ -141,71 +148,72 @@ class Workers:
         with self._database.reading() as connection:
             return refused(connection)
 
-    def catalogs(self, within_seconds: float = 60) -> list[str]:
-        """Hashes of the catalogs of workers with a recent heartbeat, except of early versions."""
-        return [str(one["catalog"]) for one in self._gauges(within_seconds) if "catalog" in one]
+    def catalogs(self) -> list[str]:
+        """Hashes of the catalogs of recent workers, except of early versions."""
+        return [str(one["catalog"]) for one in self._gauges() if "catalog" in one]
 
-    def identities(self, within_seconds: float = 60) -> dict[str, int]:
-        """Workers with a heartbeat in the last seconds, by their code's digest."""
-        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.identity != "")
-        counts = select(workers.c.identity, func.count()).where(alive).group_by(workers.c.identity)
+    def identities(self) -> dict[str, int]:
+        """Recent workers by their code's digest."""
+        known = alive() & (workers.c.identity != "")
+        counts = select(workers.c.identity, func.count()).where(known).group_by(workers.c.identity)
         with self._database.reading() as connection:
             rows = connection.execute(counts.order_by(workers.c.identity)).all()
         return {row[0]: row[1] for row in rows}
 
-    def containments(self, within_seconds: float = 60) -> list[ContainmentRecord]:
+    def containments(self) -> list[ContainmentRecord]:
         """Containment of the evaluators of recent workers that have tried and report it."""
-        return [one["containment"] for one in self._gauges(within_seconds) if "containment" in one]
+        return [one["containment"] for one in self._gauges() if "containment" in one]
 
-    def pulled(self, within_seconds: float = 60) -> PulledRecords | None:
+    def pulled(self) -> PulledRecords | None:
         """Pulled weights of recent workers by reference; None: none is online, or one is too old to say."""
-        said = self._gauges(within_seconds, serving=True)
+        said = self._gauges(serving=True)
         if not said or not all(one.get("weights") is not None for one in said):
             return None
         return {reference: record for one in said for reference, record in one["weights"].items()}
 
-    def libraries(self, within_seconds: float = 60) -> frozenset[str]:
+    def libraries(self, within_seconds: float = ONLINE_SECONDS) -> frozenset[str]:
         """The packages of attacks that any recent worker has."""
         said = self._gauges(within_seconds, serving=True)
         return frozenset(name for one in said for name in one.get("libraries", {}))
 
-    def serving(self, device: str, within_seconds: float = 60) -> list[Gauges]:
+    def serving(self, device: str) -> list[Gauges]:
         """Gauges of recent workers that may take shards of a device class ("auto": any)."""
-        return self._gauges(within_seconds, serving=True, device=device)
+        return self._gauges(serving=True, device=device)
 
-    def other_data(self, within_seconds: float = 60) -> list[str]:
+    def other_data(self) -> list[str]:
         """Data sets of each recent worker that differ from a plan's."""
-        return sorted(said for one in self._gauges(within_seconds) for said in one.get("other_data", []))
+        return sorted(said for one in self._gauges() for said in one.get("other_data", []))
 
-    def disagreements(self, within_seconds: float = 60) -> Disagreements:
+    def disagreements(self, within_seconds: float = ONLINE_SECONDS) -> Disagreements:
         """The data sets that recent workers in service have differently."""
-        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices > 0) & admitted()
-        alive &= workers.c.name.not_in(select(cordons.c.name))
+        able = alive(within_seconds) & (workers.c.devices > 0) & admitted() & uncordoned()
         with self._database.reading() as connection:
-            rows = connection.execute(select(workers).where(alive)).all()
+            rows = connection.execute(select(workers).where(able)).all()
         return disagreements((row.name or row.worker, (row.gauges or {}).get("data", {})) for row in rows)
 
-    def unfit(self, within_seconds: float = 60) -> list[str]:
+    def unfit(self) -> list[str]:
         """Device classes of recent workers that failed a self-test, and why."""
-        said = self._gauges(within_seconds)
+        said = self._gauges()
         return sorted(f"{device}: {why}" for one in said for device, why in one.get("unfit", {}).items())
 
-    def _gauges(self, within_seconds: float, *, serving: bool = False, device: str = "auto") -> list[Gauges]:
+    def _gauges(
+        self, within_seconds: float = ONLINE_SECONDS, *, serving: bool = False, device: str = "auto"
+    ) -> list[Gauges]:
         """Gauges of recent workers; `serving`: workers that may take shards."""
-        alive = workers.c.seen_at >= now() - within_seconds
-        alive &= (workers.c.devices > 0) & admitted() if serving else true()
+        wanted = alive(within_seconds)
+        if serving:
+            wanted &= (workers.c.devices > 0) & admitted()
         if device != "auto":
-            alive &= workers.c.device_classes.contains(f",{device},", autoescape=True)
+            wanted &= serves(device)
         with self._database.reading() as connection:
-            found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
+            found = connection.execute(select(workers.c.gauges).where(wanted)).scalars()
             return [cast(Gauges, gauges or {}) for gauges in found]
 
-    def out_of_service(self, within_seconds: float = 60) -> tuple[int, int]:
+    def out_of_service(self) -> tuple[int, int]:
         """How many workers administrators have cordoned, and how many have cordoned themselves."""
-        alive = workers.c.seen_at >= now() - within_seconds
-        held = workers.c.name.in_(select(cordons.c.name))
+        held = ~uncordoned()
         with self._database.reading() as connection:
-            rows = connection.execute(select(workers.c.gauges, held.label("held")).where(alive)).all()
+            rows = connection.execute(select(workers.c.gauges, held.label("held")).where(alive())).all()
         return (
             sum(bool(row.held) for row in rows),
             sum("cordoned" in (row.gauges or {}) and not row.held for row in rows),
@@ -234,8 +242,7 @@ class Workers:
         changed, too long ago: taken from that holder, if unchanged.
         """
         with self._database.writing() as connection:
-            make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-            new: Any = make(duties).values(name=duty, worker=worker, until=now() + seconds)
+            new = own_insert(connection, duties).values(name=duty, worker=worker, until=now() + seconds)
             connection.execute(new.on_conflict_do_nothing())
             holder = connection.execute(select(duties.c.worker).where(duties.c.name == duty)).scalar_one()
             mine = duties.c.worker == worker
@@ -264,11 +271,8 @@ class Workers:
             connection.execute(delete(workers).where(workers.c.worker == worker))
 
 
-class Counters:
-    """Sums by name and labels. Every method is one short transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class Counters(StorePart):
+    """Sums by name and labels."""
 
     def add(self, amounts: Mapping[CounterKey, float]) -> None:
         """Adds to counters from zero; after a lost answer the caller adds twice: fine for monitoring."""
@@ -278,8 +282,7 @@ class Counters:
         rows = sorted((name, _text(labels), float(value)) for (name, labels), value in amounts.items())
         values = [{"name": name, "labels": labels, "value": value} for name, labels, value in rows]
         with self._database.writing() as connection:
-            insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-            statement: Any = insert(counters)
+            statement = own_insert(connection, counters)
             added = {"value": counters.c.value + statement.excluded.value}
             key = [counters.c.name, counters.c.labels]
             connection.execute(statement.on_conflict_do_update(index_elements=key, set_=added), values)
