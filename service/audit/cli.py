@@ -41,10 +41,7 @@ def add_commands(subcommands: Subcommands) -> None:
         "--verify", action="store_true", help="check the chain of all entries; exit code 1 when it is broken"
     )
     parser.add_argument(
-        "--head",
-        type=head,
-        metavar="ID:SHA256",
-        help="with --verify: an entry that must still be there",
+        "--head", type=head, metavar="ID:SHA256", help="with --verify: an entry that must still be there"
     )
     json_argument(parser)
 

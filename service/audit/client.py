@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from assay.service.client.transport import API, BadAnswer, Connection, error_of, parsed, reaching
+from assay.service.client.transport import API, BadAnswer, Connection, parsed
 from assay.service.contract.audit import AuditEntry
 from assay.service.contract.results import Page
 
@@ -31,13 +31,7 @@ class AuditCalls(Connection):
         filters = {"after": after, "before": before, "tenant": tenant, "action": action, "key": key}
         params = {name: value for name, value in filters.items() if value is not None}
         headers = {"Accept": JSON_LINES}
-        with (
-            reaching(self.url),
-            self._http.stream("GET", f"{API}/audit", params=params, headers=headers) as response,
-        ):
-            if response.is_error:
-                response.read()
-                raise error_of(response)
+        with self._streamed(f"{API}/audit", params=params, headers=headers) as response:
             if not response.headers.get("content-type", "").startswith(JSON_LINES):
                 raise BadAnswer(f"{self.url} answers, but not with audit entries")
             for line in response.iter_lines():

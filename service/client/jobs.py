@@ -19,16 +19,7 @@ from assay.service.client.frames import FrameCalls
 from assay.service.client.mirrors import MirrorCalls
 from assay.service.client.notebook_tables import JobView
 from assay.service.client.result_views import ResultsView
-from assay.service.client.transport import (
-    API,
-    BadAnswer,
-    Connection,
-    error_of,
-    naming,
-    parsed,
-    part,
-    reaching,
-)
+from assay.service.client.transport import API, BadAnswer, Connection, naming, parsed, part
 from assay.service.contract import errors
 from assay.service.contract.events import Event
 from assay.service.contract.fleet.version import ServiceVersion
@@ -60,10 +51,7 @@ class ArtifactCalls(Connection):
         partial = target.with_name(f"{target.name}.part")
         path = f"{API}/jobs/{part(job_id)}/artifacts/{part(name)}"
         try:
-            with reaching(self.url), self._http.stream("GET", path) as response:
-                if response.is_error:
-                    response.read()
-                    raise error_of(response)
+            with self._streamed(path) as response:
                 digest = hashlib.sha256()
                 with partial.open("wb") as file:
                     for chunk in response.iter_bytes():

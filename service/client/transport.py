@@ -219,15 +219,21 @@ class Connection:
         return response
 
     @contextmanager
+    def _streamed(self, path: str, **options: Any) -> Iterator[httpx.Response]:
+        """The answer of a GET, to be read as it arrives."""
+        with reaching(self.url), self._http.stream("GET", path, **options) as response:
+            if response.is_error:
+                response.read()
+                raise error_of(response)
+            yield response
+
+    @contextmanager
     def _event_lines(self, path: str, last: int) -> Iterator[Iterator[str] | None]:
         """The lines of a stream of events after an event, or None at its end."""
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
         usual = self._http.timeout
         timeout = httpx.Timeout(usual.connect, read=max(SILENCE_SECONDS, usual.read or 0))
-        with reaching(self.url), self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
-            if response.is_error:
-                response.read()
-                raise error_of(response)
+        with self._streamed(path, headers=headers, timeout=timeout) as response:
             if response.status_code == httpx.codes.NO_CONTENT:
                 yield None
                 return

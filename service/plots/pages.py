@@ -17,10 +17,8 @@ from assay.service.api.deps import (
     StoreDep,
     StrictRoute,
     Version,
-    find_job,
-    split_jobs,
 )
-from assay.service.contract.errors import NoResults, Unavailable
+from assay.service.contract.errors import Unavailable
 from assay.service.contract.results import Results
 from assay.service.dashboard.frame import HEADERS, compressed, render
 from assay.service.lru_cache import LruCache
@@ -65,11 +63,7 @@ def interactive(
     settings: SettingsDep,
 ) -> Response:
     """A plot with tooltips; without JavaScript the picture."""
-    api.check_kind(kind)
-    rows = [find_job(store, job_id) for job_id in split_jobs(jobs, 1, api.MAX_JOBS)]
-    spec = api.spec_of(store, catalog, settings, kind, rows)
-    if spec is None:
-        raise NoResults(f"these jobs have no plot {kind!r}; it needs {KINDS[kind].lacking(len(rows))}")
+    rows, spec = api.jobs_and_plot(store, catalog, settings, kind, jobs)
     ids = ",".join(row.id for row in rows)
     values = {
         "title": KINDS[kind].title,

@@ -120,24 +120,29 @@ def plot_jobs(
     scheme: Scheme = "light",
 ) -> Response:
     """The results of the jobs overlaid, or side by side, under the names of the jobs."""
-    check_kind(kind)
-    rows = [find_job(store, job_id) for job_id in split_jobs(jobs, 1, MAX_JOBS)]
-    spec = spec_of(store, catalog, settings, kind, rows)
-    if spec is None:
-        raise NoResults(f"these jobs have no plot {kind!r}; it needs {KINDS[kind].lacking(len(rows))}")
+    _, spec = jobs_and_plot(store, catalog, settings, kind, jobs)
     return plot_answer(request, settings, spec, format, scheme, f"assay-{kind}")
 
 
-def spec_of(
-    store: TenantStore, catalog: Catalog, settings: Settings, kind: str, jobs: list[JobRow]
-) -> Vega | None:
-    """A plot of a job or of several that the caller sees; None where their results lack what it needs.
+def jobs_and_plot(
+    store: TenantStore, catalog: Catalog, settings: Settings, kind: str, jobs: str
+) -> tuple[list[JobRow], Vega]:
+    """The jobs of a list of ids with commas that the caller sees, and their plot.
 
-    Raises NoResults: no evaluation of a job has finished.
+    Raises NotFound: no such kind or job; NoResults: a job has none yet, or they lack what the plot needs.
     """
-    if len(jobs) == 1:
-        return job_plots(store, catalog, settings, jobs[0]).get(kind)
-    return KINDS[kind]([_labelled(store, catalog, job) for job in jobs])
+    check_kind(kind)
+    rows = [find_job(store, job_id) for job_id in split_jobs(jobs, 1, MAX_JOBS)]
+    if len(rows) == 1:
+        spec = job_plots(store, catalog, settings, rows[0]).get(kind)
+    else:
+        labelled = [
+            LabelledResults(job.name or job.id, finished_results(store, job, catalog)) for job in rows
+        ]
+        spec = KINDS[kind](labelled)
+    if spec is None:
+        raise NoResults(f"these jobs have no plot {kind!r}; it needs {KINDS[kind].lacking(len(rows))}")
+    return rows, spec
 
 
 def job_plots(store: TenantStore, catalog: Catalog, settings: Settings, job: JobRow) -> dict[str, Vega]:
@@ -184,10 +189,6 @@ def table_plots(store: TenantStore, settings: Settings, job: JobRow) -> Iterator
             logger.warning("job %s: the plot %s cannot be read: %s", job.id, row.name, error)
             continue
         yield f"{named[2]} (evaluation {int(named[1]) + 1})", content
-
-
-def _labelled(store: TenantStore, catalog: Catalog, job: JobRow) -> LabelledResults:
-    return LabelledResults(job.name or job.id, finished_results(store, job, catalog))
 
 
 def plot_summary(job: JobRow, kind: str, spec: Vega) -> PlotSummary:

@@ -8,6 +8,7 @@ import zlib
 from typing import Any
 
 from sqlalchemy import Connection, Dialect, MetaData, Table, Text
+from sqlalchemy import text as sql
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeDecorator
 
@@ -59,6 +60,11 @@ class Json(TypeDecorator[Any]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         """Reads the JSON back."""
         return None if value is None else json.loads(value)
+
+
+def where(condition: str) -> dict[str, Any]:
+    """The condition of a partial index, for both engines."""
+    return {"postgresql_where": sql(condition), "sqlite_where": sql(condition)}
 
 
 def pack(columns: Columns, extra: OutcomeExtra) -> bytes:

@@ -22,8 +22,6 @@ Times are unix seconds of the database's clock. Deleting a job deletes everythin
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -37,19 +35,13 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     literal_column,
-    text,
 )
 
-from assay.service.store.columns import Identifier, Json, PlainText, metadata
+from assay.service.store.columns import Identifier, Json, PlainText, metadata, where
 
 # What claims are limited to, and their order.
 LANE = ("state", "tenant", "device", "identity", "requirements")
 CLAIM_ORDER = ("precedence", "job_id", "evaluation", "number")
-
-
-def where(condition: str) -> dict[str, Any]:
-    """The condition of a partial index, for both engines."""
-    return {"postgresql_where": text(condition), "sqlite_where": text(condition)}
 
 
 def _job(*, primary: bool = False) -> Column[str]:

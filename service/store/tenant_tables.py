@@ -12,16 +12,7 @@ Times are unix seconds of the database's clock.
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Double,
-    ForeignKey,
-    Index,
-    Integer,
-    Table,
-    Text,
-)
+from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, Table, Text
 
 from assay.service.store.columns import Identifier, Json, PlainText, metadata
 

@@ -18,10 +18,9 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     literal_column,
-    text,
 )
 
-from assay.service.store.columns import Identifier, Json, PlainText, metadata
+from assay.service.store.columns import Identifier, Json, PlainText, metadata, where
 
 webhooks = Table(
     "webhooks",
@@ -72,12 +71,7 @@ webhook_deliveries = Table(
     UniqueConstraint("webhook_id", "once"),
     Index("webhook_deliveries_webhook_id_idx", "webhook_id", "id"),
     Index("webhook_deliveries_created_at_idx", "created_at"),
-    Index(
-        "webhook_deliveries_due_idx",
-        "next_at",
-        postgresql_where=text("state = 'pending'"),
-        sqlite_where=text("state = 'pending'"),
-    ),
+    Index("webhook_deliveries_due_idx", "next_at", **where("state = 'pending'")),
 )
 # As in the index, with the constant in the text.
 PENDING = webhook_deliveries.c.state == literal_column("'pending'")

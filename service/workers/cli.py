@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from assay.service.cli import output
 from assay.service.cli.arguments import Subcommands, actions_of, add_remote, json_argument
 from assay.service.cli.commands import OK, connected
-from assay.service.contract.findings.data_disagreements import disagreements, on_workers
+from assay.service.contract.findings.data_disagreements import disagreements, first_names, on_workers
 from assay.service.contract.fleet.workers import IdentityStatus, WorkerDevice, WorkerStatus
 
 GIB = 1024**3
-MAX_NAMES = 5
 
 
 def list_all(options: argparse.Namespace) -> int:
@@ -146,15 +145,11 @@ def workers_table(found: Sequence[WorkerStatus]) -> str:
         f"several contents of {label}: {on_workers(by_hash)}"
         for label, by_hash in disagreements(serving).items()
     ]
-    notes += [f"{one.name}: pulled weights: {_several(one.weights)}" for one in found if one.weights]
+    notes += [
+        f"{one.name}: pulled weights: {first_names(sorted(one.weights))}" for one in found if one.weights
+    ]
     lines = [output.table(header, rows) if rows else "no workers", *map(output.printable, notes)]
     return "\n".join(lines)
-
-
-def _several(names: Iterable[str]) -> str:
-    listed = sorted(names)
-    more = f" and {len(listed) - MAX_NAMES} more" if len(listed) > MAX_NAMES else ""
-    return ", ".join(listed[:MAX_NAMES]) + more
 
 
 def _devices(worker: WorkerStatus) -> str:

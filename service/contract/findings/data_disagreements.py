@@ -23,7 +23,7 @@ def disagreements(told: Iterable[tuple[str, Mapping[str, str]]]) -> Disagreement
 
 def on_workers(by_hash: Mapping[str, Sequence[str]]) -> str:
     """Each content with its workers by name."""
-    return "; ".join(f"{sha256[:PREFIX]} on {_names(names)}" for sha256, names in by_hash.items())
+    return "; ".join(f"{sha256[:PREFIX]} on {first_names(names)}" for sha256, names in by_hash.items())
 
 
 def counted(label: str, by_hash: Mapping[str, Sequence[str]]) -> str:
@@ -34,6 +34,7 @@ def counted(label: str, by_hash: Mapping[str, Sequence[str]]) -> str:
     )
 
 
-def _names(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
+    """The first five names, and the number of others."""
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
