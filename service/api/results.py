@@ -104,9 +104,9 @@ def _read(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:
         raise NoResults(f"job {job.id} is {job.state.value} and has no results{yet}{reason}")
     found = results_view(job, rows, catalog.threat_of, catalog.radius_unit)
     places = dict(zip(sorted(rows), found.evaluations, strict=True))
-    bracket, contradictions = brackets(places, *_outcomes(store, job.id, catalog))
-    warnings = [*_doubts(job), *contradictions, *found.warnings, *spec_warnings(catalog, job.spec)]
-    return found.model_copy(update={"bracket": bracket, "warnings": warnings})
+    found.bracket, contradictions = brackets(places, *_outcomes(store, job.id, catalog))
+    found.warnings = [*_doubts(job), *contradictions, *found.warnings, *spec_warnings(catalog, job.spec)]
+    return found
 
 
 def _doubts(job: JobRow) -> Iterator[Warning]:

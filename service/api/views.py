@@ -109,7 +109,6 @@ class JobViews:
             workers_online=online,
             message=message or self._delayed(row),
             error=job_error(row),
-            spec=dict(row.spec),
             study=row.study_id,
             summary=None if row.summary is None else JobSummary.model_validate(row.summary),
             links=links(row.id),

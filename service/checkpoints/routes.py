@@ -32,8 +32,8 @@ from assay.service.checkpoints.uploads import GIVEN, model_of_file, names_in, re
 from assay.service.checkpoints.wire import Checkpoint
 from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.results import Page
-from assay.service.contract.weights.checkpoints import NAME_PATTERN, Faults, ProgramFacts
-from assay.service.contract.weights.options import Normalization, Positions, WeightsReading, normalization_in
+from assay.service.contract.weights.checkpoints import NAME_PATTERN, Faults
+from assay.service.contract.weights.options import Positions, WeightsReading, normalization_in
 from assay.service.settings import Settings
 from assay.service.store.artifacts import UPLOAD, WEIGHTS
 from assay.service.store.rows import CheckpointRow
@@ -189,24 +189,20 @@ def checkpoint_view(row: CheckpointRow) -> Checkpoint:
     """A checkpoint as users see it."""
     verdict = row.verdict or {}
     faults = {name: found for name, found in verdict.items() if name in Faults.model_fields}
-    normalization, program = row.reading["normalization"], verdict.get("program")
     return view(
         Checkpoint,
         row,
-        model=dict(row.model),
         layout=verdict.get("layout"),
         classes=verdict.get("classes"),
         channels=verdict.get("channels"),
-        program=None if program is None else ProgramFacts.model_validate(program),
-        normalization=Normalization.model_validate(normalization)
-        if isinstance(normalization, dict)
-        else normalization,
+        program=verdict.get("program"),
+        normalization=row.reading["normalization"],
         positions=row.reading["positions"],
         class_names=row.reading.get("class_names"),
         left_out=verdict.get("left_out", []),
         resized=verdict.get("resized", []),
         error=job_error(row),
-        faults=Faults.model_validate(faults) if row.state == "rejected" and faults else None,
+        faults=faults if row.state == "rejected" and faults else None,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable
 from operator import itemgetter
 from typing import Any, TypeVar, cast
@@ -68,7 +67,7 @@ class ResultRows(StorePart):
             this = (results.c.job_id == job_id) & (results.c.evaluation == evaluation)
             before = connection.execute(select(results.c.result).where(this)).scalar()
             upsert(connection, results, values)
-            if before != json.loads(json.dumps(result)):
+            if before != result:
                 record_metric_event(connection, job_id, evaluation, result)
 
     def seconds_per_pass(
