@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, Protocol, cast, get_args, runtime_checkable
 
 from assay.service.contract.records import Evidence
 from assay.service.contract.results import (
@@ -45,6 +45,12 @@ class Column:
 def columns_of(names: str, *, optional: str = "") -> tuple[Column, ...]:
     """Columns by their names, with spaces between them."""
     return (*map(Column, names.split()), *(Column(name, optional=True) for name in optional.split()))
+
+
+def units_of(**metrics: str) -> Units:
+    """Units by metric, from the metrics of each unit with spaces between them; KeyError: no `Unit`."""
+    known: dict[str, Unit] = {unit: unit for unit in get_args(Unit)}
+    return {name: known[unit] for unit, names in metrics.items() for name in names.split()}
 
 
 @dataclass(frozen=True)

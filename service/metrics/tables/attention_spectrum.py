@@ -17,7 +17,7 @@ from assay.service.contract.results import LayerBreakdown, Metric
 from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means, unmeasured
 from assay.service.metrics.analyses.svg import Panel, Series, draw, measured
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
-from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
+from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, columns_of, units_of
 
 __all__ = ["AttentionSpectrum"]
 
@@ -37,12 +37,7 @@ class AttentionSpectrum(OutcomeTable):
 
     name = "attention_spectrum"
     columns = columns_of("id curve largest rank_90 effective_rank tokens forward backward")
-    units: ClassVar[Units] = {
-        "explained_by_largest": "proportion",
-        "rank_90": "number",
-        "rank_90_share": "proportion",
-        "effective_rank": "number",
-    }
+    units = units_of(proportion="explained_by_largest rank_90_share", number="rank_90 effective_rank")
     undefined: ClassVar[Reasons] = dict.fromkeys(METRICS, NOT_FINITE)
 
     def summarise(self, rows: Rows, context: Context) -> Summary:

@@ -46,7 +46,7 @@ from assay.service.metrics.statistics.estimates import (
 )
 from assay.service.metrics.statistics.intervals import MIN_EXAMPLES
 from assay.service.metrics.statistics.paired_estimates import FirstOf, Groups, PairedEstimates, Statistic
-from assay.service.metrics.table import Column, Context, Reasons, Summary, Units
+from assay.service.metrics.table import Column, Context, Reasons, Summary, Units, units_of
 from assay.service.metrics.tables.classification import Classification
 
 __all__ = ["Calibration"]
@@ -80,9 +80,7 @@ class Calibration(Classification):
     columns = (*Classification.columns, Column("confidence", optional=True))
     units: ClassVar[Units] = {
         **Classification.units,
-        "ece": "proportion",
-        "rms_calibration_error": "proportion",
-        "aurra": "proportion",
+        **units_of(proportion="ece rms_calibration_error aurra"),
     }
     undefined: ClassVar[Reasons] = {
         "ece": "logits are not finite",

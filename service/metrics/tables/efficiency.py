@@ -9,13 +9,13 @@ Legend: n repeats.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from assay.service.contract.results import Metric, Warning
 from assay.service.metrics.analyses.analysis_estimates import exact, median
 from assay.service.metrics.analyses.svg import Panel, draw, measured
 from assay.service.metrics.paired import Rows
-from assay.service.metrics.table import Context, OutcomeTable, Summary, Units, columns_of
+from assay.service.metrics.table import Context, OutcomeTable, Summary, columns_of, units_of
 
 __all__ = ["Efficiency"]
 
@@ -31,12 +31,11 @@ class Efficiency(OutcomeTable):
 
     name = "efficiency"
     columns = columns_of("id test_seconds train_seconds forward backward")
-    units: ClassVar[Units] = {
-        **dict.fromkeys(("parameters", "multiply_adds", "flops", "train_multiply_adds"), "count"),
-        **dict.fromkeys(("test_seconds", "train_seconds"), "seconds"),
-        **dict.fromkeys(("test_memory_per_image", "train_memory_per_image"), "bytes"),
-        **dict.fromkeys(("test_memory", "train_memory"), "bytes"),
-    }
+    units = units_of(
+        count="parameters multiply_adds flops train_multiply_adds",
+        seconds="test_seconds train_seconds",
+        bytes="test_memory_per_image train_memory_per_image test_memory train_memory",
+    )
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """The repeats as one row.

@@ -24,7 +24,7 @@ from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.statistics import estimates
 from assay.service.metrics.statistics.intervals import mean_bounds
 from assay.service.metrics.statistics.paired_estimates import Estimator, Linear, PairedEstimates
-from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
+from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, columns_of, units_of
 
 __all__ = ["ProjectionLoss"]
 
@@ -56,11 +56,7 @@ class ProjectionLoss(OutcomeTable):
 
     name = "projection_loss"
     columns = columns_of("id log_phi output negative terms forward backward")
-    units: ClassVar[Units] = {
-        "projection_loss": "number",
-        "log_projection_loss": "number",
-        "negative_terms": "proportion",
-    }
+    units = units_of(number="projection_loss log_projection_loss", proportion="negative_terms")
     undefined: ClassVar[Reasons] = dict.fromkeys(
         ("projection_loss", "log_projection_loss"),
         "it is not finite, or the logarithm of what is not positive, in some layer",

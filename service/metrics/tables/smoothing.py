@@ -9,14 +9,13 @@ are of the smoothed classifier, none of the model itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from assay.service.contract.results import Metric, SmoothedBreakdown
 from assay.service.metrics.analyses.svg import Panel, Series, draw
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
 from assay.service.metrics.statistics.estimates import mean, proportion
 from assay.service.metrics.statistics.paired_estimates import Estimator, FirstOf, PairedEstimates, ratio_of
-from assay.service.metrics.table import Context, OutcomeTable, Summary, Units, columns_of
+from assay.service.metrics.table import Context, OutcomeTable, Summary, columns_of, units_of
 
 __all__ = ["Smoothed"]
 
@@ -29,12 +28,9 @@ class Smoothed(OutcomeTable):
 
     name = "smoothed"
     columns = columns_of("id label smoothed_correct prediction radius votes draws forward backward")
-    units: ClassVar[Units] = {
-        "smoothed_top1": "proportion",
-        "smoothed_certified_top1": "proportion",
-        "smoothed_abstained": "proportion",
-        "smoothed_mean_radius": "distance",
-    }
+    units = units_of(
+        proportion="smoothed_top1 smoothed_certified_top1 smoothed_abstained", distance="smoothed_mean_radius"
+    )
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """The smoothed classifier of the first noise level; all levels and radii in the breakdown.

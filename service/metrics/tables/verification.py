@@ -11,7 +11,7 @@ from assay.service.metrics.answers import Answers, classified
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
 from assay.service.metrics.statistics.estimates import mean, proportion
 from assay.service.metrics.statistics.paired_estimates import Estimator, FirstOf, PairedEstimates, ratio_of
-from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
+from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, columns_of, units_of
 
 __all__ = ["Verified"]
 
@@ -23,11 +23,7 @@ class Verified(OutcomeTable):
 
     name = "verified"
     columns = columns_of("id label clean_correct verified lower_margin forward backward")
-    units: ClassVar[Units] = {
-        "verified_top1": "proportion",
-        "clean_top1": "proportion",
-        "lower_margin": "number",
-    }
+    units = units_of(proportion="verified_top1 clean_top1", number="lower_margin")
     undefined: ClassVar[Reasons] = {"lower_margin": "the lower bounds of some examples are not finite"}
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
