@@ -74,7 +74,7 @@ def pair(mechanism: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def job_list(names: Sequence[str]) -> dict[str, Any]:
-    """A list for `assay run`: every mechanism on these sets."""
+    """A list for `assay submit`: every mechanism on these sets."""
     jobs = []
     for name in names:
         for mechanism in mechanisms():

@@ -186,6 +186,17 @@ def json_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def format_argument(
+    parser: argparse.ArgumentParser, *names: str, default: str | None, told: str = "default: %(default)s"
+) -> None:
+    """Adds `--format`; older names of formats are taken too."""
+    parser.add_argument("--format", type=_format, choices=names, default=default, help=f"({told})")
+
+
+def _format(text: str) -> str:
+    return {"markdown": "md", "latex": "tex"}.get(text, text)
+
+
 def count(text: str) -> int:
     """The `type` of integer arguments of at least 1."""
     if not text.isdecimal() or int(text[:9]) < 1:

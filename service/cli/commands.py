@@ -23,7 +23,7 @@ from assay.service.cli.job_progress import follow_to_end
 from assay.service.cli.markdown import comparison_markdown
 from assay.service.cli.profiles import UsageError as UsageError
 from assay.service.cli.profiles import chosen, key_of, saying_whose
-from assay.service.cli.spec_files import read_spec
+from assay.service.cli.spec_files import SpecFile
 from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
 from assay.service.contract.extras import require
@@ -129,9 +129,8 @@ def run_module(module: str, arguments: list[str], environment: dict[str, str]) -
     os.execve(sys.executable, command, os.environ | environment)  # noqa: S606 (our own interpreter and module)
 
 
-def submit(options: Options) -> int:
-    """Posts a spec; the id is alone on standard output."""
-    spec = read_spec(options.file)
+def submit(options: Options, spec: SpecFile, *, wait: bool) -> int:
+    """Posts a job; the id is alone on standard output."""
     with spec.pointing():
         check_kind(spec.value, "job", options.file)
     with connected(options) as client:
@@ -142,11 +141,11 @@ def submit(options: Options) -> int:
                 sys.stderr.write(f"{output.estimate_text(found['estimate'])}\n")
                 return say_data(found["data"])
             job = client.submit(spec.body, idempotency_key=options.idempotency_key)
-        _say(job.id)
-        if not options.watch:
-            sys.stderr.write(f"{job.state.value}; follow it with: assay watch {job.id}\n")
+        _show(options, job.model_dump(mode="json"), job.id)
+        if not wait:
+            sys.stderr.write(f"{job.state.value}; follow it with: assay status {job.id} --wait\n")
             return OK
-        return follow_to_end(client, job)
+        return follow_to_end(client, job, sys.stderr if options.json else None)
 
 
 def say_data(looks: Sequence[Mapping[str, Any]]) -> int:
@@ -174,7 +173,7 @@ def jobs(options: Options) -> int:
     return OK
 
 
-def status(options: Options) -> int:
+def show(options: Options) -> int:
     """Shows a job."""
     with connected(options) as client:
         job = client.job(options.job)
@@ -183,16 +182,23 @@ def status(options: Options) -> int:
 
 
 def watch(options: Options) -> int:
-    """Follows a job to its end."""
+    """Follows a job to its end; with `--json` standard output has the job alone."""
     with connected(options) as client:
-        return follow_to_end(client, client.job(options.job))
+        code = follow_to_end(client, client.job(options.job), sys.stderr if options.json else None)
+    if options.json:
+        show(options)
+    return code
 
 
 def results(options: Options) -> int:
     """Shows the results so far."""
     with connected(options) as client:
-        if options.format == "csv":
-            sys.stdout.write(client.results_csv(options.job))
+        if options.format in ("csv", "md", "tex", "html"):
+            csv = options.format == "csv"
+            text = (
+                client.results_csv(options.job) if csv else client.report(options.job, format=options.format)
+            )
+            sys.stdout.write(text)
             return OK
         found = client.results(options.job)
     if options.format == "json":
@@ -260,11 +266,12 @@ def warnings(options: Options) -> int:
 def compare(options: Options) -> int:
     """Shows the metrics of several jobs side by side."""
     with connected(options) as client:
+        options.json |= options.format == "json"
         if options.format == "csv" and not options.json:
             sys.stdout.write(client.compare_csv(options.jobs, options.adjust))
             return OK
         comparison = client.compare(options.jobs, options.adjust)
-    show = comparison_markdown if options.format == "markdown" else output.comparison_table
+    show = comparison_markdown if options.format == "md" else output.comparison_table
     _show(options, comparison, show(comparison))
     return OK
 

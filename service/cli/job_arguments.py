@@ -5,54 +5,60 @@ from __future__ import annotations
 from functools import partial
 
 from assay.service.cli import commands, job_lists, logs
-from assay.service.cli.arguments import JOB, Subcommands, add, add_remote, count, job_argument, json_argument
+from assay.service.cli.arguments import (
+    JOB,
+    Subcommands,
+    add,
+    add_remote,
+    count,
+    format_argument,
+    job_argument,
+    json_argument,
+)
+from assay.service.cli.usage import Parser
 from assay.service.contract.states import JobState
 from assay.service.contract.verbs import VERBS
 
 
 def add_submission(subcommands: Subcommands) -> None:
-    """Adds `submit`, `run` and `watch`."""
-    parser = add_remote(
-        subcommands,
-        "submit",
-        commands.submit,
-        "post a job; prints its id",
-        "evaluate.json --watch",
+    """Adds `submit`, and its older name `run`."""
+    summary = "post a job or a list of jobs; prints each id, or with --wait what came out"
+    examples = (
+        "evaluate.json --wait",
+        "docs/models.jobs.json --wait > table.md",
         """echo '{"kind": "train", "model": {"name": "symvit"}, "data": {"name": "digits"},
               "recipe": {"name": "small_vit"}}' | assay submit - --dry-run""",
-        topic="jobs",
-        first="attack.yaml --watch",
     )
-    parser.add_argument("file", metavar="FILE", help="the spec as JSON or YAML; - reads standard input")
-    parser.add_argument("--dry-run", action="store_true", help="validate and estimate, store nothing")
-    parser.add_argument("--watch", action="store_true", help="follow the job to its end")
-    parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same job")
-
-    summary = "post a list of jobs, wait for them, and print one table of their results"
-    example = "docs/models.jobs.json > table.md"
-    parser = add_remote(subcommands, "run", job_lists.run, summary, example, topic="jobs")
+    first = "attack.yaml --wait"
+    parser = add_remote(
+        subcommands, "submit", job_lists.submit, summary, *examples, topic="jobs", first=first
+    )
     parser.add_argument(
-        "file",
-        metavar="FILE",
-        help='{"jobs": [...]} as JSON or YAML, with optional "defaults" by kind; "@NAME" is the id of an'
-        " earlier job; - reads standard input",
+        "--wait", "--watch", action="store_true", help="follow all to their end, and print their results"
     )
+    _submission_arguments(parser, "the job as JSON or YAML, or a list")
+    summary = "post a list of jobs, wait for them, and print one table of their results"
+    example, instead = "docs/models.jobs.json > table.md", "submit --wait"
+    parser = add_remote(subcommands, "run", job_lists.run, summary, example, instead=instead)
+    _submission_arguments(parser, "the list")
+
+
+def _submission_arguments(parser: Parser, what: str) -> None:
+    form = '{"jobs": [...]} with optional "defaults" by kind; "@NAME" is the id of an earlier job'
+    parser.add_argument("file", metavar="FILE", help=f"{what}: {form}; - reads standard input")
     parser.add_argument(
         "--metric",
         action="append",
         default=[],
-        help="which metric to show, may be repeated (default: the first one of each evaluation)",
+        help="of a list: which metric to show, may be repeated (default: the first of each evaluation)",
     )
     parser.add_argument("--dry-run", action="store_true", help="validate and estimate, store nothing")
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same jobs")
     json_argument(parser)
 
-    parser = add_remote(subcommands, "watch", commands.watch, "follow a job to its end", JOB, topic="jobs")
-    job_argument(parser)
-
 
 def add_reading(subcommands: Subcommands) -> None:
-    """Adds `jobs`, `status`, `logs` and `open`."""
+    """Adds `jobs`, `status` with its older names, and `open`."""
     summary, example = "list jobs, newest first", "--state running --tag demo"
     parser = add_remote(subcommands, "jobs", commands.jobs, summary, example, topic="jobs")
     parser.add_argument("--state", choices=[state.value for state in JobState])
@@ -63,10 +69,7 @@ def add_reading(subcommands: Subcommands) -> None:
     parser.add_argument("--limit", type=count, default=50, help="how many (default: %(default)s)")
     json_argument(parser)
 
-    parser = add_remote(subcommands, "status", commands.status, "show a job", f"{JOB} --json", topic="jobs")
-    job_argument(parser)
-    json_argument(parser)
-    logs.add_logs(subcommands)
+    logs.add_status(subcommands)
 
 
 def add_results(subcommands: Subcommands) -> None:
@@ -77,7 +80,7 @@ def add_results(subcommands: Subcommands) -> None:
         subcommands, "results", commands.results, summary, example, topic="results", first="JOB"
     )
     job_argument(parser)
-    parser.add_argument("--format", choices=["table", "json", "csv"], default="table")
+    format_argument(parser, "table", "md", "tex", "html", "csv", "json", default="table")
 
     _add_compare(subcommands)
 
@@ -123,7 +126,7 @@ def _add_compare(subcommands: Subcommands) -> None:
         default="holm",
         help="how p-values are adjusted for the number of tests",
     )
-    parser.add_argument("--format", choices=["table", "markdown", "csv"], default="table")
+    format_argument(parser, "table", "md", "csv", "json", default="table")
     json_argument(parser)
 
 

@@ -19,8 +19,8 @@ from typing import Any
 from assay.service.catalog.parameters import check
 from assay.service.cli import commands, markdown, output
 from assay.service.cli.progress_bars import Bars
-from assay.service.cli.spec_files import read_spec
-from assay.service.cli.spec_kinds import check_kind
+from assay.service.cli.spec_files import SpecFile, read_spec
+from assay.service.cli.spec_kinds import check_kind, kind_of
 from assay.service.client import AssayClient
 from assay.service.client.evaluation import outcome_text
 from assay.service.contract.errors import (
@@ -164,9 +164,19 @@ def _refers(key: str, value: object) -> bool:
     return key == "job" and isinstance(value, str) and value.startswith(REFERENCE_PREFIX)
 
 
+def submit(options: commands.Options) -> int:
+    """Posts a job, or the jobs of a list."""
+    spec = read_spec(options.file)
+    posted = _run if kind_of(spec.value) == "list" else commands.submit
+    return posted(options, spec, wait=options.wait)
+
+
 def run(options: commands.Options) -> int:
     """Posts the jobs of a list, waits for all of them, and prints their results."""
-    spec = read_spec(options.file)
+    return _run(options, read_spec(options.file), wait=True)
+
+
+def _run(options: commands.Options, spec: SpecFile, *, wait: bool) -> int:
     with spec.pointing():
         listed, named = _read(spec.body, options.file)
     with commands.connected(options) as client:
@@ -175,6 +185,8 @@ def run(options: commands.Options) -> int:
             if options.dry_run:
                 return _planned(options, listed, estimates)
             jobs = _submitted(client, listed, options.idempotency_key)
+        if not wait:
+            return _posted(options, jobs)
         ended = _followed(client, jobs)
         results = {name: found for name, job in ended.items() if (found := _results(client, job))}
     failed = {name: job for name, job in ended.items() if job.state != "succeeded"}
@@ -195,6 +207,16 @@ def run(options: commands.Options) -> int:
     for name, job in failed.items():
         sys.stderr.write(f"{output.printable(f'{name}: job {job.id} {outcome_text(job)}')}\n")
     return commands.JOB_FAILED if failed else commands.OK
+
+
+def _posted(options: commands.Options, jobs: Mapping[str, Job]) -> int:
+    if options.json:
+        sys.stdout.write(
+            f"{output.json_text({name: job.model_dump(mode='json') for name, job in jobs.items()})}\n"
+        )
+    else:
+        sys.stdout.writelines(f"{job.id}  {output.printable(name)}\n" for name, job in jobs.items())
+    return commands.OK
 
 
 def _name_unknown(asked: Sequence[str], results: Mapping[str, Results]) -> None:

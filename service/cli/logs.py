@@ -1,4 +1,4 @@
-"""The subcommands `logs` and `open`: what has happened to a job, and its page."""
+"""The subcommands `status`, with its older names `watch` and `logs`, and `open`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from assay.service.cli import output
 from assay.service.cli.arguments import JOB, Subcommands, add_remote, job_argument, json_argument
-from assay.service.cli.commands import OK, Options, connected
+from assay.service.cli.commands import OK, Options, connected, show, watch
 from assay.service.cli.job_progress import headline
 from assay.service.cli.progress_bars import to_second
 from assay.service.cli.terminal import coloured
@@ -20,23 +20,44 @@ from assay.service.contract.states import JobState
 from assay.service.reports.comparisons import warning_lines
 
 
-def add_logs(subcommands: Subcommands) -> None:
-    """Adds `logs` and `open`."""
-    summary = "show what has happened to a job, with times and warnings"
-    parser = add_remote(subcommands, "logs", logs, summary, JOB, f"{JOB} --follow", topic="jobs")
+def add_status(subcommands: Subcommands) -> None:
+    """Adds `status`, its older names `watch` and `logs`, and `open`."""
+    examples = JOB, f"{JOB} --wait", f"{JOB} --log"
+    parser = add_remote(subcommands, "status", status, "show or follow a job", *examples, topic="jobs")
     job_argument(parser)
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
+    parser.add_argument("--wait", action="store_true", help="follow the job to its end")
+    parser.add_argument("--log", action="store_true", help="show what has happened, with times and warnings")
+    json_argument(parser)
+
+    instead = "status --wait"
+    watching = add_remote(subcommands, "watch", status, "follow a job to its end", JOB, instead=instead)
+    job_argument(watching)
+    watching.set_defaults(wait=True, log=False, json=False)
+
+    summary, examples = "show what has happened to a job, with times and warnings", (JOB, f"{JOB} --follow")
+    parser = add_remote(subcommands, "logs", logs, summary, *examples, instead="status --log")
+    job_argument(parser)
+    parser.add_argument(
+        "-f", "--follow", dest="wait", action="store_true", help="go on until the job has ended"
+    )
     json_argument(parser)
     summary = "open a job's page in the browser"
     parser = add_remote(subcommands, "open", open_page, summary, JOB, topic="jobs")
     job_argument(parser)
 
 
+def status(options: Options) -> int:
+    """Shows a job, its events, or how it goes on."""
+    if options.log:
+        return logs(options)
+    return watch(options) if options.wait else show(options)
+
+
 def logs(options: Options) -> int:
     """Prints a line per event, then the warnings of the results; with `--json` the events as JSON lines."""
     with connected(options) as client:
         said, ended = "", False
-        for event in client.events(options.job, follow=options.follow):
+        for event in client.events(options.job, follow=options.wait):
             if event.type == "state":
                 ended = JobState(event.data["state"]).terminal
             if options.json:

@@ -9,8 +9,8 @@ from assay.service.contract.problems import Problems
 # What a file holds, in words, and the command that takes it.
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "job": ("one job", "submit"),
-    "list": ("a list of jobs", "run"),
-    "study": ("a study", "study"),
+    "list": ("a list of jobs", "submit"),
+    "study": ("a study", "studies run"),
 }
 FORMS: Mapping[str, str] = {
     "job": 'a job is {"kind": "train" or "evaluate", ...}',

@@ -245,7 +245,7 @@ class Connection:
 def lost(error: errors.Unavailable, what: str) -> errors.Unavailable:
     """The same error, which names the followed `job ID` or `study ID` and how to go on."""
     kind, _, name = what.partition(" ")
-    command = f"assay watch {name}" if kind == "job" else f"assay studies watch {name}"
+    command = f"assay status {name} --wait" if kind == "job" else f"assay studies watch {name}"
     more = f"{what} is kept there: once the service is back, `{command}` follows it"
     return type(error)(f"{error.message}; {more}", error.details)
 

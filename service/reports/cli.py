@@ -1,4 +1,4 @@
-"""The subcommands `report`, `table` and `export`."""
+"""The subcommand `report`, and its older names `table` and `export`."""
 
 from __future__ import annotations
 
@@ -8,50 +8,76 @@ from pathlib import Path
 from typing import Any
 
 from assay.service.cli import commands, output
-from assay.service.cli.arguments import JOB, Subcommands, add_remote
+from assay.service.cli.arguments import JOB, Subcommands, add_remote, format_argument
 from assay.service.cli.commands import Options, UsageError
-from assay.service.reports.client import ENDINGS, report_format
+from assay.service.reports.client import report_format
 from assay.service.reports.robustbench import robustbench_paths
 
 OTHER = "01jd3q0x5v8f7m2n9k4t6w1z0z"
+ROBUSTBENCH = "robustbench"
 
 
 def add_commands(subcommands: Subcommands) -> None:
-    """Adds `report`, `table` and `export`."""
-    summary = "write a report on up to ten jobs"
-    examples = f"{JOB} {OTHER} -o report.html", "--tag paper -o numbers.csv"
-    parser = add_remote(
-        subcommands, "report", report, summary, *examples, topic="results", first="JOB -o report.html"
+    """Adds `report`, and `table` and `export`, its older names with `--table` and `--format robustbench`."""
+    summary = "write a report on up to ten jobs; or a table, or the format of another project"
+    examples = (
+        f"{JOB} {OTHER} -o report.html",
+        "--tag paper -o numbers.csv",
+        f"{JOB} {OTHER} --table --rows attack --columns model",
+        f"{JOB} --format robustbench -o model_info",
     )
+    first = "JOB -o report.html"
+    parser = add_remote(subcommands, "report", report, summary, *examples, topic="results", first=first)
     _add_choice(parser)
+    told = "default: by the ending of --output, else html"
+    format_argument(parser, "html", "md", "tex", "csv", ROBUSTBENCH, default=None, told=told)
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        default="report.html",
-        help=f"file to write; its ending is the format: {', '.join(ENDINGS)} (default: %(default)s)",
+        help="file to write (default: report.html; of --table and robustbench standard output); of"
+        " robustbench a folder with a file for each entry, DATASET/THREAT/NAME.json",
     )
+    parser.add_argument("--table", action="store_true", help="a table of the numbers alone (default: md)")
+    _add_fields(parser)
 
     summary = "print a table of the numbers of jobs"
     examples = (
         f"{JOB} {OTHER} --rows attack --columns model",
-        "--tag paper --format latex --rows epsilon --columns name -o table.tex",
+        "--tag paper --format tex --rows epsilon --columns name -o table.tex",
     )
-    parser = add_remote(subcommands, "table", table, summary, *examples, topic="results")
+    parser = add_remote(subcommands, "table", table, summary, *examples, instead="report --table")
     _add_choice(parser)
-    parser.add_argument("--format", choices=["md", "latex", "csv", "html"], default="md")
-    fields = "attack, model, data, protocol, metric, part, seed, name, job, or a parameter"
-    parser.add_argument("--rows", metavar="FIELD", default="attack", help=f"{fields} (default: %(default)s)")
-    parser.add_argument("--columns", metavar="FIELD", default="model", help="default: %(default)s")
-    parser.add_argument("--metric", help="default: the first one of each evaluation")
+    format_argument(parser, "md", "tex", "csv", "html", default="md")
+    _add_fields(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="file to write (default: standard output)")
-    _add_export(subcommands)
+
+    summary = "write results in the format of another project"
+    examples = f"{JOB} --format robustbench", f"{JOB} --format robustbench -o model_info"
+    instead = f"report --format {ROBUSTBENCH}"
+    parser = add_remote(subcommands, "export", export, summary, *examples, instead=instead)
+    parser.add_argument("jobs", metavar="JOB", nargs="+", help="job ids")
+    parser.add_argument("--format", choices=[ROBUSTBENCH], required=True)
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="a file for each entry, in this folder")
 
 
 def report(options: Options) -> int:
-    """Writes a report."""
-    target = Path(options.output)
-    ending = report_format(target, "--output")
+    """Writes a report, a table or the entries of another project."""
+    if options.format == ROBUSTBENCH:
+        if options.table:
+            raise UsageError(f"--format {ROBUSTBENCH} is no table")
+        if options.tag is not None or not options.jobs:
+            raise UsageError(f"--format {ROBUSTBENCH} takes job ids")
+        return export(options)
+    if options.table:
+        options.format = options.format or (
+            report_format(Path(options.output), "--output") if options.output else "md"
+        )
+        return table(options)
+    if given := [name for name in ("rows", "columns", "metric") if getattr(options, name) is not None]:
+        raise UsageError(f"--{given[0]} is of a table: give --table too")
+    target = Path(options.output or f"report.{options.format or 'html'}")
+    ending = options.format or report_format(target, "--output")
     with commands.connected(options) as client:
         text = client.report(_jobs(options), tag=options.tag, format=ending, adjust=options.adjust)
     _write(target, text)
@@ -64,8 +90,8 @@ def table(options: Options) -> int:
         text = client.table(
             _jobs(options),
             tag=options.tag,
-            rows=options.rows,
-            columns=options.columns,
+            rows=options.rows or "attack",
+            columns=options.columns or "model",
             metric=options.metric,
             format=options.format,
             adjust=options.adjust,
@@ -88,6 +114,13 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_fields(parser: argparse.ArgumentParser) -> None:
+    fields = "attack, model, data, protocol, metric, part, seed, name, job, or a parameter"
+    parser.add_argument("--rows", metavar="FIELD", help=f"of a table: {fields} (default: attack)")
+    parser.add_argument("--columns", metavar="FIELD", help="of a table (default: model)")
+    parser.add_argument("--metric", help="of a table (default: the first one of each evaluation)")
+
+
 def _jobs(options: Options) -> list[str] | None:
     if bool(options.jobs) == (options.tag is not None):
         raise UsageError("give job ids, or --tag")
@@ -98,20 +131,6 @@ def _write(target: Path, text: str) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8", newline="")
     sys.stdout.write(f"{target}\n")
-
-
-def _add_export(subcommands: Subcommands) -> None:
-    summary = "write results in the format of another project"
-    examples = f"{JOB} --format robustbench", f"{JOB} --format robustbench -o model_info"
-    parser = add_remote(subcommands, "export", export, summary, *examples, topic="results")
-    parser.add_argument("jobs", metavar="JOB", nargs="+", help="job ids")
-    parser.add_argument("--format", choices=["robustbench"], required=True)
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FOLDER",
-        help="write a file for each entry, as DATASET/THREAT/NAME.json (default: a list on standard output)",
-    )
 
 
 def export(options: Options) -> int:

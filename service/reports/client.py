@@ -60,11 +60,12 @@ class ReportCalls(Connection):
 
         `tag`: all jobs with this tag and results. `rows`, `columns`: attack, model, data, protocol, metric,
         part, seed, name, job, or a parameter. Without a metric: each evaluation's first. `format`: "md",
-        "latex", "csv" or "html". Raises InvalidSpec: unknown field or metric, or too many jobs; NoResults.
+        "tex", "csv" or "html". Raises InvalidSpec: unknown field or metric, or too many jobs; NoResults.
         """
         chosen = {} if metric is None else {"metric": metric}
         params = {**_choice(jobs, tag), "rows": rows, "columns": columns, **chosen}
-        params |= {"format": format, "adjust": adjust}
+        # Services of earlier versions know "latex" alone.
+        params |= {"format": "latex" if format == "tex" else format, "adjust": adjust}
         return self._call("GET", f"{API}/table", params=params, timeout=SECONDS).text
 
 

@@ -85,9 +85,9 @@ def html_table(table: Table) -> str:
 
 
 def table_text(table: Table, format: str) -> str:  # noqa: A002 (the contract's name)
-    """A table as "md", "latex", "csv" or "html"."""
-    writers = {"md": markdown_table, "latex": latex_table, "csv": table_csv, "html": html_table}
-    return writers[format](table)
+    """A table as "md", "tex" or "latex", "csv" or "html"."""
+    writers = {"md": markdown_table, "tex": latex_table, "csv": table_csv, "html": html_table}
+    return writers[format.replace("latex", "tex")](table)
 
 
 def markdown(report: JobReport) -> str:

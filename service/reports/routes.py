@@ -120,7 +120,7 @@ def get_table(
     choice: ChoiceDep,
     store: StoreDep,
     catalog: CatalogDep,
-    format: Annotated[Literal["md", "latex", "csv", "html"], Query()] = "md",  # noqa: A002 (the contract's name)
+    format: Annotated[Literal["md", "tex", "latex", "csv", "html"], Query()] = "md",  # noqa: A002 (the contract's name)
     rows: Annotated[str, Query(description="field of the rows, or a parameter")] = "attack",
     columns: Annotated[str, Query(description="field of the columns, or a parameter")] = "model",
     metric: Annotated[str | None, Query(description="the metric; default: the first of each row")] = None,

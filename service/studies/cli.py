@@ -7,7 +7,14 @@ import sys
 from typing import Any
 
 from assay.service.cli import commands, output
-from assay.service.cli.arguments import Subcommands, actions_of, add_remote, count, json_argument
+from assay.service.cli.arguments import (
+    Subcommands,
+    actions_of,
+    add_remote,
+    count,
+    format_argument,
+    json_argument,
+)
 from assay.service.cli.commands import Options
 from assay.service.cli.progress_bars import Bars, ProgressLine
 from assay.service.cli.spec_files import read_spec
@@ -20,20 +27,22 @@ STUDY = "01jd3q0x5v8f7m2n9k4t6w1z0s"
 
 
 def add_commands(subcommands: Subcommands) -> None:
-    """Adds `study`, which runs a study from a file, and `studies` with its actions."""
+    """Adds `studies` with its actions, and `study`, the older name of `studies run`."""
+    summary = "post, list, watch, extend, cancel and resume studies"
+    command = add_remote(subcommands, "studies", list_all, summary, "", "run FILE", topic="studies")
+    json_argument(command)
+    actions = actions_of(command)
     summary = "post a study (arms x seeds x evaluations), wait for it, and print the table of its arms"
     examples = "docs/studies.study.json --dry-run", "docs/studies.study.json --seeds 6 > table.md"
-    parser = add_remote(subcommands, "study", run, summary, *examples, topic="studies")
-    parser.add_argument("file", metavar="FILE", help="the study as JSON or YAML; - reads standard input")
-    parser.add_argument("--dry-run", action="store_true", help="plan and estimate, store nothing")
-    parser.add_argument("--seeds", type=count, metavar="N", help="so many seeds, in place of the file's")
-    parser.add_argument("--no-wait", action="store_true", help="print the id and return")
-    parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same study")
-    json_argument(parser)
-    summary = "list, watch, extend, cancel and resume studies"
-    command = add_remote(subcommands, "studies", list_all, summary, topic="studies")
-    json_argument(command)
-    _add_actions(actions_of(command))
+    old = add_remote(subcommands, "study", run, summary, *examples, instead="studies run")
+    for parser in (add_remote(actions, "run", run, summary, *examples), old):
+        parser.add_argument("file", metavar="FILE", help="the study as JSON or YAML; - reads standard input")
+        parser.add_argument("--dry-run", action="store_true", help="plan and estimate, store nothing")
+        parser.add_argument("--seeds", type=count, metavar="N", help="so many seeds, in place of the file's")
+        parser.add_argument("--no-wait", action="store_true", help="print the id and return")
+        parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same study")
+        json_argument(parser)
+    _add_actions(actions)
 
 
 def _add_actions(actions: Subcommands) -> None:
@@ -55,7 +64,7 @@ def _add_actions(actions: Subcommands) -> None:
         parser.add_argument("study", metavar="STUDY", help="study id")
     for name in ("show", "watch", "extend"):
         json_argument(made[name])
-    made["results"].add_argument("--format", choices=["markdown", "json", "csv"], default="markdown")
+    format_argument(made["results"], "md", "csv", "json", default="md")
     made["extend"].add_argument("seeds", metavar="SEED", nargs="+", type=_seed, help="the new seeds")
 
 

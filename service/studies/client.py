@@ -93,10 +93,10 @@ class StudyCalls(GroupCalls):
         """The results so far. Raises NoResults before the first evaluation has finished."""
         return parsed(StudyResultsView, self._json("GET", f"{STUDIES}/{part(study_id)}/results"))
 
-    def study_table(self, study_id: str, format: Literal["csv", "markdown"] = "markdown") -> str:  # noqa: A002
+    def study_table(self, study_id: str, format: Literal["csv", "md", "markdown"] = "md") -> str:  # noqa: A002
         """The results so far: a Markdown table of tested metrics, or all as CSV."""
         path = f"{STUDIES}/{part(study_id)}/results"
-        return self._call("GET", path, params={"format": format}).text
+        return self._call("GET", path, params={"format": {"md": "markdown"}.get(format, format)}).text
 
     def extend_study(self, study_id: str, seeds: Sequence[int]) -> StudyStatus:
         """Queues the jobs of further seeds."""

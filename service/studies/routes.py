@@ -63,7 +63,7 @@ from assay.service.studies.wire import (
 STUDIES_PATH = "/api/v1/studies"
 router = StrictRouter(prefix=STUDIES_PATH, tag="studies")
 ROUTERS, BEFORE = (router,), "stream_events"
-StudyFormat = Annotated[Literal["json", "csv", "markdown"], Query()]
+StudyFormat = Annotated[Literal["json", "csv", "md", "markdown"], Query()]
 
 
 def _study(

@@ -80,7 +80,7 @@ def check_shape(body: object, problems: Problems) -> dict[str, Any]:
     else:
         message = "must be one of train, evaluate" if "kind" in body else "is required"
         if kind == STUDY:
-            message = "a study is no job: POST /api/v1/studies and `assay study FILE` take it"
+            message = "a study is no job: POST /api/v1/studies and `assay studies run FILE` take it"
         problems.add(("kind",), message, given=kind, allowed=list(SPECS), nearest=nearest(kind, SPECS))
         schema = _any_kind()
     foreign = _of_other_kinds(kind, schema, body)

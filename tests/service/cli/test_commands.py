@@ -29,9 +29,11 @@ SUBCOMMANDS = [
     "download", "catalog", "warnings", "compare", "data", "data check", "demo",
     "keys", "keys create", "keys list", "keys revoke", "audit",
     "checkpoints", "checkpoints upload", "checkpoints list", "checkpoints show", "checkpoints delete",
-    "import-pickle", "import-onnx", "run", "sign", "verify", "study", "gate", "export", "mirror",
+    "import-pickle", "import-onnx", "run", "sign", "verify", "study", "gate", "table", "export", "mirror",
+    "report",
     "webhooks", "webhooks add", "webhooks test",
-    "studies", "studies list", "studies show", "studies watch", "studies results", "studies extend",
+    "studies", "studies run", "studies list", "studies show", "studies watch", "studies results",
+    "studies extend",
     "studies cancel", "studies retry", "studies delete",
 ]  # fmt: skip
 
@@ -104,7 +106,7 @@ def test_help_and_help_more_list_each_subcommand_once(run: Run) -> None:
     listed = re.findall(r"^  ([a-z-]+)  ", out, re.MULTILINE)
     assert {name.split()[0] for name in SUBCOMMANDS} <= {*first, *listed}
     assert len([*first, *listed]) == len({*first, *listed})
-    assert "3 the service cannot be reached" in out
+    assert "3 the service cannot be reached" in " ".join(out.split())
 
 
 def test_the_short_help_counts_the_verbs_of_help_more(run: Run) -> None:
@@ -114,6 +116,85 @@ def test_the_short_help_counts_the_verbs_of_help_more(run: Run) -> None:
     listed = re.findall(r"^  ([a-z-]+)(?:  |$)", more, re.MULTILINE)
     assert f"`assay help more` {len(listed)} more verbs" in out
     assert re.findall(r"^([a-z ]+):$", more, re.MULTILINE) == list(get_args(Topic))
+
+
+OLDER = {
+    "run": "submit --wait", "study": "studies run", "watch": "status --wait", "logs": "status --log",
+    "table": "report --table", "export": "report --format robustbench",
+}  # fmt: skip
+
+
+def test_older_names_are_told_once_and_listed_nowhere_else(run: Run) -> None:
+    more, _, old = run("help", "more")[1].partition("older names, which go on working:\n")
+    assert dict(re.findall(r"^  ([a-z]+) +assay (.+)$", old, re.MULTILINE)) == OLDER
+    listed = re.findall(r"^  ([a-z-]+)(?:  |$)", more, re.MULTILINE)
+    assert not OLDER.keys() & {*listed}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("watch JOB", "status JOB --wait"),
+        ("logs JOB", "status JOB --log"),
+        ("logs JOB --json", "status JOB --log --json"),
+        ("logs JOB -f", "status JOB --log --wait"),
+        ("table JOB", "report JOB --table"),
+        ("table JOB --format latex --rows epsilon", "report JOB --table --format tex --rows epsilon"),
+        ("table JOB --metric top1 -o t.md", "report JOB --table --metric top1 -o t.md"),
+        ("export JOB --format robustbench", "report JOB --format robustbench"),
+        ("export JOB --format robustbench -o made", "report JOB --format robustbench -o made"),
+        ("results JOB --format csv", "results JOB --format=csv"),
+        ("compare JOB OTHER --format markdown", "compare JOB OTHER --format md"),
+        ("compare JOB OTHER --json", "compare JOB OTHER --format json"),
+        ("watch nope", "status nope --wait"),
+    ],
+)
+def test_an_older_name_does_exactly_what_the_new_name_does(
+    run: Run, submit: Any, evaluate_body: Make, worker: Any, old: str, new: str
+) -> None:
+    job, other = submit(evaluate_body()), submit(evaluate_body(seed=1))
+    for one in (job, other):
+        worker.run(one, [1, 1, 1, 0], [1, 0, 0, 0])
+    found = [run(*line.replace("JOB", job).replace("OTHER", other).split()) for line in (old, new)]
+    assert found[0] == found[1]
+    assert found[0][0] == (2 if "nope" in old else 0)
+    assert found[0][2 if "nope" in old else 1]
+
+
+@pytest.mark.parametrize("form", ["md", "tex", "html", "markdown", "latex"])
+def test_results_as_a_report(run: Run, submit: Any, evaluate_body: Make, worker: Any, form: str) -> None:
+    job = submit(evaluate_body())
+    worker.run(job, [1, 1, 1, 0], [1, 0, 0, 0])
+    code, out, _ = run("results", job, "--format", form)
+    start = {"html": "<!doctype html>", "tex": "% ", "latex": "% "}.get(form, "# ")
+    assert (code, out[: len(start)]) == (0, start)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("report a --rows model", "--rows is of a table: give --table too"),
+        ("report a --metric top1", "--metric is of a table: give --table too"),
+        ("report --tag x --format robustbench", "--format robustbench takes job ids"),
+        ("report a --format robustbench --table", "--format robustbench is no table"),
+        ("report a --table --format pdf", "invalid choice: 'pdf'"),
+        ("report a --table -o t.pdf", "--output: its ending says the format"),
+        ("compare a b --format tex", "invalid choice: 'tex'"),
+        ("studies results a --format xml", "invalid choice: 'xml'"),
+    ],
+)
+def test_wrong_formats_are_refused(run: Run, line: str, said: str) -> None:
+    code, out, err = run(*line.split())
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_a_status_is_followed_to_json_alone(run: Run, submit: Any, train_body: Make, worker: Any) -> None:
+    job = submit(train_body())
+    worker.train(job)
+    code, out, err = run("status", job, "--wait", "--json")
+    assert (code, json.loads(out)["state"]) == (0, "succeeded")
+    assert "succeeded" in err
 
 
 def test_help_shows_the_help_of_a_verb_and_of_its_actions(run: Run) -> None:
@@ -167,7 +248,7 @@ def test_submit_prints_the_id_alone(run: Run, spec_file: Any, train_body: Make, 
     code, out, err = run("submit", spec_file(train_body()))
     assert code == 0
     assert app_store.jobs.get(out.strip()).name == "a training"
-    assert f"assay watch {out.strip()}" in err
+    assert f"assay status {out.strip()} --wait" in err
 
 
 def test_submit_reads_standard_input(run: Run, train_body: Make, monkeypatch: pytest.MonkeyPatch) -> None:

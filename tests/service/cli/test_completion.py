@@ -43,7 +43,7 @@ def test_bash_reads_it(script: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("assay stu", {"study", "studies"}),
+        ("assay stu", {"studies"}),
         ("assay studies ex", {"extend"}),
         ("assay submit --dry", {"--dry-run"}),
         ("assay jobs --state suc", {"succeeded"}),

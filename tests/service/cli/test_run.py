@@ -213,3 +213,38 @@ def test_names_and_specs_are_refused_together(run: Any) -> None:
     assert "jobs[0].name: every job of a list needs a name; 'nam' is no field" in err
     assert "jobs[0].nam: unknown field" in err
     assert "jobs[1].model.name: " in err
+
+
+@pytest.fixture
+def submit_list(run: Any, capsys: pytest.CaptureFixture[str]) -> Any:
+    def submit_list(*arguments: str) -> tuple[int, str, str]:
+        code = main.main(["submit", "jobs.json", *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return submit_list
+
+
+@pytest.mark.usefixtures("working")
+@pytest.mark.parametrize("more", [(), ("--json",), ("--metric", "top1"), ("--dry-run",)])
+def test_submit_waits_for_a_list_as_run_does(run: Any, submit_list: Any, pair: Any, more: Any) -> None:
+    old, new = (
+        run(pair, *more, "--idempotency-key", "k"),
+        submit_list("--wait", *more, "--idempotency-key", "k"),
+    )
+    assert (old[0], old[1]) == (new[0], new[1])
+    assert old[0] == 0
+
+
+def test_submit_posts_a_list_and_prints_its_ids(
+    run: Any, submit_list: Any, pair: Any, app_store: Any
+) -> None:
+    run(pair, "--dry-run")
+    code, out, _ = submit_list()
+    assert code == 0
+    ids = dict(line.split("  ") for line in out.splitlines())
+    assert {app_store.jobs.get(job_id).name: name for job_id, name in ids.items()} == {
+        name: name for name in ("trained", "attacked")
+    }
+    answer = json.loads(submit_list("--json")[1])
+    assert [answer[name]["state"] for name in ("trained", "attacked")] == ["queued", "waiting"]

@@ -18,6 +18,7 @@ SPECS = {
     "study": {"kind": "study", "arms": [{"name": "a", "model": {"name": "vit"}}], "seeds": 1},
 }
 WHAT = {"submit": "one job", "run": "a list of jobs", "study": "a study"}
+NAMED = {"submit": "submit", "run": "submit", "study": "studies run"}
 
 
 @pytest.mark.parametrize("wanted", SPECS)
@@ -35,17 +36,17 @@ def test_the_command_that_takes_it_is_named(
     (tmp_path / "spec.json").write_text(json.dumps(SPECS[given]))
     assert main.main([wanted, "spec.json"]) == 2, "none of them is complete"
     error = capsys.readouterr().err
-    if given == wanted:
+    if given == wanted or (given, wanted) == ("run", "submit"):
         assert " takes it" not in error
         return
     assert error.startswith(f"error: spec.json:1: body: is {WHAT[given]}, not {WHAT[wanted]}")
-    assert f"`assay {given} spec.json` takes it" in error
+    assert f"`assay {NAMED[given]} spec.json` takes it" in error
     assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("spec", "command"),
-    [({"model": {}}, "submit"), ({"arms": []}, "study"), ({"kind": "evaluate", "jobs": []}, "run")],
+    [({"model": {}}, "submit"), ({"arms": []}, "studies run"), ({"kind": "evaluate", "jobs": []}, "submit")],
 )
 def test_without_its_kind_a_field_tells(
     spec: Any,
@@ -56,5 +57,5 @@ def test_without_its_kind_a_field_tells(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    assert main.main(["run" if command != "run" else "submit", "spec.json"]) == 2
+    assert main.main(["study" if "jobs" in spec else "run", "spec.json"]) == 2
     assert f"`assay {command} spec.json` takes it" in capsys.readouterr().err

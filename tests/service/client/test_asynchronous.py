@@ -92,5 +92,5 @@ def test_a_lost_service_is_told_with_the_job(monkeypatch: pytest.MonkeyPatch) ->
         raise httpx.ConnectError("refused")
 
     monkeypatch.setattr(asynchronous, "RECONNECT_SECONDS", -1.0)
-    with pytest.raises(Unavailable, match=r"job x1 is kept there: .*`assay watch x1` follows it"):
+    with pytest.raises(Unavailable, match=r"job x1 is kept there: .*`assay status x1 --wait` follows it"):
         run(httpx.MockTransport(refuse), lambda client: client.wait("x1"))

@@ -188,5 +188,7 @@ def test_events_change_the_job_that_is_drawn(live: LiveServer) -> None:
 def test_a_lost_service_is_told_with_the_job_and_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "RECONNECT_SECONDS", -1.0)
     client, _ = answering(stream(event(1)), httpx.ConnectError("refused"))
-    with pytest.raises(Unreachable, match=r"refused.*; job x1 is kept there: .*`assay watch x1` follows it"):
+    with pytest.raises(
+        Unreachable, match=r"refused.*; job x1 is kept there: .*`assay status x1 --wait` follows it"
+    ):
         list(client.events("x1"))

@@ -104,7 +104,7 @@ def test_wait_gives_up(client: AssayClient, train_body: Make, monkeypatch: pytes
     with pytest.raises(TimeoutError, match=job.id):
         client.wait(job.id, timeout_seconds=0)
     monkeypatch.setattr(transport_module, "RECONNECT_SECONDS", -1.0)
-    hint = f"job {job.id} is kept there: once the service is back, `assay watch {job.id}` follows it"
+    hint = f"job {job.id} is kept there: once the service is back, `assay status {job.id} --wait` follows it"
     with answering(httpx.ConnectError("refused")) as gone, pytest.raises(Unreachable, match=hint):
         gone.wait(job.id)
     hint = "study s1 is kept there: once the service is back, `assay studies watch s1` follows it"

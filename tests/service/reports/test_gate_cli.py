@@ -208,4 +208,4 @@ def test_the_commands_of_the_workflow_are_those_of_the_command_line() -> None:
     parser = main.build_parser()
     written = re.findall(r"\bassay ((?:[a-z]+ )[^\n>)]*)", script)
     parsed = [parser.parse_args(shlex.split(arguments)) for arguments in written]
-    assert [options.run.__name__ for options in parsed] == ["submit", "gate", "table"]
+    assert [options.run.__name__ for options in parsed] == ["submit", "gate", "report"]

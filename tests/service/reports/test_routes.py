@@ -160,6 +160,9 @@ def test_bold_only_where_all_differences_are_significant(api: httpx.Client, pair
     assert "**" not in alone
     few = api.get(TABLE, params={"tag": "pair", "columns": "name", "format": "latex"}).text
     assert few.count(r"\textbf{100.0\,\%}") == 2
+    named = api.get(TABLE, params={"tag": "pair", "columns": "name", "format": "tex"})
+    assert named.text == few
+    assert named.headers["content-disposition"].endswith('assay-table.tex"')
 
 
 def test_of_three_jobs_one_cell_of_a_row_is_bold(api: httpx.Client, finished: Callable[..., str]) -> None:

@@ -77,6 +77,15 @@ def test_another_number_of_seeds(assay: Any) -> None:
     assert (answer["seeds"], answer["complete"]) == ([0, 1, 2], True)
 
 
+@pytest.mark.usefixtures("working")
+@pytest.mark.parametrize("more", [("--json",), ("--dry-run",), ()])
+def test_study_is_the_older_name_of_studies_run(assay: Any, more: Any) -> None:
+    line = ("a.study.json", *more, "--idempotency-key", "k")
+    old, new = assay("study", *line), assay("studies", "run", *line)
+    assert (old[0], old[1]) == (new[0], new[1])
+    assert old[0] == 0
+
+
 def test_a_dry_run_prints_the_plan(assay: Any, app_store: Store) -> None:
     code, out, _ = assay("study", "a.study.json", "--dry-run", "--seeds", "1")
     assert code == 0

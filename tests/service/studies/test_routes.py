@@ -263,6 +263,7 @@ def test_results_compare_the_arms(api: httpx.Client, worker: Any) -> None:
     table = api.get(study["links"]["results"], params={"format": "markdown"})
     assert table.headers["content-type"].startswith("text/markdown")
     assert "| pgd 2/255 | top1 |" in table.text
+    assert api.get(study["links"]["results"], params={"format": "md"}).text == table.text
     assert "p (two-way t) | p, Holm |" in table.text
     lines = api.get(study["links"]["results"], params={"format": "csv"}).text.splitlines()
     assert len(lines) == 1 + 2 * 2
