@@ -20,6 +20,7 @@ from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.threat import ThreatOf
 from assay.service.metrics.compare.bracket import Keep, OutcomesOf, brackets, with_contradictions
 from assay.service.reports.formats.csv_text import compact, inert
+from assay.service.reports.headline import headline
 from assay.service.reports.robustbench import robustbench_entries
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -106,6 +107,7 @@ def _read(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:
     places = dict(zip(sorted(rows), found.evaluations, strict=True))
     found.bracket, contradictions = brackets(places, *_outcomes(store, job.id, catalog))
     found.warnings = [*_doubts(job), *contradictions, *found.warnings, *spec_warnings(catalog, job.spec)]
+    found.headline = headline(found)
     return found
 
 

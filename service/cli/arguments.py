@@ -181,6 +181,11 @@ def job_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB", help="job id")
 
 
+def full_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds `--full`, for all rows before the summary."""
+    parser.add_argument("--full", action="store_true", help="show all rows of the results, then the summary")
+
+
 def json_argument(parser: argparse.ArgumentParser) -> None:
     """Adds `--json`, for JSON in place of readable lines."""
     parser.add_argument("--json", action="store_true", help="print JSON")

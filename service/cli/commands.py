@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,10 @@ from assay.service.cli.profiles import chosen, key_of, saying_whose
 from assay.service.cli.spec_files import SpecFile
 from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
+from assay.service.contract.errors import NoResults
 from assay.service.contract.extras import require
 from assay.service.contract.problems import Problems, nearest
+from assay.service.contract.results import Job
 from assay.service.contract.verbs import Verb
 from assay.service.contract.warning_codes import warning_meanings
 from assay.service.contract.weights.pulled import PullRequest
@@ -145,7 +147,7 @@ def submit(options: Options, spec: SpecFile, *, wait: bool) -> int:
         if not wait:
             sys.stderr.write(f"{job.state.value}; follow it with: assay status {job.id} --wait\n")
             return OK
-        return follow_to_end(client, job, sys.stderr if options.json else None)
+        return _ended(client, job, options)
 
 
 def say_data(looks: Sequence[Mapping[str, Any]]) -> int:
@@ -184,9 +186,18 @@ def show(options: Options) -> int:
 def watch(options: Options) -> int:
     """Follows a job to its end; with `--json` standard output has the job alone."""
     with connected(options) as client:
-        code = follow_to_end(client, client.job(options.job), sys.stderr if options.json else None)
+        return _ended(client, client.job(options.job), options)
+
+
+def _ended(client: AssayClient, job: Job, options: Options) -> int:
+    """Follows a job to its end, and shows its results; with `--json` the job, and nothing else."""
+    code = follow_to_end(client, job, sys.stderr if options.json else None)
     if options.json:
-        show(options)
+        _say(output.json_text(client.job(job.id).model_dump(mode="json")))
+        return code
+    with suppress(NoResults):
+        if (found := client.results(job.id)).evaluations:
+            _say(output.results_text(found, full=options.full))
     return code
 
 
@@ -204,7 +215,7 @@ def results(options: Options) -> int:
     if options.format == "json":
         _say(output.json_text(found.model_dump(mode="json")))
     else:
-        _say(output.results_table(found))
+        _say(output.results_text(found, full=options.full))
     return OK
 
 

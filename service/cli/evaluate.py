@@ -163,7 +163,7 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         help=f"write a report; its ending is the format: {', '.join(ENDINGS)}",
     )
     parser.add_argument("--dry-run", action="store_true", help="check everything, and say what it would cost")
-    parser.add_argument("--all", action="store_true", help="print all metrics, not only the main ones")
+    parser.add_argument("--full", "--all", action="store_true", help="print all rows, then the summary")
     json_argument(parser)
     where = parser.add_argument_group("where")
     where.add_argument(
@@ -310,7 +310,7 @@ def _finish(options: Options, client: AssayClient, job: Any, state: Path | None)
     if options.json:
         sys.stdout.write(output.json_text(results.model_dump(mode="json")) + "\n")
     else:
-        sys.stdout.write(output.results_table(results, every=options.all) + "\n")
+        sys.stdout.write(output.results_text(results, full=options.full) + "\n")
     if options.report is not None:
         write_report(client, job.id, options.report)
         _tell(f"report: {options.report}")

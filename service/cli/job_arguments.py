@@ -12,6 +12,7 @@ from assay.service.cli.arguments import (
     add_remote,
     count,
     format_argument,
+    full_argument,
     job_argument,
     json_argument,
 )
@@ -36,6 +37,7 @@ def add_submission(subcommands: Subcommands) -> None:
     parser.add_argument(
         "--wait", "--watch", action="store_true", help="follow all to their end, and print their results"
     )
+    full_argument(parser)
     _submission_arguments(parser, "the job as JSON or YAML, or a list")
     summary = "post a list of jobs, wait for them, and print one table of their results"
     example, instead = "docs/models.jobs.json > table.md", "submit --wait"
@@ -80,6 +82,7 @@ def add_results(subcommands: Subcommands) -> None:
         subcommands, "results", commands.results, summary, example, topic="results", first="JOB"
     )
     job_argument(parser)
+    full_argument(parser)
     format_argument(parser, "table", "md", "tex", "html", "csv", "json", default="table")
 
     _add_compare(subcommands)

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from assay.service.cli import output
-from assay.service.cli.arguments import JOB, Subcommands, add_remote, job_argument, json_argument
+from assay.service.cli.arguments import (
+    JOB,
+    Subcommands,
+    add_remote,
+    full_argument,
+    job_argument,
+    json_argument,
+)
 from assay.service.cli.commands import OK, Options, connected, show, watch
 from assay.service.cli.job_progress import headline
 from assay.service.cli.progress_bars import to_second
@@ -22,19 +29,20 @@ from assay.service.reports.comparisons import warning_lines
 
 def add_status(subcommands: Subcommands) -> None:
     """Adds `status`, its older names `watch` and `logs`, and `open`."""
-    examples = JOB, f"{JOB} --wait", f"{JOB} --log"
+    examples = [JOB, f"{JOB} --wait", f"{JOB} --log"]
     parser = add_remote(subcommands, "status", status, "show or follow a job", *examples, topic="jobs")
     job_argument(parser)
     parser.add_argument("--wait", action="store_true", help="follow the job to its end")
     parser.add_argument("--log", action="store_true", help="show what has happened, with times and warnings")
+    full_argument(parser)
     json_argument(parser)
 
     instead = "status --wait"
     watching = add_remote(subcommands, "watch", status, "follow a job to its end", JOB, instead=instead)
     job_argument(watching)
-    watching.set_defaults(wait=True, log=False, json=False)
+    watching.set_defaults(wait=True, log=False, json=False, full=False)
 
-    summary, examples = "show what has happened to a job, with times and warnings", (JOB, f"{JOB} --follow")
+    summary, examples = "show what has happened to a job, with times and warnings", [JOB, f"{JOB} --follow"]
     parser = add_remote(subcommands, "logs", logs, summary, *examples, instead="status --log")
     job_argument(parser)
     parser.add_argument(

@@ -24,6 +24,7 @@ from assay.service.contract.results import (
 from assay.service.contract.warning_codes import WarningMeaning
 from assay.service.metrics.compare.bracket import bracket_line
 from assay.service.reports.comparisons import comparison_lines, warning_lines
+from assay.service.reports.headline import cases
 from assay.service.reports.numbers import (
     arithmetic_lines,
     conditions,
@@ -138,6 +139,24 @@ def data_lines(look: Mapping[str, Any]) -> Iterator[str]:
     yield from (printable(f"  {note}") for note in look["notes"])
 
 
+def results_text(results: Results, *, full: bool) -> str:
+    """All rows with `full`; then clean accuracy, the worst case and the sentence, as far as there are any."""
+    rows = [(case, row, name, *metric_cells(metric)) for case, row, name, metric in cases(results)]
+    if full or not rows:
+        parts = [results_table(results, every=full)]
+    else:
+        every = [*results.warnings, *(one for part in results.evaluations for one in part.warnings)]
+        invalid = [("", one) for one in every if one.severity == "invalid"]
+        parts = [*_incomplete(results), *warning_lines(invalid)]
+        count = sum(len(_all_metrics(part)) for part in results.evaluations)
+        more = f"`assay results {results.job} --full` prints all {count} rows"
+        told = ", ".join(dict.fromkeys(one.code for one in every))
+        parts.append(more + (f" and what the warnings say: {told}" if told else ""))
+    if rows:
+        parts.append(table(("CASE", "EVALUATION", "METRIC", "VALUE", "95 % INTERVAL", "N"), rows))
+    return "\n".join([*parts, *filter(None, [printable(results.headline)])])
+
+
 def results_table(results: Results, *, every: bool = True) -> str:
     """A line per metric, or the first of each evaluation and a count; then shared parameters and warnings."""
     shown, shared = split_params([(part.name, conditions(part)) for part in results.evaluations])
@@ -151,17 +170,20 @@ def results_table(results: Results, *, every: bool = True) -> str:
     header = ("EVALUATION", "PARAMS", "METRIC", "VALUE", "95 % INTERVAL", "N", "WARNINGS")
     parts = [table(header, rows)]
     if left_out:
-        parts.append(f"{left_out} more rows: `assay results {results.job}` prints them, and so does --all.")
+        parts.append(f"{left_out} more rows: `assay results {results.job} --full` prints them.")
     parts += [*shared, *map(printable, arithmetic_lines(results.evaluations))]
     parts += (printable(bracket_line(point)) for point in results.bracket)
-    if results.error is not None:
-        why = f"{results.error.type}: {results.error.message}"
-        parts.append(printable(f"Not complete. The job failed: {why}"))
-    elif not results.complete:
-        parts.append("Not complete: evaluations are missing.")
+    parts += _incomplete(results)
     warned = [("", warning) for warning in results.warnings]
     warned += [(part.name, warning) for part in results.evaluations for warning in part.warnings]
     return "\n".join([*parts, *warning_lines(warned)])
+
+
+def _incomplete(results: Results) -> list[str]:
+    if results.error is not None:
+        why = f"{results.error.type}: {results.error.message}"
+        return [printable(f"Not complete. The job failed: {why}")]
+    return [] if results.complete else ["Not complete: evaluations are missing."]
 
 
 def _codes(warnings: Sequence[Warning]) -> str:

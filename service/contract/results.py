@@ -292,11 +292,13 @@ class Results(Answer):
     """The results of a job; `complete` is false while evaluations are missing.
 
     `bracket` has robust accuracy from below and from above where examples were both verified and attacked.
-    `signature` is the path of their signature; null while they are not complete.
+    `signature` is the path of their signature; null while they are not complete. `headline` says what holds
+    under the strongest attack run; empty without a number.
     """
 
     job: str
     complete: bool
+    headline: str = ""
     evaluations: list[EvaluationResult]
     bracket: list[Bracket] = []
     warnings: list[Warning] = []

@@ -20,12 +20,12 @@ ROBUSTBENCH = "robustbench"
 def add_commands(subcommands: Subcommands) -> None:
     """Adds `report`, and `table` and `export`, its older names with `--table` and `--format robustbench`."""
     summary = "write a report on up to ten jobs; or a table, or the format of another project"
-    examples = (
+    examples = [
         f"{JOB} {OTHER} -o report.html",
         "--tag paper -o numbers.csv",
         f"{JOB} {OTHER} --table --rows attack --columns model",
         f"{JOB} --format robustbench -o model_info",
-    )
+    ]
     first = "JOB -o report.html"
     parser = add_remote(subcommands, "report", report, summary, *examples, topic="results", first=first)
     _add_choice(parser)
@@ -42,10 +42,10 @@ def add_commands(subcommands: Subcommands) -> None:
     _add_fields(parser)
 
     summary = "print a table of the numbers of jobs"
-    examples = (
+    examples = [
         f"{JOB} {OTHER} --rows attack --columns model",
         "--tag paper --format tex --rows epsilon --columns name -o table.tex",
-    )
+    ]
     parser = add_remote(subcommands, "table", table, summary, *examples, instead="report --table")
     _add_choice(parser)
     format_argument(parser, "md", "tex", "csv", "html", default="md")
@@ -53,7 +53,7 @@ def add_commands(subcommands: Subcommands) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="file to write (default: standard output)")
 
     summary = "write results in the format of another project"
-    examples = f"{JOB} --format robustbench", f"{JOB} --format robustbench -o model_info"
+    examples = [f"{JOB} --format robustbench", f"{JOB} --format robustbench -o model_info"]
     instead = f"report --format {ROBUSTBENCH}"
     parser = add_remote(subcommands, "export", export, summary, *examples, instead=instead)
     parser.add_argument("jobs", metavar="JOB", nargs="+", help="job ids")

@@ -11,6 +11,7 @@ from assay.service.contract.summaries import JobSummary, SummaryValue
 from assay.service.metrics.compare.sanity_checks import cross_checks
 from assay.service.plots.series import (
     TITLES,
+    UNATTACKED,
     LabelledResults,
     Measured,
     accuracy,
@@ -52,7 +53,7 @@ def headline(results: Results) -> str:
 
 def summary(results: Results) -> JobSummary:
     """The accuracies of `headline`, for lists of jobs."""
-    cases, other = worst_cases_of(results), _lowest_without_radius(results)
+    cases, other = worst_cases_of(results), _lowest(results)
     clean = next((accuracy(row) for row in unattacked(results)), None)
     worst, at = None, ""
     row = None if other is None else other[0]
@@ -80,11 +81,28 @@ def _invalid(results: Results) -> list[str]:
     return list(dict.fromkeys(str(one.code) for one in told if one.severity == "invalid"))
 
 
+def cases(results: Results) -> list[tuple[str, str, str, Metric]]:
+    """What the sentence counts: case, evaluation, name of the metric, metric; empty without an attack."""
+    radii = worst_cases_of(results)
+    if radii:
+        epsilon, worst = telling(radii)
+        row, metric, before = worst.row, worst.metric, worst.unattacked
+        label = f"{row.name} {_radius(worst, epsilon)}"
+    elif (least := _lowest(results)) is not None:
+        row, metric = least
+        label, before = row.name, unattacked_accuracy(results, row)
+    else:
+        return []
+    name = accuracy_name(row) or ""
+    clean = [("clean", "", UNATTACKED.get(name, name), before)] if before is not None else []
+    return [*clean, ("worst case", label, name, metric)]
+
+
 def _within_radii(results: Results) -> str:
-    cases = worst_cases_of(results)
-    if not cases:
+    radii = worst_cases_of(results)
+    if not radii:
         return ""
-    (epsilon, worst), (last, least) = telling(cases), cases[-1]
+    (epsilon, worst), (last, least) = telling(radii), radii[-1]
     text = f"{_held(results, worst.row, worst.metric)} at {_radius(worst, epsilon)} {STRONGEST}"
     if last > epsilon:
         text += f", {_short(least.metric)} at {_radius(least, last)}"
@@ -92,21 +110,20 @@ def _within_radii(results: Results) -> str:
 
 
 def _without_radius(results: Results) -> str:
-    found = _lowest_without_radius(results)
-    if found is None:
+    if (least := _lowest(results)) is None:
         return ""
-    row, metric = found
-    return f"{_held(results, row, metric)} {STRONGEST}{_before(unattacked_accuracy(results, row))}"
+    return f"{_held(results, *least)} {STRONGEST}{_before(unattacked_accuracy(results, least[0]))}"
 
 
-def _lowest_without_radius(results: Results) -> tuple[EvaluationResult, Metric] | None:
+def _lowest(results: Results) -> tuple[EvaluationResult, Metric] | None:
+    """The attack without a radius that leaves the lowest accuracy."""
     rows = [
-        (metric.value or 0.0, place, row, metric)
-        for place, row in enumerate(results.evaluations)
+        (row, metric)
+        for row in results.evaluations
         if epsilon_of(row) is None and "attack_success_rate" in row.metrics and not is_noise(row)
         if (metric := accuracy(row)) is not None and "median_distance" not in row.metrics
     ]
-    return min(rows)[2:] if rows else None
+    return min(rows, key=lambda found: found[1].value or 0.0, default=None)
 
 
 def _of_distance(results: Results) -> str:

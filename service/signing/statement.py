@@ -52,9 +52,9 @@ def _portable(value: Any) -> Any:
 
 
 def content_of(results: Results) -> dict[str, Any]:
-    """The part of the results that is signed: all but the link to their signature."""
+    """The part of the results that is signed: all but the link to their signature and the sentence."""
     # Results of earlier versions have none, and keep the content that was signed.
-    left_out = {"signature"} if results.bracket else {"signature", "bracket"}
+    left_out = {"signature", "headline"} | (set() if results.bracket else {"bracket"})
     return results.model_dump(mode="json", exclude=left_out)
 
 

@@ -172,7 +172,7 @@ def result_problems(signed: Signed, raw: bytes) -> list[str]:
     if not isinstance(given, dict):
         return ["no results: not a JSON object"]
     # As `statement.content_of` leaves them out.
-    left_out = {"signature"} if given.get("bracket") else {"signature", "bracket"}
+    left_out = {"signature", "headline"} | (set() if given.get("bracket") else {"bracket"})
     content = {name: item for name, item in given.items() if name not in left_out}
     found: list[str] = []
     for place in differences(signed.results, content):

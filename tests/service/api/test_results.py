@@ -65,6 +65,15 @@ def test_complete_results(api: httpx.Client, job_id: str, worker: Any) -> None:
     assert results["provenance"]["seed"] == 0
 
 
+def test_the_headline_is_of_what_there_is(api: httpx.Client, job_id: str, worker: Any) -> None:
+    worker.run(job_id, [1, 1, 1, 0], [1, 0, 0, 0])
+    found = api.get(f"/api/v1/jobs/{job_id}/results").json()
+    assert found["headline"] == "1 of 4 images hold at 2/255 under the strongest attack run; clean 3 of 4."
+    schema = api.get("/openapi.json").json()["components"]["schemas"]["Results"]
+    assert schema["properties"]["headline"] == {"type": "string", "title": "Headline", "default": ""}
+    assert "headline" not in schema.get("required", []), "services of earlier versions have none"
+
+
 def test_checks_across_evaluations_warn(
     api: httpx.Client, worker: Any, evaluate_body: Callable[..., dict[str, Any]]
 ) -> None:

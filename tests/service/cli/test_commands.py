@@ -156,7 +156,10 @@ def test_an_older_name_does_exactly_what_the_new_name_does(
     for one in (job, other):
         worker.run(one, [1, 1, 1, 0], [1, 0, 0, 0])
     found = [run(*line.replace("JOB", job).replace("OTHER", other).split()) for line in (old, new)]
-    assert found[0] == found[1]
+    now = re.compile(r"^[0-9T:-]+Z (?=an evaluation: )", re.MULTILINE)
+    assert [now.sub("", text) if isinstance(text, str) else text for text in found[0]] == [
+        now.sub("", text) if isinstance(text, str) else text for text in found[1]
+    ]
     assert found[0][0] == (2 if "nope" in old else 0)
     assert found[0][2 if "nope" in old else 1]
 
@@ -324,6 +327,35 @@ def test_watch_follows_to_the_end(run: Run, submit: Any, train_body: Make, worke
     assert "succeeded" in out
 
 
+def test_watch_ends_with_the_summary(run: Run, submit: Any, evaluate_body: Make, worker: Any) -> None:
+    job_id = submit(evaluate_body())
+    worker.run(job_id, [1, 1, 1, 0], [1, 0, 0, 0])
+    code, out, _ = run("watch", job_id)
+    assert code == 0
+    clean, worst, sentence = out.splitlines()[-3:]
+    assert clean.split()[:3] == ["clean", "top1", "75.0"]
+    assert worst.split()[:5] == ["worst", "case", "pgd", "2/255", "top1"]
+    assert sentence == "1 of 4 images hold at 2/255 under the strongest attack run; clean 3 of 4."
+    assert run("status", job_id, "--wait", "--full")[1].count("\n") > out.count("\n")
+
+
+def test_an_older_service_without_the_sentence(
+    run: Run, submit: Any, evaluate_body: Make, worker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = submit(evaluate_body())
+    worker.run(job_id, [1, 1, 1, 0], [1, 0, 0, 0])
+    whole = AssayClient._json
+
+    def without(client: AssayClient, method: str, path: str, **more: Any) -> Any:
+        found = whole(client, method, path, **more)
+        return {name: part for name, part in found.items() if name != "headline"}
+
+    monkeypatch.setattr(AssayClient, "_json", without)
+    code, out, _ = run("results", job_id)
+    assert code == 0
+    assert out.splitlines()[-1].startswith("worst case")
+
+
 def test_watch_of_a_canceled_job_gives_no_empty_reason(run: Run, submit: Any, train_body: Make) -> None:
     job_id = submit(train_body())
     run("cancel", job_id)
@@ -375,7 +407,10 @@ def test_results_in_three_formats(run: Run, submit: Any, evaluate_body: Make, wo
     assert code == 2
     assert "no results" in err
     worker.run(job_id, [1, 1, 1, 0], [1, 0, 0, 0])
-    table = run("results", job_id)[1]
+    short = run("results", job_id)[1]
+    assert short.splitlines()[-1].startswith("1 of 4 images hold at 2/255")
+    table = run("results", job_id, "--full")[1]
+    assert table.endswith("\n".join(short.splitlines()[-4:]) + "\n"), "the summary stands last"
     assert "75.0 %" in table
     assert "epsilon=2/255" in table
     assert "pgd: steps=10 protocol=pixel data=digits" in table

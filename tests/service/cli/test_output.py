@@ -106,7 +106,7 @@ def test_a_short_table_has_the_main_metric_of_each_evaluation() -> None:
         ["fgsm", "epsilon=2/255", "top1"],
         ["pgd", "epsilon=2/255", "top1"],
     ]
-    assert short[3] == "4 more rows: `assay results j` prints them, and so does --all."
+    assert short[3] == "4 more rows: `assay results j --full` prints them."
     assert short[4].startswith("fgsm: steps=3")
     assert "more rows" not in output.results_table(results(evaluations=parts))
     assert "more rows" not in output.results_table(results(), every=False)
@@ -202,3 +202,39 @@ def test_files_that_have_expired_say_so() -> None:
     kept = Artifact(name="a", size=5, sha256="s", media_type="text/csv", created_at="", href="")
     text = output.artifacts_table([kept, kept.model_copy(update={"name": "b", "expired": True})])
     assert [line.split()[:2] for line in text.splitlines()[1:]] == [["a", "5"], ["b", "expired"]]
+
+
+def test_the_short_text_has_doubts_and_a_count() -> None:
+    attacked = results().evaluations[0]
+    attacked = attacked.model_copy(
+        update={"data": {"name": "digits"}, "metrics": {**attacked.metrics, "attack_success_rate": HALF}}
+    )
+    grave = Warning(code="repeated_differently", severity="invalid", message="use no number")
+    found = results(
+        complete=False, evaluations=[attacked], warnings=[grave],
+        error=JobError(type="t", message="why"), headline="Not complete\x1b: 2 of 4.",
+    )  # fmt: skip
+    assert output.results_text(found, full=False).splitlines() == [
+        "Not complete. The job failed: t: why",
+        "invalid repeated_differently: use no number",
+        "`assay results j --full` prints all 2 rows and what the warnings say: repeated_differently, subset",
+        "CASE        EVALUATION  METRIC   VALUE  95 % INTERVAL     N",
+        "worst case  pgd 2/255   top1    50.0 %  [10.0 %, 90.0 %]  4",
+        "Not complete\\x1b: 2 of 4.",
+    ]
+    full = output.results_text(found, full=True).splitlines()
+    assert full[0].startswith("EVALUATION  PARAMS")
+    assert full[-1] == "Not complete\\x1b: 2 of 4."
+
+
+def test_without_an_attack_the_short_text_is_the_first_metric_of_each() -> None:
+    clean = results().evaluations[0].model_copy(update={"name": "clean", "params": {}})
+    found = results(evaluations=[clean], headline="2 of 4 are right; no attack was run.")
+    lines = output.results_text(found, full=False).splitlines()
+    assert lines[0].startswith("EVALUATION")
+    assert lines[-1] == "2 of 4 are right; no attack was run."
+
+
+HALF = Metric(
+    value=0.5, n=4, ci_low=0.1, ci_high=0.9, ci_method="wilson", higher_is_better=False, unit="proportion"
+)

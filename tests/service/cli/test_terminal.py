@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from assay.service.cli import main, output
-from tests.support.terminals import ESCAPES, Terminal
+from assay.service.client import AssayClient
+from tests.support.terminals import ESCAPES, Make, Terminal
 
 WORD = "untrained_weights"
 HEADER, ROWS = ("ID", "STATE", "VALUE", "NAME"), [("a", "failed", "50.0 %", "x y"), ("b", "running", "3", "")]
@@ -134,3 +135,29 @@ def test_the_help_fits_the_terminal(
             "evaluate", "serve", "submit", "results", "compare", "report"
         ]  # fmt: skip
         assert len(lines) < 14, "a line for each"
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("more", [(), ("--full",)])
+def test_results_fit_the_terminal_and_end_with_the_sentence(
+    terminal: Terminal,
+    monkeypatch: pytest.MonkeyPatch,
+    job: Any,
+    transport: Any,
+    evaluate_body: Make,
+    worker: Any,
+    columns: int,
+    more: tuple[str, ...],
+) -> None:
+    attacked = AssayClient("http://127.0.0.1", transport=transport).submit(evaluate_body(name="attacked"))
+    worker.run(attacked.id, [1, 1, 1, 0], [1, 0, 0, 0])
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with terminal:
+        assert main.main(["results", attacked.id, *more]) == 0
+    lines = ESCAPES.sub("", terminal.text()).splitlines()
+    table = [line for line in lines if "%" in line or line.startswith("CASE")]
+    assert max(map(len, table)) <= columns
+    assert lines[-3].startswith("clean ")
+    assert lines[-2].startswith("worst case  pgd 2/255")
+    assert lines[-1] == "1 of 4 images hold at 2/255 under the strongest attack run; clean 3 of 4."
+    assert any(line.startswith("EVALUATION") for line in lines) == bool(more)

@@ -8,7 +8,7 @@ import pytest
 
 from assay.service.contract.results import EvaluationResult, Metric, Results, Warning
 from assay.service.contract.summaries import JobSummary, SummaryValue
-from assay.service.reports.headline import headline, summary
+from assay.service.reports.headline import cases, headline, summary
 
 
 def metric(value: float | None, **changes: Any) -> Metric:
@@ -183,3 +183,18 @@ def test_a_summary_names_what_makes_the_numbers_invalid() -> None:
     told = Warning(code="below_chance", message="", severity="invalid")
     found = summary(results(CLEAN_ROW, stronger.model_copy(update={"warnings": [told]})))
     assert found.invalid == ["below_chance"]
+
+
+def test_the_cases_are_what_the_sentence_counts() -> None:
+    found = results(CLEAN_ROW, attack("fgsm", 0.64, "4/255"), PGD)
+    clean, worst = cases(found)
+    assert (clean[0], clean[2], clean[3].value) == ("clean", "top1", 0.87)
+    assert (worst[0], worst[1], worst[2], worst[3].value) == ("worst case", "pgd 4/255", "top1", 0.6)
+
+
+def test_cases_without_a_radius_and_without_a_clean_row() -> None:
+    assert [case[:3] for case in cases(results(attack("swap", 0.4, None), attack("typo", 0.3, None)))] == [
+        ("worst case", "typo", "top1")
+    ]
+    assert cases(results(CLEAN_ROW)) == []
+    assert cases(results(attack("uniform_noise", 0.4, "4/255"))) == []

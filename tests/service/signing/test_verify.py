@@ -302,6 +302,14 @@ def test_results_with_a_bracket_verify_and_its_numbers_count() -> None:
     assert result_problems(opened(signature(content_of(old)), KEYS), old.model_dump_json().encode()) == []
 
 
+def test_the_sentence_about_results_is_not_signed() -> None:
+    known = {"job": "j", "complete": True, "evaluations": [], "provenance": None, "signature": "/x"}
+    signed = opened(signature(content_of(Results.model_validate(known))), KEYS)
+    for words in ("60 of 100 images hold.", ""):
+        saved = Results.model_validate(known | {"headline": words})
+        assert result_problems(signed, saved.model_dump_json().encode()) == []
+
+
 def test_files_cannot_take_the_names_of_results_and_signature() -> None:
     signed = opened(signature(files=(file(), file("results.json"), file("signature.json"))), KEYS)
     assert list(signed.files) == ["outcomes-000-pgd.csv"]
