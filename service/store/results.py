@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import select
 
-from assay.service.contract.records import JobProvenance, ResultJson
+from assay.service.contract.records import Columns, JobProvenance, ResultJson
 from assay.service.contract.stored_specs import ModelReference
 from assay.service.lru_cache import LruCache
 from assay.service.store.clock import now
@@ -27,6 +28,9 @@ PACED_JOBS = 5  # Finished jobs read for a model's speed.
 
 
 MAX_CACHED_ROWS = 20_000  # Metrics and rows of breakdowns in `ResultRows.cached`.
+MAX_EXAMPLE_ROWS = (
+    50_000  # Rows of shards that `ResultRows.example` reads, and that it keeps for the next call.
+)
 
 
 class ResultRows(StorePart):
@@ -35,6 +39,7 @@ class ResultRows(StorePart):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._cache: LruCache[Hashable, tuple[int, Any]] = LruCache(MAX_CACHED_ROWS, itemgetter(0))
+        self._shards: LruCache[tuple[str, int], Columns] = LruCache(MAX_EXAMPLE_ROWS, _rows)
 
     def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, CachedValue]]) -> CachedValue:
         """What `make` gave for a job's results, with its number of rows; made where absent."""
@@ -54,6 +59,39 @@ class ResultRows(StorePart):
         with self._database.reading() as connection:
             rows = connection.execute(statement).all()
         return [_outcome(row) for row in rows]
+
+    def example(self, job_id: str, place: int, first: int = 0) -> dict[int, Columns]:
+        """Of each evaluation the row at a place of its order, as columns of a single value.
+
+        First of the evaluation `first`, then of the others while their shards have few rows together.
+        """
+        statement = (
+            select(outcomes.c.shard_id, outcomes.c.fence, outcomes.c.n, shards.c.evaluation, shards.c.start)
+            .join(shards, shards.c.id == outcomes.c.shard_id)
+            .where(outcomes.c.job_id == job_id, shards.c.kind == "evaluate")
+            .where(shards.c.start <= place, shards.c.stop > place)
+            .order_by(shards.c.evaluation != first, shards.c.evaluation)
+        )
+        with self._database.reading() as connection:
+            parts = connection.execute(statement).all()
+        found: dict[int, Columns] = {}
+        read = 0
+        for part in parts:
+            if found and read + part.n > MAX_EXAMPLE_ROWS:
+                continue
+            read += part.n
+            columns = self._shards.get_or_make(
+                (part.shard_id, part.fence), partial(self._columns, part.shard_id)
+            )
+            at = place - part.start
+            found[part.evaluation] = {name: values[at : at + 1] for name, values in columns.items()}
+        return found
+
+    def _columns(self, shard: str) -> Columns:
+        statement = select(outcomes.c.payload).where(outcomes.c.shard_id == shard)
+        with self._database.reading() as connection:
+            payload = connection.execute(statement).scalar()
+        return {} if payload is None else unpack(payload)[0]
 
     def save(self, job_id: str, evaluation: int, result: ResultJson) -> None:
         """Writes or replaces the merged result of an evaluation; a change is an event of the job.
@@ -106,6 +144,10 @@ def _made_with(provenance: JobProvenance, model: ModelReference, device: str) ->
     if not model["params"]:
         same &= (made.get("weights") or {}).get("sha256") == (model["weights"] or {}).get("sha256")
     return same and provenance["device"].get("type") == device
+
+
+def _rows(columns: Columns) -> int:
+    return max(map(len, columns.values()), default=1)
 
 
 def _outcome(row: Any) -> OutcomeRow:

@@ -15,7 +15,7 @@ from assay.service import features
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import EventType
 from assay.service.contract.limits import UNLIMITED, Limits
-from assay.service.contract.records import ResultJson
+from assay.service.contract.records import Columns, ResultJson
 from assay.service.contract.stored_specs import ModelReference, Spec
 from assay.service.contract.verbs import Verb
 from assay.service.store.audit import Actor
@@ -184,6 +184,11 @@ class TenantResults(TenantPart):
         """The outcomes of an evaluation, or of all (None)."""
         self._check(job_id)
         return self._store.results.outcomes(job_id, evaluation)
+
+    def example(self, job_id: str, place: int, first: int = 0) -> dict[int, Columns]:
+        """As `ResultRows.example`."""
+        self._check(job_id)
+        return self._store.results.example(job_id, place, first)
 
     def seconds_per_pass(self, model: ModelReference, device: str) -> tuple[float, int] | None:
         """Seconds per example of a forward pass, and passes measured, from the caller's finished jobs."""

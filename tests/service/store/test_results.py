@@ -8,6 +8,7 @@ import math
 import pytest
 
 from assay.service.contract.errors import NotFound
+from assay.service.store import results
 from assay.service.store.database import Database
 from assay.service.store.store import Store
 from tests.support.jobs import add, claim, evaluate_spec, outcome, planned, train_spec
@@ -35,6 +36,24 @@ def test_outcomes_come_back_as_they_were_in_shard_order(store: Store) -> None:
     assert store.results.outcomes(job_id, 1) == written[3:]
     assert store.results.outcomes(job_id, 2) == []
     assert store.results.outcomes(UNKNOWN, None) == []
+
+
+def test_a_row_of_each_evaluation_is_found_by_its_place(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = planned(store, 3, 2)
+    for _ in range(5):
+        held = claim(store)
+        ids = [f"{held.evaluation}-{place}" for place in range(held.start, held.stop)]
+        written = dataclasses.replace(outcome(held), columns={"id": ids, "loss": [math.inf] * len(ids)})
+        store.shards.finish(held, dataclasses.replace(written, n=len(ids)))
+    last = store.results.example(job_id, held.stop - 1)
+    assert last[0] == {"id": [f"0-{held.stop - 1}"], "loss": [math.inf]}
+    assert last[1]["id"] == [f"1-{held.stop - 1}"]
+    assert store.results.example(job_id, 10**6) == {}
+    assert store.results.example(UNKNOWN, 0) == {}
+    monkeypatch.setattr(results, "MAX_EXAMPLE_ROWS", 1)
+    assert list(store.results.example(job_id, 0, first=1)) == [1]
 
 
 def test_the_outcome_of_a_training_is_read_like_any_other(store: Store) -> None:

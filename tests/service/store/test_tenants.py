@@ -43,7 +43,7 @@ def theirs(store: Store) -> TenantStore:
 
 def calls_with_a_job(store: TenantStore) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Every method of every part that takes a job's id, with values for its other parameters."""
-    others = {"name": "outcomes.npz", "evaluation": 0}
+    others = {"name": "outcomes.npz", "evaluation": 0, "place": 0}
     others |= {"types": ("log",), "limit": 1, "key": "key", "make": lambda: (1, "made")}
     others |= {"path": "outcomes.npz", "size": 1, "sha256": "a" * 64, "media_type": "text/csv"}
     for part_name, part in vars(store).items():
