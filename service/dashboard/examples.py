@@ -48,6 +48,9 @@ TITLES = {
     "margin": "Margin",
     "linf": "L∞",
     "l2": "L2",
+    "l1": "L1",
+    "l0": "L0",
+    "confidence": "Confidence",
     "loss": "Loss",
     "queries": "Queries",
     "correct5": "Top 5",
@@ -119,7 +122,7 @@ def show_examples(
 def _columns(
     store: TenantStore, job: JobRow, evaluation: int, results: dict[int, EvaluationResult]
 ) -> dict[str, list[Any]]:
-    count = _count(job, evaluation, results)
+    count = example_count(job, evaluation, results)
     if count > MAX_EXAMPLES:
         message = (
             f"evaluation {evaluation} has {count} examples; shown here: at most {MAX_EXAMPLES}."
@@ -132,8 +135,8 @@ def _columns(
     columns = _outcomes(store, job, evaluation)
     if "id" not in columns:
         raise NotFound(f"evaluation {evaluation} of job {job.id} has no outcomes of examples")
-    epsilons = _grid(evaluation, results)
-    read = sum(_count(job, index, results) for index in epsilons)
+    epsilons = grid_of(evaluation, results)
+    read = sum(example_count(job, index, results) for index in epsilons)
     if "correct" in columns and len(epsilons) > 1 and read <= MAX_EXAMPLES:
         others = [
             (epsilon, columns if index == evaluation else _outcomes(store, job, index))
@@ -148,13 +151,14 @@ def _outcomes(store: TenantStore, job: JobRow, evaluation: int) -> dict[str, lis
     return joined_columns([outcome.columns for outcome in store.results.outcomes(job.id, evaluation)])
 
 
-def _count(job: JobRow, evaluation: int, results: dict[int, EvaluationResult]) -> int:
+def example_count(job: JobRow, evaluation: int, results: dict[int, EvaluationResult]) -> int:
+    """The number of examples of an evaluation, as planned."""
     if job.plan is not None and evaluation < len(job.plan["evaluations"]):
         return job.plan["evaluations"][evaluation]["n"]
     return max((metric.n for metric in results[evaluation].metrics.values()), default=0)
 
 
-def _grid(evaluation: int, results: dict[int, EvaluationResult]) -> dict[int, float]:
+def grid_of(evaluation: int, results: dict[int, EvaluationResult]) -> dict[int, float]:
     """The evaluations that differ from an evaluation in epsilon alone, itself included; by index."""
     this = results[evaluation]
     found = {}

@@ -32,6 +32,7 @@ from assay.service.dashboard.frame import (
     error_page,
     static_file,
 )
+from assay.service.galleries import example
 from assay.service.plots import pictures
 
 
@@ -44,7 +45,7 @@ async def _start(app: FastAPI) -> AsyncIterator[None]:
 
 files = APIRouter(route_class=StrictRoute, include_in_schema=False, lifespan=_start)
 PAGES = (
-    overview, jobs, job, pictures, examples, live, compare, submit, catalog,
+    overview, jobs, job, pictures, examples, example, live, compare, submit, catalog,
 )  # fmt: skip
 ROUTERS: list[APIRouter] = [files, *(module.router for module in (*PAGES, *features.modules("pages")))]
 

@@ -37,6 +37,8 @@ class Header:
     """The header of a file."""
 
     shapes: Mapping[str, tuple[int, ...]]  # by the names of the tensors
+    # dtype, and place of the first byte in the file
+    places: Mapping[str, tuple[str, int]]
     metadata: Mapping[str, str]  # texts by name; empty without any
 
 
@@ -64,7 +66,12 @@ def read_header(path: Path) -> Header:
     metadata = _metadata(content.pop(METADATA, {}))
     tensors = {name: _tensor(name, entry, size) for name, entry in content.items()}
     _check_data([offsets for _, offsets in tensors.values()], size - LENGTH_BYTES - length)
-    return Header({name: shape for name, (shape, _) in tensors.items()}, metadata)
+    first = LENGTH_BYTES + length
+    return Header(
+        {name: shape for name, (shape, _) in tensors.items()},
+        {name: (content[name]["dtype"], first + begin) for name, (_, (begin, _)) in tensors.items()},
+        metadata,
+    )
 
 
 def _metadata(found: Any) -> dict[str, str]:

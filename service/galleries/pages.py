@@ -92,7 +92,7 @@ def show_gallery(
         "params": shown_params(gallery.evaluation, gallery.params, _data(job, evaluation), gallery.protocol),
         "items": shown_items(gallery),
         "legend": [one for one in gallery.classes if one.colour is not None],
-        "labels": _labels(store, job),
+        "labels": evaluation_labels(store.results.of(job.id)),
         "max_words": MAX_WORDS,
     }
     return render(request, "gallery.html", values)
@@ -139,15 +139,17 @@ def _data(job: JobRow, evaluation: int) -> Mapping[str, Any]:
     return (own and own[0]["data"]) or user_spec(job.spec)["data"]
 
 
-def _labels(store: TenantStore, job: JobRow) -> dict[int, str]:
-    stored = store.results.of(job.id)
+def evaluation_labels(stored: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
+    """Evaluations by name, with the parameters that tell them from others of the name."""
     given = [
         (name, set_params(shown_params(name, one["params"], one["data"], one["protocol"])))
         for one in stored.values()
         for name in [str(one["name"])]
     ]
     texts, _ = split_params(given)
-    return {index: f"{name} {text}" for index, (name, _), text in zip(stored, given, texts, strict=True)}
+    return {
+        index: f"{name} {text}".strip() for index, (name, _), text in zip(stored, given, texts, strict=True)
+    }
 
 
 def _file(files: list[GalleryFile], job: JobRow, evaluation: int) -> GalleryFile:
@@ -158,8 +160,8 @@ def _file(files: list[GalleryFile], job: JobRow, evaluation: int) -> GalleryFile
     raise NotFound(f"evaluation {evaluation} of job {job.id} has no gallery; those with one: {known}")
 
 
-def shown_items(gallery: Gallery, limit: int | None = None) -> list[ShownItem]:
-    """The first items of a gallery, broken examples first, with texts for a page."""
+def shown_items(gallery: Gallery, limit: int | None = None, width: int = SHOWN_WIDTH) -> list[ShownItem]:
+    """The first items of a gallery, broken ones first, with texts for a page; `width`: of small pictures."""
     names = {one.index: one.name for one in gallery.classes}
     clean: int | None = None
     found = []
@@ -170,7 +172,7 @@ def shown_items(gallery: Gallery, limit: int | None = None) -> list[ShownItem]:
                 number=number,
                 item=item,
                 clean=clean if isinstance(item, GalleryImage | GalleryMaps) else None,
-                scale=_scale(item),
+                scale=_scale(item, width),
                 label=class_text(item.label, names),
                 before=answer_text(item.before, names),
                 after=answer_text(item.after, names),
@@ -180,6 +182,6 @@ def shown_items(gallery: Gallery, limit: int | None = None) -> list[ShownItem]:
     return sorted(found, key=lambda one: not one.item.succeeded)[:limit]
 
 
-def _scale(item: GalleryItem) -> int:
-    width = item.width if isinstance(item, GalleryImage | GalleryMaps) else SHOWN_WIDTH
-    return max(1, SHOWN_WIDTH // max(1, width))
+def _scale(item: GalleryItem, least: int) -> int:
+    width = item.width if isinstance(item, GalleryImage | GalleryMaps) else least
+    return max(1, least // max(1, width))

@@ -49,6 +49,17 @@ function enhance(part) {
 
 enhance(document);
 
+// Keys of links: the previous and the next example.
+const keyed = new Map();
+for (const link of document.querySelectorAll("a[data-keys]")) {
+  for (const key of link.dataset.keys.split(" ")) keyed.set(key, link);
+}
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, select, textarea, [tabindex='0']");
+  if (typing || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  keyed.get(event.key)?.click();
+});
+
 // Results that were measured while the page is open: the part of the page that has them is loaded anew.
 const REFRESH_MILLISECONDS = 3000;
 let newest = 0;

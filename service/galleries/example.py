@@ -1,0 +1,165 @@
+"""Page of an example of a job: its pictures, and what became of it in every evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRoute
+from assay.service.api.outcome_tables import read_result
+from assay.service.api.views import job_view
+from assay.service.contract.errors import NotFound
+from assay.service.contract.gallery import Gallery, GalleryClass
+from assay.service.contract.results import EvaluationResult
+from assay.service.dashboard.example_rows import (
+    SMALLEST,
+    Columns,
+    joined_columns,
+    outcome_of,
+    shown_columns,
+    smallest_epsilons,
+)
+from assay.service.dashboard.examples import TITLES, example_count, grid_of
+from assay.service.dashboard.frame import render
+from assay.service.galleries.files import class_text, gallery_files, read_gallery
+from assay.service.galleries.pages import MAX_WORDS, ShownItem, evaluation_labels, shown_items
+from assay.service.galleries.saved import SavedExample, read_saved, saved_file
+from assay.service.reports.numbers import row_params
+from assay.service.settings import Settings
+from assay.service.store.rows import ArtifactRow
+
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+
+MAX_GALLERIES = 4  # Galleries that a page reads: its evaluation's, and the first others
+LARGE_WIDTH = 256
+SAME = ("id", "label")  # Columns that are equal in all evaluations
+
+
+@dataclass(frozen=True)
+class ExampleOutcome:
+    """What became of the example in an evaluation."""
+
+    index: int  # of the evaluation
+    label: str  # of the evaluation
+    outcome: str
+    cells: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class KeptPictures:
+    """What is kept of the example to look at."""
+
+    names: dict[int | None, str]  # of classes
+    galleries: Sequence[int]  # the evaluations that have it in their gallery
+    kind: str = ""  # of the items
+    items: Sequence[ShownItem] = ()
+    legend: Sequence[GalleryClass] = ()
+    saved: SavedExample | None = None
+
+
+@router.get("/jobs/{job_id}/examples/{evaluation}/{number}")
+def show_example(
+    job: JobDep,
+    evaluation: int,
+    number: int,
+    request: Request,
+    store: StoreDep,
+    settings: SettingsDep,
+) -> Response:
+    """The example `number`, from 0 in the order of the job's data, as its evaluation left it."""
+    stored = store.results.of(job.id)
+    results = {index: read_result(result) for index, result in stored.items()}
+    if evaluation not in results:
+        raise NotFound(f"evaluation {evaluation} of job {job.id} has no results")
+    result, count = results[evaluation], example_count(job, evaluation, results)
+    if not 0 <= number < count:
+        raise NotFound(
+            f"evaluation {evaluation} of job {job.id} has no example {number}; allowed: 0 to {count - 1}"
+        )
+    rows = {
+        index: joined_columns([row])
+        for index, row in store.results.example(job.id, number, evaluation).items()
+    }
+    if not rows.get(evaluation, {}).get("id"):
+        raise NotFound(f"evaluation {evaluation} of job {job.id} has no outcomes of examples")
+    example = str(rows[evaluation]["id"][0])
+    same = {index: row for index, row in rows.items() if index in results and row.get("id") == [example]}
+    kept = _kept(settings, store.artifacts.of(job.id), result, evaluation, number, example)
+    outcomes = _outcomes(same, results, evaluation_labels(stored), kept.names)
+    label = same[evaluation].get("label", [None])[0]
+    path = f"/jobs/{job.id}/examples/{evaluation}"
+    values = {
+        "title": f"Example {example}",
+        "section": "/jobs",
+        "job": job_view(store, job),
+        "index": evaluation,
+        "result": result,
+        "params": row_params(result),
+        "example": example,
+        "number": number,
+        "count": count,
+        "own": next(one for one in outcomes if one.index == evaluation),
+        "outcomes": outcomes,
+        "label": class_text(label, kept.names) if type(label) is int else label,
+        "columns": shown_columns(dict.fromkeys((name for one in outcomes for name in one.cells), ())),
+        "titles": {**TITLES, SMALLEST: "Smallest epsilon"},
+        "smallest": SMALLEST,
+        "link": f"{str(request.base_url).rstrip('/')}{path}/{number}",
+        "previous": f"{path}/{number - 1}" if number else None,
+        "following": f"{path}/{number + 1}" if number + 1 < count else None,
+        "kept": kept,
+        "attacked": "queries" in same[evaluation],
+        "saves": bool(job.spec.get("save_adversarial")),
+        "max_words": MAX_WORDS,
+    }
+    return render(request, "example.html", values)
+
+
+def _kept(
+    settings: Settings,
+    files: Sequence[ArtifactRow],
+    result: EvaluationResult,
+    evaluation: int,
+    number: int,
+    example: str,
+) -> KeptPictures:
+    """What is kept to look at, of the evaluation's gallery, else of its saved examples."""
+    found: dict[int, Gallery] = {}
+    for file in sorted(gallery_files(files), key=lambda file: file.index != evaluation)[:MAX_GALLERIES]:
+        with suppress(NotFound):
+            found[file.index] = read_gallery(settings.artifacts, file)
+    names = {one.index: one.name for gallery in reversed(found.values()) for one in gallery.classes}
+    having = [index for index, gallery in found.items() if any(one.id == example for one in gallery.items)]
+    if evaluation in having:
+        gallery = found[evaluation]
+        items = [one for one in shown_items(gallery, width=LARGE_WIDTH) if one.item.id == example]
+        legend = [one for one in gallery.classes if one.colour is not None]
+        return KeptPictures(names, having, kind=gallery.kind, items=items, legend=legend)
+    row = saved_file(files, evaluation, number)
+    drawn = result.protocol == "pixel"
+    saved = None if row is None else read_saved(settings.artifacts, row, example, drawn=drawn)
+    return KeptPictures(names, having, saved=saved)
+
+
+def _outcomes(
+    rows: Mapping[int, Columns],
+    results: dict[int, EvaluationResult],
+    labels: Mapping[int, str],
+    names: dict[int | None, str],
+) -> list[ExampleOutcome]:
+    found = []
+    for index, row in sorted(rows.items()):
+        cells = {name: row[name][0] for name in shown_columns(row) if name not in SAME}
+        if type(cells.get("prediction")) is int:
+            cells["prediction"] = class_text(cells["prediction"], names)
+        grid = {one: epsilon for one, epsilon in grid_of(index, results).items() if one in rows}
+        judged = [(epsilon, rows[one]) for one, epsilon in grid.items() if "correct" in rows[one]]
+        if len(judged) > 1:
+            cells[SMALLEST] = smallest_epsilons(row["id"], judged)[0]
+        found.append(ExampleOutcome(index, labels[index], outcome_of(row, 0), cells))
+    return found

@@ -1,0 +1,132 @@
+"""The page of an example: its pictures, and what every evaluation made of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from assay.service.settings import Settings
+from assay.service.store.rows import OutcomeRow
+from assay.service.store.store import Store
+from tests.service.conftest import provenance, result
+from tests.service.galleries.test_pages import HOSTILE, gallery, image, maps, series, text
+from tests.support.pages import Tags, page
+
+Make = Callable[..., dict[str, Any]]
+N = 30
+
+
+@pytest.fixture
+def job(api: httpx.Client, worker: Any, evaluate_body: Make) -> str:
+    """A job with two attacks that differ in epsilon, and one without; all break every second example."""
+    attacks = [{"name": "pgd", "params": {"epsilon": epsilon}} for epsilon in ("1/255", "2/255")]
+    body = evaluate_body(evaluations=[*attacks, {"name": "clean"}])
+    found = str(api.post("/api/v1/jobs", json=body).json()["id"])
+    worker.plan(found, N)
+    for index in range(3):
+        claim = worker.claim(found)
+        correct = [number % 2 == 0 or index == 0 for number in range(N)]
+        columns: dict[str, list[Any]] = {
+            "id": [f"x{number}" for number in range(N)],
+            "label": [1] * N,
+            "prediction": [1 if right else 2 for right in correct],
+            "correct": correct,
+        }
+        if index < 2:
+            columns |= {"clean_correct": [True] * N, "margin": [-0.25] * N, "queries": [11] * N}
+        worker.store.shards.finish(claim, OutcomeRow(claim.evaluation, 0, N, columns, 1.0, N, 0, {}))
+        item = claim.spec["evaluations"][claim.evaluation]
+        worker.store.results.save(found, claim.evaluation, result(item, list(map(int, correct))))
+    assert worker.store.jobs.succeed(found, provenance())
+    return found
+
+
+@pytest.fixture
+def store_file(app_store: Store, settings: Settings, job: str) -> Callable[[str, bytes], None]:
+    def store(name: str, content: bytes) -> None:
+        path = settings.artifacts / job / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        app_store.artifacts.add(job, name, str(path), len(content), digest, "application/json")
+
+    return store
+
+
+def saved(*, ids: str, values: list[float]) -> bytes:
+    """A safetensors file of two images of 1 x 1 x 2 pixels."""
+    entry = {"dtype": "F32", "shape": [2, 1, 1, 2], "data_offsets": [0, 16]}
+    header = json.dumps({"__metadata__": {"ids": ids}, "images": entry}).encode()
+    return len(header).to_bytes(8, "little") + header + struct.pack("<4f", *values)
+
+
+def images(text: str) -> list[str]:
+    return [str(a["src"]) for tag, a in Tags(text).found if tag == "img" and "icon" not in str(a["src"])]
+
+
+def test_every_evaluation_says_what_became_of_the_example(api: httpx.Client, job: str) -> None:
+    shown = page(api, f"/jobs/{job}/examples/1/3")
+    assert "Example <bdi>x3</bdi>" in shown
+    assert "4 of 30" in shown
+    rows = shown.split("<tbody>")[1].split("</tr>")
+    assert all(word in row for row, word in zip(rows, ("survived", "broken", "wrong"), strict=False))
+    assert ">2/255<" in rows[0]
+    assert ">2/255<" in rows[1]
+    assert ">-0.25<" in rows[1]
+    links = {a.get("rel"): a for tag, a in Tags(shown).found if tag in ("a", "link")}
+    assert links["prev"]["href"] == f"/jobs/{job}/examples/1/2"
+    assert links["next"]["href"] == f"/jobs/{job}/examples/1/4"
+    assert links["next"]["data-keys"] == "j ArrowRight"
+    assert links["canonical"]["href"] == f"{api.base_url}/jobs/{job}/examples/1/3"
+    assert 'rel="prev"' not in page(api, f"/jobs/{job}/examples/1/0")
+    assert 'rel="next"' not in page(api, f"/jobs/{job}/examples/1/{N - 1}")
+
+
+def test_what_is_not_there_is_a_404_in_words(api: httpx.Client, job: str, evaluate_body: Make) -> None:
+    for number in (N, -1, 10**30):
+        assert "allowed: 0 to 29" in page(api, f"/jobs/{job}/examples/1/{number}", 404)
+    assert "has no results" in page(api, f"/jobs/{job}/examples/3/0", 404)
+    fresh = api.post("/api/v1/jobs", json=evaluate_body(name="fresh")).json()["id"]
+    assert "has no results" in page(api, f"/jobs/{fresh}/examples/0/0", 404)
+    assert "there is no job" in page(api, f"/jobs/{'0' * 26}/examples/1/0", 404)
+
+
+@pytest.mark.parametrize("make", [image, maps, text, series])
+def test_items_of_every_kind_are_shown_in_large(
+    api: httpx.Client, job: str, store_file: Callable[[str, bytes], None], make: Make
+) -> None:
+    kept = [make(id="x1"), make(id="x3"), make(id="x5")]
+    store_file("gallery-001-pgd.json", json.dumps(gallery(*kept)).encode())
+    shown = page(api, f"/jobs/{job}/examples/1/3")
+    assert HOSTILE not in shown
+    assert "No picture" not in shown
+    if make in (image, maps):
+        assert f"/jobs/{job}/gallery/1/1/changed.png" in images(shown)
+        assert not [one for one in images(shown) if "/gallery/1/0/" in one]
+        assert 'width="256"' in shown
+    else:
+        assert ("<mark>" if make is text else "<polyline") in shown
+    if make is image:
+        assert "cat (90.0 %)" in shown
+        assert "true class <bdi>cat</bdi>" in shown
+    other = page(api, f"/jobs/{job}/examples/0/3")
+    assert "No picture of this example was kept. A gallery" in other
+    assert "save_adversarial" in other
+    assert f'With pictures under: <a href="/jobs/{job}/examples/1/3">' in other
+    assert "attacks no example" in page(api, f"/jobs/{job}/examples/2/4")
+
+
+def test_a_saved_image_is_drawn_where_no_gallery_has_the_example(
+    api: httpx.Client, job: str, store_file: Callable[[str, bytes], None]
+) -> None:
+    store_file("adversarial-001-pgd-00000000.safetensors", saved(ids='["x1", "x3"]', values=[0, 1, 0.5, 2]))
+    [address] = images(page(api, f"/jobs/{job}/examples/1/3"))
+    assert address.startswith("data:image/png;base64,")
+    assert images(page(api, f"/jobs/{job}/examples/1/5")) == []
+    assert images(page(api, f"/jobs/{job}/examples/0/3")) == []
