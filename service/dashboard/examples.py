@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from assay.service.api.deps import JobDep, StoreDep, StrictRoute
+from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRoute
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.views import job_view
 from assay.service.catalog.catalog import load
@@ -29,7 +29,8 @@ from assay.service.dashboard.example_rows import (
     stages_of,
 )
 from assay.service.dashboard.frame import render
-from assay.service.galleries.files import gallery_files
+from assay.service.galleries.files import gallery_or_none, pictures_of
+from assay.service.lru_cache import LruCache
 from assay.service.reports.numbers import row_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -38,6 +39,7 @@ router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 PER_PAGE = 100
 MAX_EXAMPLES = 1_000_000
+MAX_CLASSES = 1000  # that a list offers
 MAX_PAGE = MAX_EXAMPLES // PER_PAGE
 TITLES = {
     "id": "Example",
@@ -57,6 +59,10 @@ TITLES = {
     "correct8": "8 bits",
 }
 ORDERS = ("ascending", "descending")
+MAX_KEPT = 60_000  # Rows of tables that stay in memory between pages, about 400 bytes each
+_cache: LruCache[tuple[str, int, float | None, int, int], dict[str, list[Any]]] = LruCache(
+    MAX_KEPT, lambda columns: len(columns["id"])
+)
 
 
 @router.get("/jobs/{job_id}/examples/{evaluation}")
@@ -65,6 +71,7 @@ def show_examples(
     evaluation: int,
     request: Request,
     store: StoreDep,
+    settings: SettingsDep,
     sort: Filter = "",
     order: Filter = "",
     only: Filter = "",
@@ -77,6 +84,7 @@ def show_examples(
         raise NotFound(f"evaluation {evaluation} of job {job.id} has no results")
     result = results[evaluation]
     columns = _columns(store, job, evaluation, results)
+    gallery = gallery_or_none(settings.artifacts, store.artifacts.of(job.id), evaluation)
     names = shown_columns(columns)
     choice = _choice(names, sort, order, only, label)
     rows = chosen_rows(columns, choice, stages_of(result))
@@ -96,7 +104,7 @@ def show_examples(
         "params": row_params(result),
         "columns": names,
         "rows": [
-            (outcome_of(columns, row), [columns[name][row] for name in names])
+            (row, outcome_of(columns, row), [columns[name][row] for name in names])
             for row in rows[(page - 1) * PER_PAGE : page * PER_PAGE]
         ],
         "count": len(rows),
@@ -104,6 +112,8 @@ def show_examples(
         "choice": choice,
         "filters": FILTERS if "clean_correct" in columns else ("wrong", "right"),
         "labels": _labels(columns),
+        "names": {} if gallery is None else {one.index: one.name for one in gallery.classes},
+        "pictures": {} if gallery is None else pictures_of(gallery),
         "judged": "correct" in columns,
         "smallest": SMALLEST,
         "titles": TITLES | {SMALLEST: f"{TITLES[SMALLEST]}{unit and f' ({unit})'}"},
@@ -114,7 +124,7 @@ def show_examples(
         "previous": f"{path}?{urlencode({**base, 'page': page - 1})}" if page > 1 else None,
         "following": f"{path}?{urlencode({**base, 'page': page + 1})}" if page < pages else None,
         "orders": _orders(path, base, choice, names),
-        "gallery": any(file.index == evaluation for file in gallery_files(store.artifacts.of(job.id))),
+        "gallery": gallery,
     }
     return render(request, "examples.html", values)
 
@@ -132,6 +142,13 @@ def _columns(
             loc=["path", "evaluation"], message=message, given=evaluation, allowed=f"at most {MAX_EXAMPLES}"
         )
         raise InvalidSpec(message, [detail])
+    key = (job.id, job.attempt, job.finished_at, evaluation, len(results))
+    return _cache.get_or_make(key, lambda: _with_smallest(store, job, evaluation, results))
+
+
+def _with_smallest(
+    store: TenantStore, job: JobRow, evaluation: int, results: dict[int, EvaluationResult]
+) -> dict[str, list[Any]]:
     columns = _outcomes(store, job, evaluation)
     if "id" not in columns:
         raise NotFound(f"evaluation {evaluation} of job {job.id} has no outcomes of examples")
@@ -182,7 +199,7 @@ def _numeric(values: list[Any]) -> bool:
 
 def _labels(columns: dict[str, list[Any]]) -> list[Any]:
     found = {value for value in columns.get("label", ()) if isinstance(value, int)}
-    return sorted(found) if len(found) <= 1000 else []
+    return sorted(found) if len(found) <= MAX_CLASSES else []
 
 
 def _choice(names: list[str], sort: str, order: str, only: str, label: str) -> ExampleChoice:

@@ -152,13 +152,14 @@ def _outcomes(
     labels: Mapping[int, str],
     names: dict[int | None, str],
 ) -> list[ExampleOutcome]:
-    found = []
+    found, grid = [], dict[int, float]()
     for index, row in sorted(rows.items()):
         cells = {name: row[name][0] for name in shown_columns(row) if name not in SAME}
         if type(cells.get("prediction")) is int:
             cells["prediction"] = class_text(cells["prediction"], names)
-        grid = {one: epsilon for one, epsilon in grid_of(index, results).items() if one in rows}
-        judged = [(epsilon, rows[one]) for one, epsilon in grid.items() if "correct" in rows[one]]
+        if index not in grid:
+            grid = grid_of(index, results)
+        judged = [(grid[one], rows[one]) for one in grid if one in rows and "correct" in rows[one]]
         if len(judged) > 1:
             cells[SMALLEST] = smallest_epsilons(row["id"], judged)[0]
         found.append(ExampleOutcome(index, labels[index], outcome_of(row, 0), cells))

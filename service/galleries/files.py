@@ -10,6 +10,7 @@ import binascii
 import re
 import struct
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -80,6 +81,21 @@ def gallery_files(rows: Iterable[ArtifactRow]) -> list[GalleryFile]:
 def read_gallery(folder: Path, file: GalleryFile) -> Gallery:
     """The gallery of a file."""
     return _parsed(folder, file.row)
+
+
+def gallery_or_none(folder: Path, rows: Iterable[ArtifactRow], evaluation: int) -> Gallery | None:
+    """The gallery of an evaluation among the files of a job; None without a gallery that can be read."""
+    with suppress(NotFound):
+        return next(
+            (read_gallery(folder, one) for one in gallery_files(rows) if one.index == evaluation), None
+        )
+    return None
+
+
+def pictures_of(gallery: Gallery) -> dict[str, int]:
+    """By the id of an example, its first item that has a picture."""
+    pictured = [(one.id, at) for at, one in enumerate(gallery.items) if getattr(one, "changed", None)]
+    return dict(reversed(pictured))
 
 
 @lru_cache(maxsize=KEPT)

@@ -32,6 +32,7 @@ def pages(site: Site) -> list[str]:
         f"/jobs/{site.canceled}",
         f"/jobs/{first}/gallery/1",
         f"/jobs/{first}/examples/1",
+        f"/jobs/{first}/examples/1/0",
         "/compare",
         f"/compare?jobs={first},{second}",
         f"/plots/curve?jobs={first},{second}",
@@ -168,6 +169,21 @@ def test_a_gallery_has_pictures_that_load(open_page: Open, site: Site) -> None:
     widths = page.evaluate("[...document.querySelectorAll('main img')].map((one) => one.naturalWidth)")
     assert len(widths) >= 3
     assert all(width > 0 for width in widths)
+
+
+def test_keys_lead_from_an_example_to_the_next(open_page: Open, site: Site) -> None:
+    page = open_page(f"/jobs/{site.measured[0]}/examples/1")
+    page.locator("tbody a.id", has=page.locator("img")).first.click()
+    assert page.locator(".shots img").count() == 3
+    base = f"{site.url}/jobs/{site.measured[0]}/examples/1"
+    page.goto(f"{base}/0")
+    for key, number in (("j", 1), ("ArrowRight", 2), ("k", 1), ("ArrowLeft", 0)):
+        page.keyboard.press(key)
+        page.wait_for_url(f"{base}/{number}")
+    page.keyboard.press("k")
+    page.goto(f"{base}/39")
+    page.keyboard.press("j")
+    expect(page).to_have_url(f"{base}/39")
 
 
 def test_a_plot_is_drawn_by_vega_under_the_strict_policy(open_page: Open, site: Site) -> None:

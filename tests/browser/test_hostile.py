@@ -62,7 +62,7 @@ PATHS = (
     "/catalog/attack/{}",
     "/static/{}",
 )
-OF_JOB = ("/gallery/{}", "/examples/{}", "/pictures/{}", "?page={}")
+OF_JOB = ("/gallery/{}", "/examples/{}", "/examples/1/{}", "/pictures/{}", "?page={}")
 ACTIONS = ("cancel", "retry", "delete")
 
 

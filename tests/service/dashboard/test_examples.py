@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,12 @@ import httpx
 import pytest
 
 from assay.service.dashboard import examples
+from assay.service.settings import Settings
 from assay.service.store.rows import OutcomeRow
+from assay.service.store.store import Store
 from tests.service.conftest import provenance, result
-from tests.support.pages import page
+from tests.service.galleries.test_pages import gallery, image
+from tests.support.pages import Tags, page
 
 Make = Callable[..., dict[str, Any]]
 
@@ -80,3 +84,35 @@ def test_too_many_examples_are_refused_with_the_limit(
 def test_an_evaluation_without_results_is_a_404(api: httpx.Client, job: str) -> None:
     for index in ("2", "-1"):
         assert "has no results" in page(api, f"/jobs/{job}/examples/{index}", 404)
+
+
+def test_rows_lead_to_their_pages_with_a_thumbnail_where_a_picture_was_kept(
+    api: httpx.Client, job: str, app_store: Store, settings: Settings
+) -> None:
+    content = json.dumps(gallery(image(id="x005"), image(id="x009"), image(id="x005"))).encode()
+    path = settings.artifacts / job / "gallery-001-pgd.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    app_store.artifacts.add(job, path.name, str(path), len(content), "a" * 64, "application/json")
+    tags = Tags(page(api, f"/jobs/{job}/examples/1?sort=id")).found
+    thumbs = [a for tag, a in tags if tag == "img" and a.get("class") == "thumb"]
+    assert [(a["src"], a["loading"]) for a in thumbs] == [
+        (f"/jobs/{job}/gallery/1/{number}/changed.png", "lazy") for number in (0, 1)
+    ]
+    links = [a["href"] for tag, a in tags if tag == "a" and a.get("class") == "id"]
+    assert links == [f"/jobs/{job}/examples/1/{number}" for number in range(100)]
+    assert "Example <bdi>x247</bdi>" in page(api, f"/jobs/{job}/examples/1/247")
+    assert ">1 cat</option>" in page(api, f"/jobs/{job}/examples/1")
+    path.write_bytes(b"{")
+    assert "thumb" not in page(api, f"/jobs/{job}/examples/0")
+
+
+def test_of_many_classes_a_class_is_typed(
+    api: httpx.Client, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examples, "MAX_CLASSES", 2)
+    text = page(api, f"/jobs/{job}/examples/1?label=2&only=broken")
+    assert "of 250 examples" in text
+    typed = next(a for tag, a in Tags(text).found if tag == "input" and a.get("name") == "label")
+    assert typed["value"] == "2"
+    assert "wrong from the start" in text
