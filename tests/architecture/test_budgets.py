@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from assay.service.features import FEATURES, SHARED
-from tests.architecture.test_structure import imports, sources
+from tests.architecture.test_structure import graph, sources
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ["service", "workers", "models", "attacks"]
@@ -97,8 +97,8 @@ def small_modules() -> set[str]:
     """Modules of a few lines, not components, that one other module imports."""
     known = sources()
     importers: dict[str, list[str]] = {name: [] for name in known}
-    for name, path in known.items():
-        for imported in imports(path, known):
+    for name, found in graph().items():
+        for imported in found:
             importers[imported].append(name)
     return {
         name_of(path)

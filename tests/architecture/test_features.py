@@ -13,11 +13,9 @@ import pytest
 
 from assay.service import features
 from assay.service.features import FEATURES, SHARED
-from tests.architecture.test_structure import Graph, imports, sources
+from tests.architecture.test_structure import Graph, graph
 
 ROOT = Path(__file__).resolve().parents[2]
-KNOWN = sources()
-GRAPH: Graph = {name: imports(path, KNOWN) for name, path in KNOWN.items()}
 # The class `AssayClient` inherits the calls of features: type checkers and editors see them.
 CLIENT = "service.client.jobs"
 # What the core asks features for, and what a module of that name defines.
@@ -64,17 +62,17 @@ def wrong_imports(graph: Graph, names: Collection[str] = FEATURES) -> list[str]:
 
 
 def test_only_the_client_names_features() -> None:
-    assert wrong_imports(GRAPH) == []
+    assert wrong_imports(graph()) == []
 
 
 def test_an_import_of_a_feature_is_noticed() -> None:
-    graph: Graph = {
+    wrong: Graph = {
         "service.api.jobs": {"service.news.store"},
         CLIENT: {"service.news.client", "service.news.wire"},
         "service.news.routes": {"service.news.store", "service.api.deps", "service.polls.wire"},
         "workers.embedded": {"service.news.delivery"},
     }
-    assert wrong_imports(graph, ("news", "polls")) == [
+    assert wrong_imports(wrong, ("news", "polls")) == [
         "service.api.jobs imports service.news.store",
         f"{CLIENT} imports service.news.wire",
         "service.news.routes imports service.polls.wire",
@@ -85,7 +83,7 @@ def test_an_import_of_a_feature_is_noticed() -> None:
 @pytest.mark.parametrize("feature", [*SHARED, *FEATURES])
 def test_the_files_of_a_feature_keep_the_layers(feature: str) -> None:
     for name, packages in ABOVE.items():
-        for imported in GRAPH.get(f"service.{feature}.{name}", ()):
+        for imported in graph().get(f"service.{feature}.{name}", ()):
             assert imported.split(".")[1] not in packages, f"{feature}/{name}.py imports {imported}"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 from collections import defaultdict
+from collections.abc import Mapping, Set
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,9 +24,10 @@ NO_COMPONENTS = {"models/timm_names.py"}
 MAY_NAME_COMPONENTS = {"service/api/openapi.py"}
 MAX_IMPORTS = 20
 
-Graph = dict[str, set[str]]
+Graph = Mapping[str, Set[str]]
 
 
+@cache
 def sources() -> dict[str, Path]:
     """Module name to file."""
     files = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
@@ -35,7 +38,8 @@ def sources() -> dict[str, Path]:
     }
 
 
-def imports(path: Path, known: dict[str, Path]) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Project modules imported by a file, at its top or in a function."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -43,7 +47,12 @@ def imports(path: Path, known: dict[str, Path]) -> set[str]:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-    return {name.removeprefix("assay.") for name in found} & known.keys()
+    return frozenset(name.removeprefix("assay.") for name in found) & sources().keys()
+
+
+def graph() -> Graph:
+    """Module name to the project modules that it imports."""
+    return {name: imports(path) for name, path in sources().items()}
 
 
 def circles(graph: Graph) -> list[list[str]]:
@@ -67,13 +76,11 @@ def circles(graph: Graph) -> list[list[str]]:
 
 def test_the_imports_of_the_tree_are_seen() -> None:
     """The other rules would hold of nothing if this file did not know how modules are named."""
-    known = sources()
-    assert sum(len(imports(path, known)) for path in known.values()) > len(known)
+    assert sum(map(len, graph().values())) > len(sources())
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    known = sources()
-    assert circles({name: imports(path, known) for name, path in known.items()}) == []
+    assert circles(graph()) == []
 
 
 def test_a_circle_is_noticed() -> None:
@@ -116,6 +123,5 @@ def test_the_service_names_no_component() -> None:
 
 
 def test_no_module_imports_too_much_of_the_house() -> None:
-    known = sources()
-    counts = {name: len(imports(path, known)) for name, path in known.items()}
+    counts = {name: len(imported) for name, imported in graph().items()}
     assert {name: count for name, count in counts.items() if count > MAX_IMPORTS} == {}

@@ -29,13 +29,15 @@ def trees() -> Iterator[ast.AST]:
                 yield ast.parse(path.read_text())
 
 
-NODES = [node for tree in trees() for node in ast.walk(tree)]
+@pytest.fixture(scope="module")
+def nodes() -> list[ast.AST]:
+    return [node for tree in trees() for node in ast.walk(tree)]
 
 
-def raised() -> set[str]:
+def raised(nodes: list[ast.AST]) -> set[str]:
     """The codes of calls `Warning(code="...")` and of literal warnings {"code": "...", "evidence": ...}."""
     found: set[object] = set()
-    for node in NODES:
+    for node in nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Warning", "_warning"):
             codes = [keyword.value for keyword in node.keywords if keyword.arg == "code"] or node.args[:1]
             found |= {one.value for one in codes if isinstance(one, ast.Constant)}
@@ -66,14 +68,15 @@ def test_severity_place_cause_evidence_and_remedy_are_told(code: str) -> None:
     assert all(re.match(r"[A-Z0-9`].+\.$", told[part]) for part in ("cause", "evidence", "remedy"))
 
 
-def test_every_code_is_raised_somewhere() -> None:
-    strings = {node.value for node in NODES if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+def test_every_code_is_raised_somewhere(nodes: list[ast.AST]) -> None:
+    strings = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     assert not set(CODES) - strings
 
 
-def test_every_code_that_is_raised_is_described() -> None:
-    assert len(raised()) > 50
-    assert raised() <= DESCRIBED.keys()
+def test_every_code_that_is_raised_is_described(nodes: list[ast.AST]) -> None:
+    found = raised(nodes)
+    assert len(found) > 50
+    assert found <= DESCRIBED.keys()
     assert set(COUNTED) | set(PROBED) <= DESCRIBED.keys()
 
 
