@@ -34,6 +34,9 @@ __all__ = [
 ]
 
 KINDS = ("sqlite", "postgresql")
+# Tests on PostgreSQL are many of one kind; races, and what PostgreSQL alone does, run on it always.
+SAMPLED = ("sqlite", pytest.param("postgresql", marks=pytest.mark.costly))
+ALWAYS_ON_BOTH = pytest.mark.parametrize("database_url", KINDS, indirect=True)
 DEFAULTS = ("postgresql://postgres@127.0.0.1:5432/postgres", "postgresql://root@127.0.0.1:5432/root")
 EMPTIED = (
     *("jobs", "workers", "api_keys", "counters", "tenants", "accounts", "clocks", "reservations", "studies"),
@@ -48,9 +51,9 @@ EMPTYING = "; ".join(  # one transaction in one round trip
 )
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=SAMPLED)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty database with all tables: each test runs on both kinds."""
+    """The URL of an empty database with all tables: on SQLite for each test, on PostgreSQL for the sample."""
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "assay.sqlite")
         yield f"sqlite:///{tmp_path / 'assay.sqlite'}"

@@ -20,6 +20,7 @@ from assay.service.store import audit as audit_module
 from assay.service.store.audit import Actor, AuditFilter, record, session_mark
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
+from tests.support.databases import ALWAYS_ON_BOTH
 from tests.support.jobs import evaluate_spec
 
 DAY = 86400
@@ -203,6 +204,7 @@ def test_a_row_written_anew_with_its_hash_shows_in_the_next(store: Store) -> Non
     assert chain_of(entries(store)).breaks == ["entry 3 does not follow the entry 2 that is there"]
 
 
+@ALWAYS_ON_BOTH
 def test_many_writers_make_one_chain(store: Store) -> None:
     def write(number: int) -> None:
         store.audit.add(ALICE, "access", f"/{number}", outcome="refused", detail={})

@@ -14,6 +14,7 @@ from assay.service.store.fleet.quotas import Quota
 from assay.service.store.rows import CheckpointRow
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
+from tests.support.databases import ALWAYS_ON_BOTH
 from tests.support.jobs import add, claim, evaluate_spec, states
 
 MODEL = {"name": "symvit", "params": {"depth": 1}}
@@ -114,6 +115,7 @@ def test_a_name_is_given_once(store: Store, change: dict[str, Any], told: str) -
     assert len(store.checkpoints.page(tenant=None)[0]) == 1
 
 
+@ALWAYS_ON_BOTH
 def test_of_uploads_at_once_one_makes_the_checkpoint(store: Store) -> None:
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda _: upload(store), range(8)))
@@ -121,6 +123,7 @@ def test_of_uploads_at_once_one_makes_the_checkpoint(store: Store) -> None:
     assert len({row.job_id for row, _ in made}) == 1
 
 
+@ALWAYS_ON_BOTH
 def test_of_repeated_uploads_at_once_one_has_it_checked_again(store: Store) -> None:
     upload(store)
     check(store, "no")
@@ -306,6 +309,7 @@ def test_lists_come_in_pages_by_name(store: Store) -> None:
         store.checkpoints.page(tenant=None, cursor="Li4v")  # "../"
 
 
+@ALWAYS_ON_BOTH
 def test_of_uploads_at_once_no_more_are_kept_than_may_be(store: Store) -> None:
     def attempt(number: int) -> bool:
         try:
@@ -318,6 +322,7 @@ def test_of_uploads_at_once_no_more_are_kept_than_may_be(store: Store) -> None:
     assert len(store.checkpoints.page(tenant=None)[0]) == 3
 
 
+@ALWAYS_ON_BOTH
 def test_of_uploads_at_once_no_more_bytes_are_kept_than_may_be(store: Store) -> None:
     def attempt(number: int) -> bool:
         try:

@@ -13,6 +13,7 @@ from assay.service.store.rows import EventRow
 from assay.service.store.store import Store
 from assay.service.store.tables import events, jobs
 from assay.service.store.transactions.pace import training_speed
+from tests.support.databases import ALWAYS_ON_BOTH
 from tests.support.jobs import add, claim, evaluate_spec, finish_all, planned, told, train_spec
 
 UNKNOWN = "0" * 26
@@ -147,6 +148,7 @@ def test_deleting_a_job_deletes_its_events(store: Store) -> None:
         assert connection.execute(select(func.count()).select_from(events)).scalar() == 0
 
 
+@ALWAYS_ON_BOTH
 def test_writers_at_once_leave_no_gap(store: Store) -> None:
     job_id = planned(store, 6)
     claims = [claim(store, worker=f"w{n}") for n in range(6)]

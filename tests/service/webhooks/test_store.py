@@ -18,6 +18,7 @@ from assay.service.webhooks.outbox import PAUSES, DueDelivery, Outbox
 from assay.service.webhooks.store import Webhooks
 from assay.service.webhooks.wire import WebhookRequest
 from tests.support.databases import *  # noqa: F403 (fixtures)
+from tests.support.databases import ALWAYS_ON_BOTH
 from tests.support.jobs import add, claim, evaluate_spec, outcome, planned, train_spec
 
 
@@ -153,6 +154,7 @@ def test_a_change_that_is_rolled_back_leaves_no_message(
     assert log(store, mine) == []
 
 
+@ALWAYS_ON_BOTH
 def test_a_message_is_claimed_by_one_of_many(database_url: str) -> None:
     with open_store(database_url, migrate=False) as store:
         hooks = [hook(store) for _ in range(12)]

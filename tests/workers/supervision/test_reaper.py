@@ -21,6 +21,7 @@ from assay.service.store.tables import duties, jobs, shards
 from assay.service.store.transactions.transitions import lock_job
 from assay.service.sweeper import Sweeper
 from assay.workers.supervision.reaper import Reaper
+from tests.support.databases import ALWAYS_ON_BOTH
 from tests.support.jobs import WORKER, claim, planned
 from tests.support.jobs import plan as plan_of
 from tests.support.workers import away, settings, submit, supervising, wait_for
@@ -124,6 +125,7 @@ def test_a_duty_goes_from_one_that_is_silent_or_dead_to_another(either_store: St
     assert workers.duty("another").worker is None
 
 
+@ALWAYS_ON_BOTH
 def test_two_never_lead_at_once(either_store: Store) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(
@@ -271,6 +273,7 @@ def test_a_jump_of_the_clock_that_could_not_be_put_right_is_found_again(
     assert states(store, job_id) == ["running"]
 
 
+@ALWAYS_ON_BOTH
 def test_leases_begin_anew_beside_work_on_a_job(either_store: Store) -> None:
     """Who works on a job locks it, and then its shards: in the other order, each waits for the other."""
     job_id = planned(either_store, 1)

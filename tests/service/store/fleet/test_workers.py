@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from assay.service.contract.weights.pulled import PulledRecord
 from assay.service.store.store import Store
+from tests.support.databases import ALWAYS_ON_BOTH
 from tests.support.jobs import add, train_spec
 
 EXAMPLES = ("assay_examples_total", (("device", "cpu"),))
@@ -30,6 +31,7 @@ def test_labels_are_one_key_in_any_order(store: Store) -> None:
     assert store.overview().counters == {("n", (("a", "1"), ("b", '"x\n'))): 2}
 
 
+@ALWAYS_ON_BOTH
 def test_many_may_add_at_once(store: Store) -> None:
     keys = [(f"c{number}", ()) for number in range(5)]
 

@@ -12,6 +12,7 @@ import pytest
 
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store, open_store
+from tests.support.databases import ALWAYS_ON_BOTH
 from tests.support.jobs import WORKER, add, claim, evaluate_spec, outcome, plan, planned, states, train_spec
 
 
@@ -182,6 +183,7 @@ def drain(store: Store, worker: str) -> list[str]:
     return mine
 
 
+@ALWAYS_ON_BOTH
 def test_eight_threads_claim_each_shard_once(store: Store) -> None:
     jobs = [planned(store, 20) for _ in range(2)]
     with ThreadPoolExecutor(8) as pool:
@@ -205,6 +207,7 @@ def drain_alone(url: str, worker: str, start: Barrier, claimed: Queue[list[str]]
 
 # Forked while pytest has no threads of its own; Python warns of threads that libraries left.
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@ALWAYS_ON_BOTH
 def test_three_processes_claim_each_shard_once(database_url: str) -> None:
     with open_store(database_url, migrate=False) as store:
         jobs = [add(store, evaluate_spec()) for _ in range(3)]

@@ -10,6 +10,7 @@ import pytest
 
 from assay.service.contract.errors import InvalidSpec, InvalidState
 from assay.service.store.store import Store
+from tests.support.databases import ALWAYS_ON_BOTH
 from tests.support.jobs import (
     WAYS,
     Using,
@@ -178,6 +179,7 @@ def test_each_field_that_names_a_job_without_weights_is_named(store: Store) -> N
     assert {row.id for row in store.jobs.page()[0]} == {canceled, good}
 
 
+@ALWAYS_ON_BOTH
 def test_two_that_succeed_at_once_release_who_needs_both(store: Store) -> None:
     pairs = [(add(store, train_spec()), add(store, train_spec())) for _ in range(4)]
     users = [add(store, evaluate_spec(weights_from=one, attacks_from=[other])) for one, other in pairs]
@@ -191,6 +193,7 @@ def test_two_that_succeed_at_once_release_who_needs_both(store: Store) -> None:
 
 
 @WAYS
+@ALWAYS_ON_BOTH
 def test_who_comes_while_the_training_ends_never_waits_for_ever(store: Store, using: Using) -> None:
     sources = [add(store, train_spec()) for _ in range(4)]
     held = [claim(store) for _ in sources]
@@ -222,6 +225,7 @@ def test_who_comes_while_the_training_ends_never_waits_for_ever(store: Store, us
             assert job_id is None or states(store, job_id) == ["failed"]
 
 
+@ALWAYS_ON_BOTH
 def test_calls_on_a_job_and_its_dependents_do_not_lock_each_other_out(store: Store) -> None:
     train = add(store, train_spec())
     second = add(store, train_spec(weights_from=train))

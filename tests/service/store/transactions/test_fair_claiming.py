@@ -15,6 +15,7 @@ from assay.service.store.store import Store
 from assay.service.store.tables import shards
 from assay.service.store.tenant_tables import accounts, tenants
 from assay.service.store.transactions.claim import Claimer, candidate, take
+from tests.support.databases import ALWAYS_ON_BOTH
 from tests.support.jobs import claim, evaluate_spec, outcome, plan
 from tests.support.simulation import Simulation, submit_many
 
@@ -200,6 +201,7 @@ def test_deleting_a_failed_job_does_not_delete_what_it_used(store: Store) -> Non
     assert charged(store)["alice", "cpu"] == pytest.approx(50, abs=5)
 
 
+@ALWAYS_ON_BOTH
 def test_running_shards_are_limited_also_among_claimers_at_once(store: Store) -> None:
     submit_many(store, "alice", 20)
     limits = Limits(running_shards=3)

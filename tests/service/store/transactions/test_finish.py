@@ -8,6 +8,7 @@ import pytest
 
 from assay.service.store.rows import Finished
 from assay.service.store.store import Store
+from tests.support.databases import ALWAYS_ON_BOTH
 from tests.support.jobs import (
     add,
     claim,
@@ -35,6 +36,7 @@ def test_the_last_shard_of_an_evaluation_and_of_the_job_say_so(store: Store) -> 
     assert states(store, job_id) == ["running"]
 
 
+@ALWAYS_ON_BOTH
 def test_a_plan_that_two_supervisors_finish_at_once_is_written_once(store: Store) -> None:
     job_id = add(store, evaluate_spec())
     held = claim(store)
@@ -46,6 +48,7 @@ def test_a_plan_that_two_supervisors_finish_at_once_is_written_once(store: Store
     assert (job.state, job.progress_total, job.cost_total) == ("running", 100, 25.0)
 
 
+@ALWAYS_ON_BOTH
 def test_a_finish_that_arrives_many_times_counts_once(store: Store) -> None:
     job_id = planned(store, 1)
     held = claim(store)
@@ -66,6 +69,7 @@ def test_a_finish_that_is_repeated_after_the_merge_asks_for_nothing(store: Store
     assert len(store.results.outcomes(job_id, None)) == 1
 
 
+@ALWAYS_ON_BOTH
 def test_of_many_shards_that_finish_at_once_one_is_the_last(store: Store) -> None:
     planned(store, 8, 4)
     held = [claim(store) for _ in range(12)]
@@ -103,6 +107,7 @@ def test_a_job_with_all_shards_done_is_ready_until_it_has_succeeded(store: Store
     assert states(store, other) == ["running"]
 
 
+@ALWAYS_ON_BOTH
 def test_succeeding_many_times_at_once_happens_once(store: Store) -> None:
     job_id = planned(store, 1)
     finish_all(store, job_id)

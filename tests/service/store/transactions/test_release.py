@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from assay.service.store.store import Store
+from tests.support.databases import ALWAYS_ON_BOTH
 from tests.support.jobs import add, claim, evaluate_spec, only, outcome, planned, states, train_spec
 
 
@@ -174,6 +175,7 @@ def test_a_released_shard_counts_nothing_and_goes_back(store: Store) -> None:
     assert only(store.shards.running()).fence == second.fence
 
 
+@ALWAYS_ON_BOTH
 def test_reapers_that_meet_count_a_loss_once(store: Store) -> None:
     job_id = planned(store, 6)
     for _ in range(6):

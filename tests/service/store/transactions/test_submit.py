@@ -8,6 +8,7 @@ import pytest
 
 from assay.service.contract.errors import IdempotencyMismatch, InvalidSpec
 from assay.service.store.store import Store
+from tests.support.databases import ALWAYS_ON_BOTH
 from tests.support.jobs import evaluate_spec
 
 
@@ -50,6 +51,7 @@ def test_a_refused_spec_does_not_use_up_its_key(store: Store) -> None:
     assert store.jobs.add(evaluate_spec(), body_sha256="b", idempotency_key="k")[1]
 
 
+@ALWAYS_ON_BOTH
 def test_sixteen_threads_with_one_key_make_one_job(store: Store) -> None:
     with ThreadPoolExecutor(16) as pool:
         calls = [
@@ -63,6 +65,7 @@ def test_sixteen_threads_with_one_key_make_one_job(store: Store) -> None:
     assert len(store.shards.of(answers[0][0].id)) == 1
 
 
+@ALWAYS_ON_BOTH
 def test_a_race_of_two_bodies_has_one_winner(store: Store) -> None:
     def post(body: str) -> bool | None:
         try:
