@@ -40,6 +40,7 @@ def playing(model: Mapping[str, Any], evaluations: list[dict[str, Any]], **more:
     }
 
 
+@pytest.mark.costly
 def test_train_attack_and_compare(shared: RunningService, tmp_path: Path) -> None:
     client = shared.client
     training = client.submit(TRAINING).id

@@ -37,6 +37,7 @@ def write_sentences(root: Path) -> None:
         (root / "judged" / f"sst2.{part}.tsv").write_text("".join(rows))
 
 
+@pytest.mark.costly
 def test_train_measure_and_fine_tune(shared: RunningService, data_root: Path, tmp_path: Path) -> None:
     client = shared.client
     write_sentences(data_root)

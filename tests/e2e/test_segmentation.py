@@ -27,6 +27,7 @@ TRAINING = {
 SEA = {"name": "sea", "params": {"epsilon": "4/255", "steps": 3}}
 
 
+@pytest.mark.costly
 def test_train_and_measure(shared: RunningService, tmp_path: Path) -> None:
     client = shared.client
     training = client.submit(TRAINING).id

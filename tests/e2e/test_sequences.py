@@ -21,6 +21,7 @@ TRAINING = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.trains
 @pytest.mark.parametrize("mode", ["embedded"], indirect=True)
 def test_train_and_evaluate(shared: RunningService, data_root: Path) -> None:

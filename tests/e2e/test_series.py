@@ -33,6 +33,7 @@ ATTACKS = [
 ]
 
 
+@pytest.mark.costly
 def test_train_and_attack(shared: RunningService, tmp_path: Path) -> None:
     client = shared.client
     training = client.submit(TRAINING).id

@@ -22,6 +22,7 @@ TRAINING = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.trains
 def test_train_and_measure(shared: RunningService, tmp_path: Path) -> None:
     client = shared.client
