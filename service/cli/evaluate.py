@@ -62,7 +62,7 @@ EXAMPLES = (
 def add_evaluation(subcommands: Subcommands) -> None:
     """Adds `evaluate` and `attack`."""
     summary = "measure a model on a data set; starts a service for it unless one is named"
-    first = "model.pt2 --data ./photos"
+    first = "example"
     parser = add(subcommands, "evaluate", evaluate, summary, *EXAMPLES, topic="jobs", first=first)
     _add_model(parser)
     parser.add_argument(
