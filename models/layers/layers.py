@@ -7,6 +7,7 @@ H and W = height and width in pixels, N = tokens.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -140,15 +141,15 @@ class Block(nn.Module):
         return output
 
 
-class ClassTokenHead(nn.Module):
+class ClassTokenHead(nn.Module, ABC):
     """A head on the class token, the first of `forward_features`; the methods have timm's names."""
 
     num_features: int
     head: nn.Module
 
+    @abstractmethod
     def forward_features(self, images: Tensor) -> Tensor:
         """Normalised tokens (B, N, C) of images (B, channels, H, W), the class token first."""
-        raise NotImplementedError
 
     def forward_head(self, tokens: Tensor, pre_logits: bool = False) -> Tensor:
         """Logits (B, classes) of tokens (B, N, C), or with `pre_logits` the class token (B, C)."""

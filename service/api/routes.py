@@ -18,7 +18,14 @@ from assay.service.api import (
     results,
 )
 
-ABOUT_JOBS = (jobs, events, results, artifacts, compare, catalog)
+ABOUT_JOBS = (
+    jobs,
+    events,
+    results,
+    artifacts,
+    compare,
+    catalog,
+)
 OTHERS = (quota, browser_sessions, health, metrics)
 CORE: list[APIRouter] = [module.router for module in (*ABOUT_JOBS, *OTHERS)]
 

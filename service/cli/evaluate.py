@@ -37,8 +37,9 @@ from assay.service.client.evaluation import (
     unfinished,
     write_report,
 )
-from assay.service.client.one_line import EXAMPLE as EXAMPLE_MODEL
-from assay.service.client.one_line import EXAMPLE_DATA, Subject, check_subject
+from assay.service.client.example_model import EXAMPLE as EXAMPLE_MODEL
+from assay.service.client.example_model import EXAMPLE_DATA
+from assay.service.client.one_line import Subject, check_subject
 from assay.service.contract.errors import InvalidSpec, NoResults, Unavailable
 from assay.service.contract.extras import require
 from assay.service.contract.problems import renamed

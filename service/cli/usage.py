@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
         self.verbs: argparse._SubParsersAction[Parser] | None = None  # of the `assay` command alone
 
     def topics(self, *, rest: bool = False) -> dict[Topic, list[argparse.Action]]:
-        """The subcommands by topic; with `rest` without those of the short help."""
+        """The subcommands by topic; with `rest` only what the short help lacks."""
         assert self.verbs is not None
         found: dict[Topic, list[argparse.Action]] = {topic: [] for topic in get_args(Topic)}
         for action in self.verbs._choices_actions:

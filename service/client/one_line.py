@@ -2,7 +2,7 @@
 
     model       example, which Assay brings; timm:resnet50, hf:ORG/NAME@REVISION or another source of pulled
                 weights; job:ID; checkpoint:NAME; net.pt2; net.onnx; PACKAGE.MODULE:FUNCTION, which returns an
-                `nn.Module`; the name of a model of the catalog with its weights; or {"name", "params"} as JSON
+                `nn.Module`; the name of a model of the catalog with its weights; or {"name", "params"}
     data        a data set of the catalog; NAME:PATH for a data set with its files in a folder; the path of
                 a folder of labelled images; or {"name", "params"} as JSON
     evaluation  the name of an attack or evaluation and its parameters: "pgd epsilon=8/255 steps=20"
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.service.client.data_place import Component, json_object, properties_of, wrong
+from assay.service.client.example_model import EXAMPLE, EXAMPLE_WEIGHTS
 from assay.service.client.jobs import AssayClient
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.extras import require
@@ -38,9 +39,6 @@ EXPORT = "assay.workers.weights.export"
 IMPORT_ONNX = "assay.workers.import_onnx"
 PROGRAM, ONNX, WEIGHTS = ".pt2", ".onnx", ".safetensors"
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
-# A transformer of Assay's own, and the data that it was trained on (docs/results.md).
-EXAMPLE, EXAMPLE_DATA = "example", "digits"
-EXAMPLE_WEIGHTS = Path(__file__).with_name("example.safetensors")
 # For error messages.
 FORMS = (
     f"{EXAMPLE}, {PULLED}, job:ID, checkpoint:NAME, FILE.pt2, FILE.onnx, PACKAGE.MODULE:FUNCTION, or the name"

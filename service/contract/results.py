@@ -265,9 +265,8 @@ class Provenance(Answer):
 class Bracket(Answer):
     """Robust accuracy in one ball around the same examples, from below and from above.
 
-    `verified` is the share that is verified at this or a larger radius, `attacked` the share that no
-    attack at this or a smaller radius broke; null without such a row. `contradictions` are the ids of
-    examples that are both verified and broken.
+    `verified` is the share that is verified at this or a larger radius, `attacked` the share that no attack
+    at this or a smaller radius broke; null without such a row. `contradictions`: ids verified and broken.
     """
 
     data: str
@@ -292,8 +291,7 @@ class Results(Answer):
     """The results of a job; `complete` is false while evaluations are missing.
 
     `bracket` has robust accuracy from below and from above where examples were both verified and attacked.
-    `signature` is the path of their signature; null while they are not complete. `headline` says what holds
-    under the strongest attack run; empty without a number.
+    `signature`: path of their signature; null while not complete. `headline`: what holds, or empty.
     """
 
     job: str

@@ -29,7 +29,7 @@ Tool = Callable[..., str]
 MAX_WAIT, MAX_JOBS = 600.0, 100
 INSTRUCTIONS = Path(__file__).with_name("instructions.md")
 JobId = Annotated[str, Field(description="id of a job")]
-Spec = Annotated[
+JobSpec = Annotated[
     dict[str, Any],
     Field(
         description='{"kind": "evaluate", "model": {"name", "params", "weights": {"job" or "checkpoint"}},'
@@ -79,7 +79,7 @@ class _Tools:
         ] = None,
         words: Annotated[str | None, Field(description="all of them are in name, summary or paper")] = None,
     ) -> str:
-        """Lists what a job may name, a line each; `explain` has the parameters of one."""
+        """Lists what a job may name, a line each; `explain` has the parameters."""
         wanted = (words or "").casefold().split()
         found = [
             one
@@ -111,7 +111,7 @@ class _Tools:
             )
         return "\n\n".join(parts)
 
-    def check_job(self, spec: Spec) -> str:
+    def check_job(self, spec: JobSpec) -> str:
         """Checks a job and stores nothing: every fault at once, or what it costs and its warnings."""
         found = self._client.dry_run(spec)
         warned = [f"warning {one['code']}: {one['message']}" for one in found["warnings"]]
@@ -119,7 +119,7 @@ class _Tools:
 
     def submit_job(
         self,
-        spec: Spec,
+        spec: JobSpec,
         idempotency_key: Annotated[
             str | None, Field(description="a second call with the same key gives the same job")
         ] = None,

@@ -11,6 +11,7 @@ from assay.service.catalog.catalog import load
 from assay.service.client import one_line
 from assay.service.client.data_place import DataPlace, check_root, data_spec, place_of
 from assay.service.client.evaluation import evaluation_of
+from assay.service.client.example_model import EXAMPLE_WEIGHTS
 from assay.service.client.one_line import (
     Subject,
     check_form,
@@ -330,7 +331,7 @@ def test_a_function_is_exported_for_the_channels_that_the_data_are_read_with(
 
 def test_the_example_is_a_file_that_assay_brings_under_its_own_name() -> None:
     example = Subject("example")
-    assert (example.label, example.model) == ("example", str(one_line.EXAMPLE_WEIGHTS))
+    assert (example.label, example.model) == ("example", str(EXAMPLE_WEIGHTS))
     check_subject(example)
     with pytest.raises(InvalidSpec, match="has no effect on example, which has weights of its own"):
         check_subject(Subject("example", weights="job:1"))
