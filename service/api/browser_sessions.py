@@ -16,7 +16,14 @@ from starlette.responses import JSONResponse, RedirectResponse
 from assay.service.api import login_page
 from assay.service.api.authentication import COOKIE, REFUSED, SESSION_PATH
 from assay.service.api.caller import ActorDep, Caller, CallerDep, actor_in
-from assay.service.api.deps import SettingsDep, StrictRouter, SystemStoreDep, keys_used, validated
+from assay.service.api.deps import (
+    SettingsDep,
+    StrictRouter,
+    SystemStoreDep,
+    keys_used,
+    media_type,
+    validated,
+)
 from assay.service.api.errors import documented
 from assay.service.api.refusals import Refusals
 from assay.service.api.views import iso
@@ -49,14 +56,10 @@ class Attempt:
 
 
 async def _attempt(request: Request, settings: SettingsDep) -> Attempt:
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type == FORM:
+    if media_type(request, JSON, FORM) == FORM:
         return _form(await request.body())
-    if content_type == JSON:
-        body = parse_json(await request.body(), settings.max_json_depth)
-        return Attempt(validated(SessionRequest, body).key, back=None)
-    given = repr(content_type[:60]) if content_type else "missing"
-    raise UnsupportedMediaType(f"the Content-Type is {given}; allowed: {JSON}, {FORM}")
+    body = parse_json(await request.body(), settings.max_json_depth)
+    return Attempt(validated(SessionRequest, body).key, back=None)
 
 
 def _form(raw: bytes) -> Attempt:

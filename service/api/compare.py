@@ -82,10 +82,7 @@ def compare_jobs(
 def to_csv(comparison: Comparison) -> str:
     """CSV with one row per metric and pair of jobs."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(CSV_COLUMNS)
-    for row in comparison.rows:
-        writer.writerow(_cells(row, comparison.adjust))
+    csv.writer(text).writerows([CSV_COLUMNS, *(_cells(row, comparison.adjust) for row in comparison.rows)])
     return text.getvalue()
 
 

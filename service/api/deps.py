@@ -213,11 +213,17 @@ def checkpoint_finder(store: TenantStore) -> Callable[[str], CheckpointRow | Non
 JobDep = Annotated[JobRow, Depends(_job)]
 
 
+def media_type(request: Request, *allowed: str) -> str:
+    """The media type of a body; UnsupportedMediaType: another than allowed."""
+    found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if found not in allowed:
+        given = repr(found[:60]) if found else "missing"
+        raise UnsupportedMediaType(f"the Content-Type is {given}; allowed: {', '.join(allowed)}")
+    return found
+
+
 async def _raw_body(request: Request) -> bytes:
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type != "application/json":
-        given = repr(content_type[:60]) if content_type else "missing"
-        raise UnsupportedMediaType(f"the Content-Type is {given}; allowed: application/json")
+    media_type(request, "application/json")
     return await request.body()
 
 

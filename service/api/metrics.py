@@ -252,8 +252,11 @@ def _workers(workers: Iterable[WorkerRow]) -> Iterator[Metric]:
         online.add_metric([device], len(serving))
     yield online
     yield _out_of_service(workers)
-    yield _unfit(workers)
-    yield _other_data(workers)
+    text = "Device classes that a worker does not serve since they failed its self-test."
+    yield _said("assay_worker_unfit", text, "device", ((one, one.gauges.get("unfit", {})) for one in workers))
+    text = "Data sets of a worker that differ from a job's plan, with both hashes."
+    told = ((one, one.gauges.get("other_data", [])) for one in workers)
+    yield _said("assay_worker_other_data", text, "data", told)
     labels = ["host", "worker", "gpu"]
     memory = {
         "used": Gauge("assay_gpu_memory_used_bytes", "Memory of a GPU in use.", labels=labels),
@@ -283,21 +286,11 @@ def _out_of_service(workers: Iterable[WorkerRow]) -> Metric:
     return family
 
 
-def _unfit(workers: Iterable[WorkerRow]) -> Metric:
-    text = "Device classes that a worker does not serve since they failed its self-test."
-    family = Gauge("assay_worker_unfit", text, labels=["host", "worker", "device"])
-    for one in workers:
-        for device in one.gauges.get("unfit", {}):
-            family.add_metric([one.host, one.worker, device], 1)
-    return family
-
-
-def _other_data(workers: Iterable[WorkerRow]) -> Metric:
-    text = "Data sets of a worker that differ from a job's plan, with both hashes."
-    family = Gauge("assay_worker_other_data", text, labels=["host", "worker", "data"])
-    for one in workers:
-        for said in one.gauges.get("other_data", []):
-            family.add_metric([one.host, one.worker, said[:MAX_LABEL]], 1)
+def _said(name: str, text: str, label: str, told: Iterable[tuple[WorkerRow, Iterable[str]]]) -> Metric:
+    family = Gauge(name, text, labels=["host", "worker", label])
+    for worker, values in told:
+        for value in values:
+            family.add_metric([worker.host, worker.worker, value[:MAX_LABEL]], 1)
     return family
 
 

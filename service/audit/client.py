@@ -6,10 +6,8 @@ import json
 from collections.abc import Iterator
 
 from assay.service.client.transport import API, BadAnswer, Connection, parsed
-from assay.service.contract.audit import AuditEntry
+from assay.service.contract.audit import JSON_LINES, AuditEntry
 from assay.service.contract.results import Page
-
-JSON_LINES = "application/x-ndjson"
 
 
 class AuditCalls(Connection):

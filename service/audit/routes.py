@@ -14,14 +14,13 @@ from assay.service.api.authentication import AUDIT_PATH
 from assay.service.api.caller import Caller, CallerDep, administrator
 from assay.service.api.deps import Cursor, Limit, StrictRouter, SystemStoreDep
 from assay.service.api.errors import documented
-from assay.service.contract.audit import Action, AuditEntry
+from assay.service.contract.audit import JSON_LINES, Action, AuditEntry
 from assay.service.contract.keys import TENANT_PATTERN
 from assay.service.contract.problems import Problems
 from assay.service.contract.results import Page
 from assay.service.store.audit import AuditFilter
 from assay.service.store.store import Store
 
-JSON_LINES = "application/x-ndjson"
 DEFAULT_LIMIT = 50
 
 

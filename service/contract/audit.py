@@ -34,6 +34,7 @@ ACTIONS: tuple[Action, ...] = get_args(Action)
 # `limited` is the refusal after which an address or a key is counted, and no longer written down.
 Outcome = Literal["ok", "refused", "limited"]
 FIRST = "0" * 64  # the previous hash of entry 1
+JSON_LINES = "application/x-ndjson"  # media type of an export: an entry a line
 
 
 class AuditEntry(Answer):

@@ -7,7 +7,7 @@ from typing import Any
 
 from assay.service.contract.results import Breakdown, EvaluationResult, Metric
 from assay.service.plots.marks import categories, category, heading, interval, quantity
-from assay.service.plots.series import ACCURACIES, LabelledResults, interval_text, label_of_one, labels_of
+from assay.service.plots.series import ACCURACIES, LabelledResults, interval_text, label_of_one, labelled_rows
 from assay.service.plots.theme import HEIGHT, PERCENT, DataRows, Vega, frame, percent, shortened
 
 TITLE = "Accuracy by corruption and severity"
@@ -21,12 +21,11 @@ LIGHT = 0.55  # above this accuracy cells are light, their numbers dark
 def heatmap(jobs: Sequence[LabelledResults]) -> Vega | None:
     """A panel for each job and evaluation; None without corruptions at severities."""
     found = []
-    for label, job in zip(labels_of(jobs), jobs, strict=True):
-        for row in job.results.evaluations:
-            cells = _cells(row)
-            if any(cell["severity"] != MEAN for cell in cells):
-                measured = f"{row.name} on {row.data.get('name')}"
-                found.append((label if len(jobs) > 1 else measured, cells))
+    for label, _, row in labelled_rows(jobs):
+        cells = _cells(row)
+        if any(cell["severity"] != MEAN for cell in cells):
+            measured = f"{row.name} on {row.data.get('name')}"
+            found.append((label if len(jobs) > 1 else measured, cells))
     if not found:
         return None
     several = len(found) > 1

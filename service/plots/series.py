@@ -109,12 +109,20 @@ def labels_of(jobs: Sequence[LabelledResults]) -> list[str]:
     return unique_labels([job.label for job in jobs])
 
 
+def labelled_rows(
+    jobs: Sequence[LabelledResults],
+) -> Iterator[tuple[str, LabelledResults, EvaluationResult]]:
+    """Every row of the jobs, with its job and the job's label as it is drawn."""
+    for label, job in zip(labels_of(jobs), jobs, strict=True):
+        for row in job.results.evaluations:
+            yield label, job, row
+
+
 def attacked(jobs: Sequence[LabelledResults]) -> list[Measured]:
     """Every accuracy under an attack with an epsilon, in order."""
     rows = [
         (label, job.results, row, epsilon, metric)
-        for label, job in zip(labels_of(jobs), jobs, strict=True)
-        for row in job.results.evaluations
+        for label, job, row in labelled_rows(jobs)
         if (epsilon := epsilon_of(row)) is not None and (metric := accuracy(row)) is not None
     ]
     names = attack_labels([row for _, _, row, _, _ in rows])

@@ -13,7 +13,7 @@ from assay.service.plots.series import (
     attack_labels,
     interval_text,
     label_of_one,
-    labels_of,
+    labelled_rows,
     setting_label,
     unattacked_accuracy,
 )
@@ -28,12 +28,7 @@ ACCURACIES = ("top1", "expected_top1")  # a stage's first counts
 
 def stages(jobs: Sequence[LabelledResults]) -> Vega | None:
     """A staircase for each ensemble and job, a panel for each kind; None without stages."""
-    found = [
-        (label, job, row)
-        for label, job in zip(labels_of(jobs), jobs, strict=True)
-        for row in job.results.evaluations
-        if len(_staged(row)) > 1
-    ]
+    found = [one for one in labelled_rows(jobs) if len(_staged(one[2])) > 1]
     if not found:
         return None
     several = len(jobs) > 1

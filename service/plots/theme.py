@@ -110,9 +110,7 @@ def themed(spec: Vega, scheme: Scheme) -> Vega:
     return {**spec, "config": config(scheme)}
 
 
-def frame(
-    kind: str, title: str, body: Vega, *, description: str, subtitle: str = "", meta: Vega | None = None
-) -> Vega:
+def frame(kind: str, title: str, body: Vega, *, description: str, subtitle: str = "") -> Vega:
     """A whole spec in the light scheme; the description has the main numbers, for screen readers."""
     heading: Vega = {"text": shortened(title, MAX_TITLE)}
     if subtitle:
@@ -121,7 +119,7 @@ def frame(
         "$schema": SCHEMA,
         "title": heading,
         "description": shortened(description, 2000),
-        "usermeta": {"assay": {"kind": kind, **(meta or {})}},
+        "usermeta": {"assay": {"kind": kind}},
         **body,
         "config": config("light"),
     }

@@ -82,9 +82,7 @@ def undefined(n: int, *, higher_is_better: bool = True) -> Metric:
     return measured(None, NO_BOUNDS, n, higher_is_better=higher_is_better)
 
 
-def jackknifed(
-    value: float | None, left_out: Sequence[float | None], n: int, *, higher_is_better: bool = True
-) -> Metric:
+def jackknifed(value: float | None, left_out: Sequence[float | None], n: int) -> Metric:
     """A share in [0, 1] that is no mean, with its jackknife interval, from `MIN_EXAMPLES` examples on.
 
     `left_out` has it for all examples but each group of `groups(n)`; None where it has no value.
@@ -93,7 +91,7 @@ def jackknifed(
     bounds = TOO_FEW
     if value is not None and n >= MIN_EXAMPLES and len(known) > 1:
         bounds = logit_bounds(value, [jackknife_variance(known)])
-    return measured(value, bounds, n, higher_is_better=higher_is_better)
+    return measured(value, bounds, n)
 
 
 def proportion(successes: int, n: int, *, higher_is_better: bool) -> Metric:
