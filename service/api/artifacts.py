@@ -15,9 +15,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRouter, unchanged
 from assay.service.api.errors import documented
-from assay.service.api.views import JOBS_PATH, artifact_view, iso
+from assay.service.api.views import JOBS_PATH, artifact_view
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Artifact, Page
+from assay.service.contract.times import iso
 from assay.service.files.job_files import media_type_of, open_job_file
 from assay.service.store.rows import ArtifactRow
 

@@ -26,7 +26,6 @@ from assay.service.api.deps import (
 )
 from assay.service.api.errors import documented
 from assay.service.api.refusals import Refusals
-from assay.service.api.views import iso
 from assay.service.contract.errors import (
     InvalidState,
     MalformedJson,
@@ -37,6 +36,7 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.keys import Session, SessionRequest
 from assay.service.contract.strict_json import parse_json
+from assay.service.contract.times import iso
 from assay.service.store.audit import Actor
 from assay.service.store.browser_sessions import SESSION_SECONDS
 from assay.service.store.rows import BrowserSessionRow

@@ -23,9 +23,10 @@ from assay.service.api.caller import CallerDep, caller_in
 from assay.service.api.deps import JobDep, StoreDep, StoreOpener, StrictRouter
 from assay.service.api.errors import documented
 from assay.service.api.event_feed import Feed, StreamLimit
-from assay.service.api.views import JOBS_PATH, iso
+from assay.service.api.views import JOBS_PATH
 from assay.service.contract.errors import NotFound, TooManyRequests
 from assay.service.contract.events import EventType
+from assay.service.contract.times import iso
 from assay.service.store.rows import EventRow
 from assay.service.store.tenants import TenantStore
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -28,6 +27,8 @@ from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.stored_specs import evaluations_in
 from assay.service.contract.summaries import JobSummary
 from assay.service.contract.threat import ThreatOf
+from assay.service.contract.times import iso as iso
+from assay.service.contract.times import iso_or_none
 from assay.service.contract.warning_codes import WarningCode
 from assay.service.metrics.compare.sanity_checks import cross_checks
 from assay.service.store.fleet.identities import Refused
@@ -53,17 +54,6 @@ NO_WORKER = "no worker is listening for this job"
 UNKNOWN = "online, but not of the service's release, and waiting for an administrator to allow their identity"
 # What a worker says of a program that was exchanged under it, and how many of such faults are shown.
 PROGRAM, FAULTS = "program", 3
-
-
-def iso(seconds: float) -> str:
-    """A Unix time as ISO 8601 in UTC, with milliseconds and 'Z'."""
-    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
-
-
-def iso_or_none(seconds: float | None) -> str | None:
-    """Like `iso`, for optional times."""
-    return None if seconds is None else iso(seconds)
 
 
 def view(shown: type[Shown], row: object, **given: Any) -> Shown:

@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from assay.service.contract.results import Answer
@@ -64,12 +63,6 @@ def chained(entry: dict[str, Any]) -> str:
     fields = {name: value for name, value in entry.items() if name != "sha256"}
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-def at_text(seconds: float) -> str:
-    """Unix seconds as in `AuditEntry.at`, to the millisecond."""
-    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
 
 
 @dataclass

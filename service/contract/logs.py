@@ -17,9 +17,10 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal, TextIO
+
+from assay.service.contract.times import iso
 
 LogFormat = Literal["text", "json"]
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -63,9 +64,8 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as a JSON object without line breaks."""
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {
-            "time": at.replace("+00:00", "Z"),
+            "time": iso(record.created),
             "level": record.levelname,
             "logger": record.name,
             "message": blotted(record.getMessage()),

@@ -22,9 +22,10 @@ from assay.service.api.authentication import SIGNING_KEYS_PATH
 from assay.service.api.deps import CatalogDep, JobDep, SettingsDep, StoreDep, StrictRouter
 from assay.service.api.errors import documented
 from assay.service.api.results import finished_results
-from assay.service.api.views import JOBS_PATH, iso
+from assay.service.api.views import JOBS_PATH
 from assay.service.contract.errors import InvalidState, NotFound, Unavailable
 from assay.service.contract.results import Results
+from assay.service.contract.times import iso
 from assay.service.files.job_files import FILE_MODE, FOLDER_MODE, SIGNATURE_FILE
 from assay.service.settings import Settings
 from assay.service.signing.keys import BadKey, keyring, public_keys

@@ -15,8 +15,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, text
 
-from assay.service.contract.audit import FIRST, Action, AuditEntry, Outcome, at_text, chained
+from assay.service.contract.audit import FIRST, Action, AuditEntry, Outcome, chained
 from assay.service.contract.problems import readable
+from assay.service.contract.times import iso
 from assay.service.store.clock import now
 from assay.service.store.database import StorePart
 from assay.service.store.ids import decode_cursor, encode_cursor
@@ -157,7 +158,7 @@ class Audit(StorePart):
 def entry(row: Row[Any]) -> AuditEntry:
     """A row of `audit` as users see it."""
     values = {name: value for name, value in row._mapping.items() if name != "key_id"}
-    return AuditEntry.model_construct(**values | {"at": at_text(row.at), "key": row.key_id})
+    return AuditEntry.model_construct(**values | {"at": iso(row.at), "key": row.key_id})
 
 
 def _append(
@@ -174,7 +175,7 @@ def _append(
     at = round(connection.execute(select(now())).scalar_one(), 3)
     fields = {
         "id": number + 1,
-        "at": at_text(at),
+        "at": iso(at),
         "tenant": by.tenant,
         "key": by.key,
         "session": by.session,

@@ -14,13 +14,12 @@ from typing import TypeVar, Unpack
 from assay.service import features
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import EventType
-from assay.service.contract.limits import UNLIMITED, Limits
+from assay.service.contract.limits import UNLIMITED, Limits, QuotaStatus
 from assay.service.contract.records import Columns, ResultJson
 from assay.service.contract.stored_specs import ModelReference, Spec
 from assay.service.contract.verbs import Verb
 from assay.service.store.audit import Actor
 from assay.service.store.checkpoints import NewCheckpoint
-from assay.service.store.fleet.allotments import Allotment
 from assay.service.store.fleet.quotas import Quota
 from assay.service.store.fleet.workers import Workers
 from assay.service.store.row_mapping import unknown_job
@@ -277,7 +276,7 @@ class TenantCheckpoints(TenantPart):
 class TenantQuota(TenantPart):
     """Limits and usage of the caller's tenant."""
 
-    def status(self, checkpoints: Quota) -> Allotment:
+    def status(self, checkpoints: Quota) -> QuotaStatus:
         """Weight, limits, usage and place in the queues."""
         return self._store.allotments.of(self._tenant, self._limits, checkpoints)
 

@@ -16,8 +16,8 @@ from sqlalchemy import inspect, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from assay.service.cli.commands import UsageError
-from assay.service.contract.audit import at_text
 from assay.service.contract.keys import Key, KeyRequest, NewKey
+from assay.service.contract.times import iso_or_none
 from assay.service.store.audit import Actor
 from assay.service.store.connections import Connections, wrong_settings
 from assay.service.store.database import Database
@@ -119,6 +119,5 @@ def _operator() -> Actor:
 
 
 def _key(row: KeyRow) -> Key:
-    values = vars(row)
-    times = {name: values[name] for name in values if name.endswith("_at")}
-    return Key(**values | {name: None if at is None else at_text(at) for name, at in times.items()})
+    times = {name: iso_or_none(at) for name, at in vars(row).items() if name.endswith("_at")}
+    return Key(**vars(row) | times)

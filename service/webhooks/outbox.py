@@ -9,13 +9,13 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
 
 from assay.service.contract.records import ResultJson
 from assay.service.contract.states import TERMINAL
+from assay.service.contract.times import iso
 from assay.service.store.clock import now
 from assay.service.store.database import StorePart
 from assay.service.store.ids import new_id
@@ -62,8 +62,7 @@ def announce_evaluation(connection: Connection, job_id: str, evaluation: int, re
 
 def message(event: WebhookEvent, data: Mapping[str, Any]) -> dict[str, Any]:
     """The body of a message."""
-    text = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
-    return {"type": event, "timestamp": text.replace("+00:00", "Z"), "data": dict(data)}
+    return {"type": event, "timestamp": iso(time.time()), "data": dict(data)}
 
 
 def add_delivery(

@@ -18,7 +18,7 @@ from assay.service.api.deps import (
     validated,
 )
 from assay.service.api.errors import documented
-from assay.service.api.views import iso_or_none, view
+from assay.service.api.views import view
 from assay.service.contract.errors import (
     ErrorDetail,
     InvalidSpec,
@@ -28,6 +28,7 @@ from assay.service.contract.errors import (
     UnsupportedMediaType,
 )
 from assay.service.contract.results import Page
+from assay.service.contract.times import iso_or_none
 from assay.service.settings import Settings
 from assay.service.webhooks.address import BadAddress, Reach
 from assay.service.webhooks.store import Webhooks

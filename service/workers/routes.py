@@ -11,7 +11,6 @@ from assay.service.api.authentication import WORKERS_PATH
 from assay.service.api.caller import ActorDep, Caller, CallerDep, administrator
 from assay.service.api.deps import StrictRouter, SystemStoreDep
 from assay.service.api.errors import documented
-from assay.service.api.views import iso, iso_or_none
 from assay.service.contract.errors import NotFound
 from assay.service.contract.fleet.release import release_text
 from assay.service.contract.fleet.worker_records import Gauges, refused_parts
@@ -24,6 +23,7 @@ from assay.service.contract.fleet.workers import (
     WorkerStatus,
 )
 from assay.service.contract.results import Page
+from assay.service.contract.times import iso, iso_or_none
 from assay.service.store.fleet.cordons import Cordon, ListedWorker
 from assay.service.store.fleet.identities import ALLOWED, WITHDRAWN, Ruling
 

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Connection, func, select, union
 
-from assay.service.contract.limits import LIMITS, Limits, TenantSettings, limit_values
+from assay.service.contract.limits import (
+    LIMITS,
+    Limits,
+    LimitStatus,
+    QueueStatus,
+    QuotaStatus,
+    TenantSettings,
+    limit_values,
+)
 from assay.service.contract.states import ShardState
+from assay.service.contract.times import iso_or_none
 from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
@@ -29,42 +37,12 @@ from assay.service.store.transactions.standings import (
 )
 from assay.service.store.transactions.transitions import CLAIMABLE
 
+PoolName = Literal["cpu", "cuda"]
 # Pools of workers, and the device classes of a worker in each.
-POOLS: dict[str, Sequence[str]] = {"cpu": ("cpu",), "cuda": ("cuda", "cpu")}
+POOLS: dict[PoolName, Sequence[str]] = {"cpu": ("cpu",), "cuda": ("cuda", "cpu")}
 MAX_DEVICES = 64
 NOMINAL_SECONDS = 240.0
 LATELY_SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class Use:
-    """A limit and what is used of it; 0 is no limit. `resets_at` is in unix seconds, None without a clock."""
-
-    limit: int
-    used: int
-    resets_at: float | None = None
-
-
-@dataclass(frozen=True)
-class QueuePlace:
-    """Place in one pool: own shards queued and running, shards of others before, and share of the workers."""
-
-    pool: str
-    queued: int
-    running: int
-    before: int
-    share: float
-
-
-@dataclass(frozen=True)
-class Allotment:
-    """What a tenant has."""
-
-    tenant: str
-    weight: float
-    uses: dict[str, Use]
-    places: list[QueuePlace]
-    delayed_by: list[str]
 
 
 class Allotments(StorePart):
@@ -106,15 +84,18 @@ class Allotments(StorePart):
             self._lately[owner] = (time.monotonic(), reasons)
         return reasons
 
-    def of(self, tenant: str | None, defaults: Limits, checkpoints: Quota) -> Allotment:
+    def of(self, tenant: str | None, defaults: Limits, checkpoints: Quota) -> QuotaStatus:
         """Where a tenant stands; None is the tenant of a service without keys."""
         owner = tenant or ""
         with self._database.reading() as connection:
             row = connection.execute(select(tenants).where(tenants.c.name == owner)).one_or_none()
-            uses = _uses(connection, tenant, limits_of(row, defaults), checkpoints)
-            places = [_place(connection, owner, pool, defaults) for pool in POOLS]
-            delayed = _delays(connection, owner, defaults)
-        return Allotment(owner, weight_of(row), uses, places, delayed)
+            return QuotaStatus(
+                tenant=owner,
+                weight=weight_of(row),
+                limits=_uses(connection, tenant, limits_of(row, defaults), checkpoints),
+                queue=[_place(connection, owner, pool, defaults) for pool in POOLS],
+                delayed_by=_delays(connection, owner, defaults),
+            )
 
 
 def _settings(row: Any) -> TenantSettings:
@@ -133,7 +114,7 @@ def _delays(connection: Connection, owner: str, defaults: Limits) -> list[str]:
     return reasons
 
 
-def _uses(connection: Connection, tenant: str | None, limits: Limits, quota: Quota) -> dict[str, Use]:
+def _uses(connection: Connection, tenant: str | None, limits: Limits, quota: Quota) -> dict[str, LimitStatus]:
     owner, values = tenant or "", limit_values(limits)
     at = float(connection.execute(select(now())).scalar_one())
     midnight = (int(at // DAY_SECONDS) + 1) * DAY_SECONDS
@@ -150,18 +131,24 @@ def _uses(connection: Connection, tenant: str | None, limits: Limits, quota: Quo
     uploads, reserved = in_flight(connection, tenant)
     count, size = held_checkpoints(connection, tenant)
     return {
-        "queued_jobs": Use(values["queued_jobs"], queued_jobs(connection, tenant)),
-        "running_shards": Use(values["running_shards"], len(running)),
-        "gpu_seconds": Use(values["gpu_seconds"], round(charged.get("cuda", 0.0)), midnight),
-        "cpu_seconds": Use(values["cpu_seconds"], round(charged.get("cpu", 0.0)), midnight),
-        "stored_bytes": Use(values["stored_bytes"], stored_bytes(connection, tenant) + reserved),
-        "uploads": Use(values["uploads"], uploads),
-        "checkpoints": Use(quota.count, count + uploads),
-        "checkpoint_bytes": Use(quota.size, size + reserved),
+        "queued_jobs": _use(values["queued_jobs"], queued_jobs(connection, tenant)),
+        "running_shards": _use(values["running_shards"], len(running)),
+        "gpu_seconds": _use(values["gpu_seconds"], round(charged.get("cuda", 0.0)), midnight),
+        "cpu_seconds": _use(values["cpu_seconds"], round(charged.get("cpu", 0.0)), midnight),
+        "stored_bytes": _use(values["stored_bytes"], stored_bytes(connection, tenant) + reserved),
+        "uploads": _use(values["uploads"], uploads),
+        "checkpoints": _use(quota.count, count + uploads),
+        "checkpoint_bytes": _use(quota.size, size + reserved),
     }
 
 
-def _place(connection: Connection, owner: str, name: str, defaults: Limits) -> QueuePlace:
+def _use(limit: int, used: int, resets_at: float | None = None) -> LimitStatus:
+    """A limit, 0 for none, and what is used of it."""
+    left = max(0, limit - used) if limit else None
+    return LimitStatus(limit=limit or None, used=used, left=left, resets_at=iso_or_none(resets_at))
+
+
+def _place(connection: Connection, owner: str, name: PoolName, defaults: Limits) -> QueueStatus:
     devices = POOLS[name]
     pool = read_pool(connection, devices, MAX_DEVICES, defaults, owner)
     claimable = [str(state) for state in CLAIMABLE]
@@ -176,10 +163,10 @@ def _place(connection: Connection, owner: str, name: str, defaults: Limits) -> Q
     lengths = [expected_seconds(shard.kind, shard.cost) for shard in running]
     mine = next((one for one in pool.standings if one.tenant == owner), Standing(owner))
     weights = sum(one.weight for one in pool.standings if one.backlogged and one.tenant != owner)
-    return QueuePlace(
-        name,
-        int(connection.execute(counting).scalar_one()),
-        sum(shard.tenant == owner for shard in running),
-        before(pool.clock, pool.standings, owner, max(fmean(lengths or [NOMINAL_SECONDS]), 1.0)),
-        mine.weight / (mine.weight + weights),
+    return QueueStatus(
+        device=name,
+        queued=int(connection.execute(counting).scalar_one()),
+        running=sum(shard.tenant == owner for shard in running),
+        before=before(pool.clock, pool.standings, owner, max(fmean(lengths or [NOMINAL_SECONDS]), 1.0)),
+        share=round(mine.weight / (mine.weight + weights), 4),
     )

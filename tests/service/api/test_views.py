@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.api.views import device_of, iso, results_view
+from assay.service.api.views import device_of, results_view
 from assay.service.contract.states import JobState
 from assay.service.store.rows import JobRow
 from assay.service.store.transactions.pace import eta_seconds
@@ -68,11 +68,6 @@ def test_eta_that_cannot_be_known(changes: dict[str, Any]) -> None:
 
 def test_eta_is_not_negative_when_clocks_differ() -> None:
     assert eta_seconds(row(**PACE), now=90.0) == 0.0
-
-
-def test_times_are_utc_with_z() -> None:
-    assert iso(0) == "1970-01-01T00:00:00.000Z"
-    assert iso(1700000000.1239) == "2023-11-14T22:13:20.123Z"
 
 
 def test_the_plan_pins_the_device() -> None:
