@@ -62,6 +62,12 @@ class JobReport:
             return printable(f"Robustness of {self.jobs[0].label}")
         return f"Robustness of {len(self.jobs)} jobs"
 
+    @property
+    def sentences(self) -> list[tuple[str, str]]:
+        """Label and headline of each job; the only job has no label."""
+        labels = [""] if len(self.jobs) == 1 else [printable(job.label) for job in self.jobs]
+        return [(label, job.results.headline) for label, job in zip(labels, self.jobs, strict=True)]
+
 
 def html(report: JobReport) -> str:
     """A page with styles and plots inside; it loads nothing and has no script."""
@@ -73,7 +79,6 @@ def html(report: JobReport) -> str:
             table=report.table,
             warnings=_warnings(report),
             comparison=_comparison(report),
-            header=RESULTS_HEADER,
             jobs=[(job, *results_rows(job), provenance_lines(job), posted(job)) for job in report.jobs],
         )
     )
@@ -92,27 +97,31 @@ def table_text(table: Table, format: str) -> str:  # noqa: A002 (the contract's 
 
 def markdown(report: JobReport) -> str:
     """The report without plots."""
-    parts = [f"# {_heading(report.title)}", f"Written {report.written}.", markdown_table(report.table)]
+    said = [_heading(": ".join(filter(None, line))) for line in report.sentences]
+    parts = [f"# {_heading(report.title)}", *said, markdown_table(report.table)]
     if lines := [f"{severity} {line}" for severity, line in _warnings(report)] + list(report.notes):
         parts += ["## Warnings", markdown_list(lines)]
     if (found := _comparison(report)) is not None:
         legend, header, rows, notes = found
         parts += ["## Comparison", markdown_texts(header, rows, [*legend, *notes])]
     for job in report.jobs:
-        parts += [f"## {_heading(job.label)}", markdown_texts(RESULTS_HEADER, *results_rows(job))]
+        parts += [f"## {_heading(job.label)}", markdown_texts(*results_rows(job))]
         parts.append(markdown_list([f"{name}: {text}" for name, text in provenance_lines(job)]))
     for job in report.jobs:
         title = f"The job as it was posted: {_heading(job.label)}"
         parts.append(f"<details><summary>{title}</summary>\n\n{indent(posted(job), ' ' * 4)}\n\n</details>")
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    parts.append(f"Written {report.written}.")
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
 def latex(report: JobReport) -> str:
     r"""Tables for `\input`: the results, and the comparison."""
+    said = [": ".join(filter(None, line)).rstrip(".") for line in report.sentences]
+    caption = ". ".join(filter(None, [report.title, *said]))
     parts = [
         f"% {printable(report.title)}, written {report.written}. Needs \\usepackage{{booktabs}}.",
         r"\begin{table}[htbp]\centering\footnotesize\setlength{\tabcolsep}{4pt}",
-        rf"\caption{{{escape_latex(report.title)}}}",
+        rf"\caption{{{escape_latex(caption)}}}",
         latex_table(report.table) + r"\end{table}",
     ]
     if (found := _comparison(report)) is not None:
@@ -132,17 +141,23 @@ def posted(job: ReportedJob) -> str:
     return text.replace("<", r"\u003c")
 
 
-def results_rows(job: ReportedJob) -> tuple[list[Cells], list[str]]:
-    """Each metric with interval and published numbers; shared parameters, and brackets."""
+def results_rows(job: ReportedJob) -> tuple[Cells, list[Cells], list[str]]:
+    """Header and a row for each metric with a value; shared parameters, and brackets.
+
+    Warnings say why a metric has no value. Published numbers have a column where there are any.
+    """
     parts = job.results.evaluations
     shown, shared = split_params([(part.name, set_params(row_params(part))) for part in parts])
     rows: list[Cells] = [
         (part.name, params, name, *metric_cells(metric), _references(part, name))
         for part, params in zip(parts, shown, strict=True)
         for name, metric in part.metrics.items()
+        if metric.value is not None
     ]
+    width = len(RESULTS_HEADER) - (not any(row[-1] for row in rows))
     brackets = [bracket_line(point) for point in job.results.bracket]
-    return rows, [*shared, *arithmetic_lines(parts), *brackets]
+    notes = [*shared, *arithmetic_lines(parts), *brackets]
+    return RESULTS_HEADER[:width], [row[:width] for row in rows], notes
 
 
 def _references(part: EvaluationResult, name: str) -> str:

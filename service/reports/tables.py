@@ -86,7 +86,10 @@ def pivot(
         for name in _ordered(chosen, by[0], across)
     ]
     left = [f"{hidden} further numbers have the same labels as one that is shown"] if hidden else []
-    return Table([by[0], *heads], lines, [*notes_on(chosen, across), *shared, *left])
+    with_value = [line for line in lines if any(cell and cell.value != MISSING for cell in line[1])]
+    if empty := [name for name, _ in lines if name not in dict(with_value)]:
+        left.append(f"without a value: {', '.join(empty)}")
+    return Table([by[0], *heads], with_value, [*notes_on(chosen, across), *shared, *left])
 
 
 def _check(rows: Sequence[TidyRow], by: tuple[str, str], metric: str | None) -> None:

@@ -205,6 +205,45 @@ def test_tidy_csv(api: httpx.Client, finished: Callable[..., str]) -> None:
     assert not [row for row in rows if row["attack"] == "clean" and row["epsilon"]]
 
 
+def test_a_report_has_sentence_curve_table_and_details_in_this_order(
+    api: httpx.Client, finished: Callable[..., str]
+) -> None:
+    job = finished([1, 1, 1, 0], [1, 0, 0, 0], name="a <b>")
+    said = "1 of 4 images hold at 2/255 under the strongest attack run; clean 3 of 4"
+    page, text, tex = (
+        api.get(REPORT, params={"jobs": job, "format": style}).text for style in ("html", "md", "tex")
+    )
+    parts = [
+        page.index(part) for part in (f'class="headline">{said}', "<figure>", "<h2>Results", "<details>")
+    ]
+    assert parts == sorted(parts)
+    assert page.index("<details>") < page.index("All metrics") < page.index("Provenance")
+    assert text.splitlines()[2] == f"{said}."
+    assert text.index(said) < text.index("| attack |") < text.index("## a")
+    assert rf"{said}}}" in tex
+
+
+def test_a_report_of_two_jobs_has_a_sentence_each(api: httpx.Client, pair: str) -> None:
+    page = api.get(REPORT, params={"jobs": pair}).text
+    assert '<li><a href="#job-1">first &lt;script&gt;' in page
+    assert "</a>: 12 of 12 images hold at 2/255" in page
+    assert "</a>: 0 of 12 images hold at 2/255" in page
+    text = api.get(REPORT, params={"jobs": pair, "format": "md"}).text
+    assert text.count("images hold at 2/255") == 2
+
+
+def test_a_report_of_a_training_has_no_sentence(
+    api: httpx.Client, worker: Any, train_body: Callable[..., dict[str, Any]]
+) -> None:
+    job = str(api.post(JOBS, json=train_body(name="tiny")).json()["id"])
+    worker.train(job)
+    for style in ("html", "md", "tex"):
+        answer = api.get(REPORT, params={"jobs": job, "format": style})
+        assert answer.status_code == 200
+        assert "strongest" not in answer.text
+    assert r"\caption{Robustness of tiny}" in answer.text
+
+
 def test_markdown_report(api: httpx.Client, pair: str) -> None:
     text = api.get(REPORT, params={"jobs": pair, "format": "md"}).text
     assert text.startswith("# Robustness of 2 jobs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from assay.service.contract.results import Metric
@@ -51,3 +52,13 @@ def test_rows_without_the_parameter_come_first_and_words_keep_their_order() -> N
     rows = [row("pgd", 0.3, epsilon="8/255", norm="Linf"), row("clean", 0.9)]
     assert [name for name, _ in pivot(rows, by=("epsilon", "model")).rows] == ["-", "8/255"]
     assert [name for name, _ in pivot(rows, by=("norm", "model")).rows] == ["Linf", "-"]
+
+
+def test_a_row_without_any_value_is_named_below() -> None:
+    kept = row("pgd", 0.3, epsilon="8/255")
+    gone = row("swap", 0.3, epsilon="8/255")
+    gone = replace(gone, metric=gone.metric.model_copy(update={"value": None}))
+    table = pivot([kept, gone])
+    assert [name for name, _ in table.rows] == ["pgd epsilon=8/255"]
+    assert table.notes[-1] == "without a value: swap epsilon=8/255"
+    assert not any("without a value" in note for note in pivot([kept]).notes)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.results import Results
+from assay.service.contract.results import Reference, Results
 from assay.service.reports.page import provenance_lines, results_rows
 from assay.service.reports.tables import pivot
 from assay.service.reports.tidy import ReportedJob, tidy_rows
@@ -58,10 +58,27 @@ def test_a_report_tells_the_arithmetic_of_rows() -> None:
     found = job("a", None)
     (part,) = found.results.evaluations
     rough = found.results.model_copy(update={"evaluations": [part.model_copy(update={"arithmetic": "tf32"})]})
-    assert "computed in tf32: pgd" in results_rows(replace(found, results=rough))[1]
-    assert not any("computed" in line for line in results_rows(found)[1])
+    assert "computed in tf32: pgd" in results_rows(replace(found, results=rough))[2]
+    assert not any("computed" in line for line in results_rows(found)[2])
 
 
 def test_two_programs_have_their_own_columns() -> None:
     jobs = [job(name, f"{name}-0123456789ab", job_id=name) for name in ("first", "second")]
     assert pivot(tidy_rows(jobs)).header == ["attack", "first", "second"]
+
+
+def test_a_report_has_no_row_of_dashes_and_no_empty_column() -> None:
+    found = job("a", None)
+    (part,) = found.results.evaluations
+    empty = part.metrics["top1"].model_copy(update={"value": None, "ci_low": None, "ci_high": None})
+    metrics = {**part.metrics, "median_l2": empty}
+    results = found.results.model_copy(update={"evaluations": [part.model_copy(update={"metrics": metrics})]})
+    header, rows, _ = results_rows(replace(found, results=results))
+    assert [line[2] for line in rows] == ["top1"]
+    assert header[-1] == "n"
+    cited = Reference(metric="top1", value=0.4, source="a paper", protocol="theirs")
+    results = found.results.model_copy(
+        update={"evaluations": [part.model_copy(update={"reference": [cited]})]}
+    )
+    header, rows, _ = results_rows(replace(found, results=results))
+    assert (header[-1], len(rows[0])) == ("Published", len(header))
