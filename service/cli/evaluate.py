@@ -17,7 +17,7 @@ from assay.service.cli.arguments import Subcommands, add, count, json_argument
 from assay.service.cli.commands import Options, UsageError
 from assay.service.cli.job_progress import follow_to_end
 from assay.service.cli.profiles import Chosen, chosen, key_of, saying_whose
-from assay.service.cli.progress_bars import clock
+from assay.service.cli.progress_bars import Waiting, clock
 from assay.service.client import DEFAULT_URL, AssayClient
 from assay.service.client.class_check import stated_classes
 from assay.service.client.data_place import DataPlace, place_of
@@ -240,18 +240,26 @@ def _measure(
         require("a service on this machine", "service", "worker")
     names = stated_classes(options.class_names, options.labels)
     place = place_of(_data(options), options.crop_fraction, names, options.labels)
-    subject = Subject(options.model, options.weights, options.normalization, options.image_size, tell=_tell)
+    waiting = Waiting()
+    given = options.model, options.weights, options.normalization, options.image_size
+    subject = Subject(*given, tell=waiting.tell)
     check_subject(subject)
     if options.report is not None:
         check_report(options.report, "--report")
     request = Request(subject, place, suites, evaluations, options.limit, _job_options(options))
     check_request(request, own=own)
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
-    with program_first(request, own=own) as ready, _service(options, asked, place, state) as client:
+    with (
+        waiting,
+        program_first(request, own=own) as ready,
+        _service(options, asked, place, state, waiting) as client,
+    ):
         left = unfinished(client) if own else []
+        waiting.tell("checking the job")
         spec, found = complete_spec(client, ready)
         if own:
             check_device(spec, found["warnings"])
+        waiting.end()
         _tell(cost_text(measured_cost(client, spec) if measure_speed else found["estimate"]))
         for warning in found["warnings"]:
             _tell(f"warning: {warning['message']}")
@@ -279,13 +287,15 @@ def _asked(options: Options) -> Chosen | None:
 
 
 @contextmanager
-def _service(options: Options, asked: Chosen | None, place: DataPlace, state: Path) -> Iterator[AssayClient]:
+def _service(
+    options: Options, asked: Chosen | None, place: DataPlace, state: Path, waiting: Waiting
+) -> Iterator[AssayClient]:
     if asked is not None:
-        _tell(f"using the service at {asked.url} ({asked.url_from})")
+        waiting.tell(f"using the service at {asked.url} ({asked.url_from})")
         with saying_whose(asked), service_for(place, url=asked.url, key=key_of(asked)) as client:
             yield client
         return
-    _tell(f"starting a service, its state in {state}")
+    waiting.tell(f"starting a service, its state in {state}")
     # A dry run evaluates nothing.
     workers, prefetch = (1, False) if options.dry_run else (options.workers, True)
     with service_for(place, url=None, state=state, workers=workers, prefetch=prefetch) as client:
@@ -313,7 +323,9 @@ def _finish(options: Options, client: AssayClient, job: Any, state: Path | None)
     else:
         sys.stdout.write(output.results_text(results, full=options.full) + "\n")
     if options.report is not None:
-        write_report(client, job.id, options.report)
+        with Waiting(lines=False) as waiting:
+            waiting.tell("writing the report")
+            write_report(client, job.id, options.report)
         _tell(f"report: {options.report}")
     _tell(f"job {job.id}: {again_text(job.id, state)}")
     return code

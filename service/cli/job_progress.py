@@ -5,11 +5,12 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TextIO, TypeVar
 
 from assay.service.cli import output
-from assay.service.cli.progress_bars import Bars
+from assay.service.cli.progress_bars import SILENT_SECONDS, Bars, clock
 from assay.service.client import AssayClient, BadAnswer
 from assay.service.client.evaluation import outcome_text
 from assay.service.contract.errors import NotFound, Unavailable
@@ -19,7 +20,14 @@ from assay.service.contract.states import JobState
 from assay.service.reports.numbers import metric_cells, split_params
 
 OK, JOB_FAILED = 0, 1
-QUIET_SECONDS = 5.0  # Without an event for so long, the service is asked for the job's message.
+QUIET_SECONDS = SILENT_SECONDS  # Without an event for so long, the service is asked for the job's message.
+AWAITED: Mapping[JobState, str] = {
+    JobState.WAITING: "waiting for earlier jobs",
+    JobState.QUEUED: "waiting for a worker",
+    JobState.STARTING: "loading torch, model and data in the evaluator",
+    JobState.RUNNING: "the evaluator computes",
+    JobState.CANCELING: "waiting for the evaluator to stop",
+}
 
 Followed = TypeVar("Followed")
 
@@ -28,14 +36,19 @@ def follow_to_end(client: AssayClient, job: Job, out: TextIO | None = None) -> i
     """Shows a job's progress until it has ended, on standard output by default; the exit code."""
     label = output.printable(job.name) or job.id
     with Bars([label], out) as bars:
-        said = ""
+        said, mark, heard = "", None, 0.0
 
         def draw(now: Job, event: Event | None = None) -> None:
-            nonlocal said
+            nonlocal said, mark, heard
             at = None if event is None else event.at
             if event is None and not now.state.terminal and now.message not in ("", said):
                 said = now.message
                 bars.note(label, output.printable(said))
+            moved = (now.state, now.progress.done, now.message)
+            if event is not None or moved != mark:
+                mark, heard = moved, time.monotonic()
+            elif not now.state.terminal:
+                now = now.model_copy(update={"message": awaited_text(now, time.monotonic() - heard)})
             if event is not None and event.type == "metric" and (found := headline(event.data)):
                 bars.note(label, found, at)
             bars.draw({label: now}, at)
@@ -45,6 +58,11 @@ def follow_to_end(client: AssayClient, job: Job, out: TextIO | None = None) -> i
         return OK
     sys.stderr.write(output.printable(f"job {ended.id} {outcome_text(ended)}") + "\n")
     return JOB_FAILED
+
+
+def awaited_text(job: Job, seconds: float) -> str:
+    """What a job without news for so long waits for: in the service's words, else by its state."""
+    return f"{job.message or AWAITED.get(job.state, 'no news')}, {clock(seconds)}"
 
 
 class Draw(Protocol):

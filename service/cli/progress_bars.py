@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Self, TextIO
 
 from assay.service.cli.terminal import STATES, console_of
 from assay.service.contract.results import Job
-from assay.service.reports.numbers import speed_text
+from assay.service.reports.numbers import printable, speed_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +24,7 @@ MESSAGE = 60
 # A log gets a line at every tenth of the way, and after so many seconds.
 TENTHS = 10
 PAUSE_SECONDS = 30.0
+SILENT_SECONDS = 5.0  # Nothing takes longer without a word
 REFRESHES = 4
 
 
@@ -120,6 +123,59 @@ class Bars:
         self._output.flush()
 
 
+class Waiting:
+    """Says what a command waits for, in a `with` block: with its seconds on a terminal, else every 30 s.
+
+    `lines`: each text is a line of its own, too; without, only what takes long is said in pipes and files.
+    """
+
+    def __init__(self, output: TextIO | None = None, *, lines: bool = True) -> None:
+        self._output, self._lines = output or sys.stderr, lines
+        self._end: Callable[[], None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def tell(self, text: str) -> None:
+        """Begins to wait for something else; a warning is a line and nothing to wait for."""
+        self.end()
+        text, begun = printable(text), time.monotonic()
+        if text.startswith("warning: "):
+            self._write(text)
+        elif (console := console_of(self._output)) is not None:
+            live = _spinner(console, text)
+            self._end = partial(self._stopped, live, text, begun)
+        else:
+            if self._lines:
+                self._write(text)
+            over = threading.Event()
+            threading.Thread(target=self._repeat, args=(over, text, begun), daemon=True).start()
+            self._end = over.set
+
+    def end(self) -> None:
+        """Ends the waiting, before other output."""
+        end, self._end = self._end, None
+        if end is not None:
+            end()
+
+    def _stopped(self, live: Progress, text: str, begun: float) -> None:
+        live.stop()
+        seconds = time.monotonic() - begun
+        if self._lines:
+            self._write(text if seconds < SILENT_SECONDS else f"{text}, {clock(seconds)}")
+
+    def _repeat(self, over: threading.Event, text: str, begun: float) -> None:
+        while not over.wait(PAUSE_SECONDS):
+            self._write(f"{to_second(None)} {text}, {clock(time.monotonic() - begun)}")
+
+    def _write(self, text: str) -> None:
+        self._output.write(f"{text}\n")
+        self._output.flush()
+
+
 def line_of(job: Job) -> ProgressLine:
     """What a line shows of a job."""
     total = "?" if job.progress.total is None else job.progress.total
@@ -160,6 +216,16 @@ def to_second(at: str | None) -> str:
     """A time in ISO 8601 (UTC) without the parts of its second; the present time for None."""
     moment = datetime.now(UTC) if at is None else datetime.fromisoformat(at)
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _spinner(console: Console, text: str) -> Progress:
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}, {task.elapsed:.0f} s", markup=False))
+    live = Progress(*columns, console=console, transient=True, refresh_per_second=REFRESHES)
+    live.add_task(text, total=None)
+    live.start()
+    return live
 
 
 def _live(console: Console) -> Progress:

@@ -10,6 +10,7 @@ from typing import Any
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import JOB, Subcommands, add_remote, format_argument
 from assay.service.cli.commands import Options, UsageError
+from assay.service.cli.progress_bars import Waiting
 from assay.service.reports.client import report_format
 from assay.service.reports.robustbench import robustbench_paths
 
@@ -78,7 +79,8 @@ def report(options: Options) -> int:
         raise UsageError(f"--{given[0]} is of a table: give --table too")
     target = Path(options.output or f"report.{options.format or 'html'}")
     ending = options.format or report_format(target, "--output")
-    with commands.connected(options) as client:
+    with commands.connected(options) as client, Waiting(lines=False) as waiting:
+        waiting.tell("the service writes the report")
         text = client.report(_jobs(options), tag=options.tag, format=ending, adjust=options.adjust)
     _write(target, text)
     return commands.OK
@@ -86,7 +88,8 @@ def report(options: Options) -> int:
 
 def table(options: Options) -> int:
     """Prints a table, or writes it into a file."""
-    with commands.connected(options) as client:
+    with commands.connected(options) as client, Waiting(lines=False) as waiting:
+        waiting.tell("the service makes the table")
         text = client.table(
             _jobs(options),
             tag=options.tag,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
-from assay.service.cli import job_progress
-from assay.service.cli.job_progress import follow_to_end, or_quiet
+from assay.service.cli import job_progress, progress_bars
+from assay.service.cli.job_progress import awaited_text, follow_to_end, or_quiet
 from assay.service.client import AssayClient
 from assay.service.contract.errors import Unavailable
 from assay.service.contract.events import Event
@@ -86,3 +88,57 @@ def test_a_job_that_waits_says_for_what_once(
     said = capsys.readouterr().out
     assert said.count(f"tiny: {WAITS}\n") == 1
     assert "tiny: succeeded, 100% (0/? steps)" in said.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "said"),
+    [
+        ("waiting", "", "waiting for earlier jobs, 6 s"),
+        ("queued", "", "waiting for a worker, 6 s"),
+        ("starting", "", "loading torch, model and data in the evaluator, 6 s"),
+        (
+            "running",
+            "planning: compiling passes, to see if it pays",
+            "planning: compiling passes, to see if it pays, 6 s",
+        ),
+        ("running", "", "the evaluator computes, 6 s"),
+        ("canceling", "", "waiting for the evaluator to stop, 6 s"),
+    ],
+)
+def test_a_silent_job_says_what_it_waits_for(
+    transport: httpx.BaseTransport,
+    train_body: Callable[..., dict[str, Any]],
+    state: str,
+    message: str,
+    said: str,
+) -> None:
+    with AssayClient("http://127.0.0.1", transport=transport) as client:
+        job = client.submit(train_body())
+    now = job.model_copy(update={"state": JobState(state), "message": message})
+    assert awaited_text(now, 6.0) == said
+
+
+def test_a_silent_job_in_a_pipe_has_lines_at_most_every_half_minute(
+    transport: httpx.BaseTransport,
+    train_body: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(job_progress, "QUIET_SECONDS", 0.01)
+    now = itertools.count(0.0, 7.0)
+    clock = SimpleNamespace(monotonic=lambda: next(now))
+    monkeypatch.setattr(job_progress, "time", clock)
+    monkeypatch.setattr(progress_bars, "time", clock)
+    with AssayClient("http://127.0.0.1", transport=transport) as client:
+        job = client.submit(train_body(name="tiny")).model_copy(update={"message": ""})
+
+    class Silent(Quiet):
+        def job(self, job_id: str) -> Job:
+            self.left -= 1
+            if self.left == 0:
+                self.over.set()
+            return self.now
+
+    assert follow_to_end(Silent(job, 12), job) == 0  # type: ignore[arg-type]
+    lines = [line for line in capsys.readouterr().out.splitlines() if "waiting for a worker, " in line]
+    assert 1 <= len(lines) <= 6

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from typing import Any
 
 import pytest
 
 from assay.service.cli import main, progress_bars
-from assay.service.cli.progress_bars import Bars
+from assay.service.cli.progress_bars import Bars, Waiting
 from assay.service.client import AssayClient
 from assay.service.contract.results import Progress
 from assay.service.contract.states import JobState
@@ -85,4 +86,51 @@ def test_watch_in_a_pipe_has_a_line_for_each_evaluation(
     assert "clean: top1 0.75 [0.3006, 0.9544], n = 4" in lines
     assert "pgd epsilon=2/255: top1 0.25 [0.04559, 0.6994], n = 4" in lines
     assert lines[0].startswith("queued")
-    assert lines[-1].startswith("succeeded, 100%")
+    assert lines[-6].startswith("succeeded, 100%"), "before the summary"
+
+
+def until(written: io.StringIO, count: int) -> list[str]:
+    """The lines once there are so many."""
+    for _ in range(1000):
+        if len(lines := written.getvalue().splitlines()) >= count:
+            return lines
+        threading.Event().wait(0.01)
+    raise AssertionError(f"{count} lines are missing: {written.getvalue()!r}")
+
+
+def test_in_a_pipe_what_takes_long_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_bars, "PAUSE_SECONDS", 0.01)
+    written = io.StringIO()
+    with Waiting(written) as waiting:
+        waiting.tell("exporting a\x1b")
+        first, again = until(written, 2)[:2]
+        assert first == "exporting a\\x1b"
+        assert re.fullmatch(r"\S+Z exporting a\\x1b, \d+ s", again)
+        waiting.tell("warning: odd")
+        assert written.getvalue().splitlines()[-1] == "warning: odd"
+        waiting.end()
+        before = written.getvalue()
+    assert written.getvalue() == before, "a warning is nothing to wait for"
+
+
+def test_without_lines_only_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    with Waiting(written, lines=False) as waiting:
+        waiting.tell("the service writes the report")
+    assert written.getvalue() == ""
+    monkeypatch.setattr(progress_bars, "PAUSE_SECONDS", 0.01)
+    with Waiting(written, lines=False) as waiting:
+        waiting.tell("the service writes the report")
+        until(written, 1)
+
+
+def test_on_a_terminal_a_spinner_counts_the_seconds(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_bars, "SILENT_SECONDS", 0.0)
+    with Waiting(terminal.file) as waiting:
+        waiting.tell("starting a service")
+    text = terminal.text()
+    assert "starting a service, 0 s" in ESCAPES.sub("", text)
+    assert ESCAPES.sub("", text).splitlines()[-1].endswith("starting a service, 0 s")
+    assert text.count("\x1b[?25h") == text.count("\x1b[?25l"), "the cursor is given back"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import sys
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.cli import main, output
+from assay.service.cli import evaluate, main, output
 from assay.service.client import AssayClient
 from tests.support.terminals import ESCAPES, Make, Terminal
 
@@ -161,3 +162,27 @@ def test_results_fit_the_terminal_and_end_with_the_sentence(
     assert lines[-2].startswith("worst case  pgd 2/255")
     assert lines[-1] == "1 of 4 images hold at 2/255 under the strongest attack run; clean 3 of 4."
     assert any(line.startswith("EVALUATION") for line in lines) == bool(more)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_evaluate_fits_the_terminal(
+    terminal: Terminal,
+    monkeypatch: pytest.MonkeyPatch,
+    transport: Any,
+    evaluate_body: Make,
+    worker: Any,
+    columns: int,
+) -> None:
+    client = AssayClient("http://127.0.0.1", transport=transport)
+    job = client.submit(evaluate_body(name="attacked"))
+    worker.run(job.id, [1, 1, 1, 0], [1, 0, 0, 0])
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys, "stderr", terminal.file)
+    options = argparse.Namespace(json=False, full=False, report=None)
+    with terminal:
+        assert evaluate._finish(options, client, client.job(job.id), None) == 0
+    lines = ESCAPES.sub("", terminal.text()).splitlines()
+    assert any("succeeded" in line for line in lines)
+    assert max(len(line) for line in lines[-5:-1]) <= columns
+    assert lines[-2] == "1 of 4 images hold at 2/255 under the strongest attack run; clean 3 of 4."
+    assert lines[-1] == f"job {job.id}: `assay results {job.id}` shows its results again"
