@@ -25,6 +25,7 @@ from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store, open_store
 from assay.service.store.transactions.release import DIFFERENT
+from tests.support.databases import statements_once  # noqa: F401 (a fixture)
 
 BASE_URL = "http://127.0.0.1:8000"
 T = TypeVar("T")

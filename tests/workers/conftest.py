@@ -11,6 +11,7 @@ import pytest
 
 from assay.service.store.store import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
+from tests.support.databases import statements_once  # noqa: F401 (a fixture)
 
 MODEL = {"image_size": 16, "patch_size": 8, "width": 12, "depth": 1, "heads": 2}
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from assay.service.api import deps
-from assay.service.store.store import Store, open_store
+from assay.service.store.store import Store
 from assay.service.submission.packages import HasPackage
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with open_store(f"sqlite:///{tmp_path / 'assay.sqlite'}") as opened:
-        yield opened
+def store(app_store: Store) -> Store:
+    return app_store
 
 
 def known(store: Store, here: HasPackage | None) -> HasPackage | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.errors import NoResults
 from assay.service.contract.results import Results
 from assay.service.store.rows import Claim, OutcomeRow
-from assay.service.store.store import Store, open_store
+from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import merge_and_finish
 from tests.support.jobs import add, claim, evaluate_spec, train_spec
@@ -94,9 +94,8 @@ def outcome(
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with open_store(f"sqlite:///{tmp_path / 'assay.sqlite'}") as store:
-        yield Bench(store, WorkerSettings(state=tmp_path))
+def bench(tmp_path: Path, store: Store) -> Bench:
+    return Bench(store, WorkerSettings(state=tmp_path))
 
 
 def top1(results: Results) -> list[tuple[str, float | None, int]]:

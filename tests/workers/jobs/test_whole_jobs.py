@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from assay.service.api.results import finished_results
 from assay.service.contract.gallery import Gallery
 from assay.service.contract.results import Breakdown, EvaluationResult, Results, StageBreakdown
 from assay.service.store.rows import Claim, OutcomeRow
-from assay.service.store.store import Store, open_store
+from assay.service.store.store import Store
 from assay.workers.catalog import load
 from assay.workers.evaluation.engine import compiled
 from assay.workers.jobs import evaluate, plan
@@ -145,9 +145,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with open_store(f"sqlite:///{tmp_path / 'assay.sqlite'}") as store:
-        yield Bench(tmp_path, store)
+def bench(tmp_path: Path, store: Store) -> Bench:
+    return Bench(tmp_path, store)
 
 
 class Plain(nn.Module):
