@@ -141,6 +141,7 @@ JSON = "Content-Type: application/json"
 LENGTH = f"Content-Length: {LARGE}"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("path", "key", "extra", "status", "kind"),
     [

@@ -357,6 +357,7 @@ def test_a_check_limits_data_and_not_addresses() -> None:
     assert in_a_child(work) == [True, False]
 
 
+@pytest.mark.sampled
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
 @pytest.mark.parametrize(("user", "programs"), [(0, False), (54321, False), (54321, True)])
 def test_a_fork_bomb_ends_at_the_limit(user: int, programs: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,7 @@ def test_a_refused_call_is_named(tmp_path: Path) -> None:
     assert "Operation not permitted" in said["fault"]
 
 
+@pytest.mark.costly
 def test_each_call_that_alone_is_enough_is_named(tmp_path: Path) -> None:
     def both() -> None:
         stream()
@@ -78,12 +79,14 @@ def test_each_call_that_alone_is_enough_is_named(tmp_path: Path) -> None:
     assert found(tmp_path, both)["calls"] == ["setpriority", "socket"]
 
 
+@pytest.mark.costly
 def test_calls_of_which_any_one_would_do_are_named_together(tmp_path: Path) -> None:
     """`inotify_init` and `inotify_init1`: the test fails where both are refused."""
     said = found(tmp_path, watches)["calls"]
     assert {"inotify_init", "inotify_init1"} & set(said)
 
 
+@pytest.mark.costly
 def test_two_parts_of_which_each_is_enough_are_both_named(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "parameters").write_text("x")

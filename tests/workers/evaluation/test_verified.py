@@ -128,6 +128,7 @@ def test_no_attack_in_the_ball_breaks_a_verified_example(name: str, method: Any,
         assert (margins >= bounds[row] - 1e-3).all()
 
 
+@pytest.mark.costly
 def test_tighter_methods_verify_no_less_and_larger_balls_no_more() -> None:
     model = networks.network("convolutional-fgsm-trained")
     shares = {}

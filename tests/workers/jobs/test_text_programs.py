@@ -137,6 +137,7 @@ def outcomes(spec: dict[str, Any], weights: Path) -> tuple[dict[str, Any], list[
     return planned, [evaluate.run(common | shard, session, lambda _: None) for shard in planned["shards"]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("batch_size", [1, 5])
 def test_every_evaluation_gives_what_the_network_gives(pair: Pair, batch_size: int) -> None:
     native = {**MODELS[pair.task], "weights": {"checkpoint": "native"}}

@@ -120,6 +120,7 @@ def test_luck_does_not_lower_expected_accuracy(run: Any) -> None:
     assert float(single.correct[possible].double().mean()) < 0.3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", QUICK)
 def test_a_model_that_is_not_random_is_right_always_or_never(name: str, model: Classifier, run: Any) -> None:
     subject = model.eval()
@@ -133,6 +134,7 @@ def test_a_model_that_is_not_random_is_right_always_or_never(name: str, model: C
     assert int((expected.correct != once.correct).sum()) <= (3 if name in ("square", "spsa") else 0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", QUICK)
 def test_batches_change_nothing_where_the_model_is_not_random(name: str, model: Classifier, run: Any) -> None:
     subject = model.eval().double()
@@ -150,6 +152,7 @@ def test_batches_change_nothing_where_the_model_is_not_random(name: str, model: 
     assert torch.equal(whole.backward, parts.backward)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", QUICK)
 def test_passes_are_at_most_those_declared(name: str, noisy: Noisy, run: Any) -> None:
     component = catalog.load().find_evaluation(name)
