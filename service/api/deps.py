@@ -140,7 +140,7 @@ DispatcherDep = Annotated[Dispatcher, Depends(_dispatcher)]
 LiveDep = Annotated[Live, Depends(_live)]
 
 # For paginated lists.
-Cursor = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
+Cursor = Annotated[str, Query(min_length=1, max_length=4000, pattern=r"^[!-~]+$")]
 Limit = Annotated[int, Query(ge=1, le=200, description="items per page")]
 
 

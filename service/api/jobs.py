@@ -41,10 +41,11 @@ from assay.service.contract.errors import (
 from assay.service.contract.results import Job, Page, Warning
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import Execution, ModelReference, UserSpec
+from assay.service.contract.summaries import Sort
 from assay.service.contract.verbs import VERBS, Verb
 from assay.service.dispatch import Dispatcher
 from assay.service.store.connections import DeviceClass
-from assay.service.store.rows import JobRow
+from assay.service.store.rows import JobFilters, JobRow
 from assay.service.store.tenants import TenantStore
 from assay.service.submission.data_look import look_at_data
 from assay.service.submission.estimate import least_work
@@ -65,6 +66,7 @@ Search = Annotated[
     str,
     Query(min_length=1, max_length=200, pattern=r"^[^\x00]+$", description="a part of the name, or the id"),
 ]
+StudyId = Annotated[str, Query(min_length=1, max_length=64, pattern=r"^[^\x00]+$")]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -144,7 +146,7 @@ def submit(
     return _submitted(store, row, created=created)
 
 
-@router.get("", summary="List jobs, newest first")
+@router.get("", summary="List jobs")
 def list_jobs(
     store: StoreDep,
     state: JobState | None = None,
@@ -152,16 +154,19 @@ def list_jobs(
     model: ModelName | None = None,
     tag: Tag | None = None,
     search: Search | None = None,
+    study: StudyId | None = None,
+    sort: Sort = "-created",
     limit: Limit = 50,
     cursor: Cursor | None = None,
 ) -> Page[Job]:
     """A page of the jobs that match all given filters; `next_cursor` leads to the next page.
 
-    It has fewer than `limit` jobs where their specs are very long.
+    `sort`: newest first, or by a value, descending with `-`; jobs without the value are last. A page has
+    fewer than `limit` jobs where their specs are very long.
     """
-    rows, following = store.jobs.page(
-        state=state, kind=kind, model=model, tag=tag, search=search, limit=limit, cursor=cursor
-    )
+    filters: JobFilters = {"state": state, "kind": kind, "model": model, "tag": tag}
+    filters |= {"search": search, "study": study}
+    rows, following, _ = store.jobs.listed(sort=sort, limit=limit, cursor=cursor, **filters)
     return Page(items=JobViews(store, rows).all(), next_cursor=following)
 
 

@@ -169,6 +169,8 @@ def jobs(options: Options) -> int:
             model=options.model,
             tag=options.tag,
             search=options.search,
+            study=options.study,
+            sort=options.sort,
             page_size=size,
         )
         listed = list(itertools.islice(found, options.limit))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import get_args
 
 from assay.service.cli import commands, job_lists, logs
 from assay.service.cli.arguments import (
@@ -18,6 +19,7 @@ from assay.service.cli.arguments import (
 )
 from assay.service.cli.usage import Parser
 from assay.service.contract.states import JobState
+from assay.service.contract.summaries import Sort
 from assay.service.contract.verbs import VERBS
 
 
@@ -61,13 +63,17 @@ def _submission_arguments(parser: Parser, what: str) -> None:
 
 def add_reading(subcommands: Subcommands) -> None:
     """Adds `jobs`, `status` with its older names, and `open`."""
-    summary, example = "list jobs, newest first", "--state running --tag demo"
+    summary, example = "list jobs, newest first", "--tag demo --sort=-worst"
     parser = add_remote(subcommands, "jobs", commands.jobs, summary, example, topic="jobs")
     parser.add_argument("--state", choices=[state.value for state in JobState])
     parser.add_argument("--kind", choices=["train", "evaluate"])
     parser.add_argument("--model", help="catalog name of the model")
     parser.add_argument("--tag")
     parser.add_argument("--search", help="a part of the name, or the id")
+    parser.add_argument("--study", help="id of a study")
+    parser.add_argument(
+        "--sort", choices=get_args(Sort), metavar="VALUE", help="descending with -: --sort=-worst"
+    )
     parser.add_argument("--limit", type=count, default=50, help="how many (default: %(default)s)")
     json_argument(parser)
 

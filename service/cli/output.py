@@ -21,6 +21,7 @@ from assay.service.contract.results import (
     Results,
     Warning,
 )
+from assay.service.contract.summaries import JobSummary
 from assay.service.contract.warning_codes import WarningMeaning
 from assay.service.metrics.compare.bracket import bracket_line
 from assay.service.reports.comparisons import comparison_lines, warning_lines
@@ -29,6 +30,7 @@ from assay.service.reports.numbers import (
     arithmetic_lines,
     conditions,
     metric_cells,
+    number,
     params_text,
     speed_text,
     split_params,
@@ -67,12 +69,29 @@ def json_text(value: Any) -> str:
 def jobs_table(jobs: Sequence[Job]) -> str:
     """A line per job."""
     return table(
-        ("ID", "KIND", "STATE", "DONE", "MODEL", "NAME"),
+        ("ID", "KIND", "STATE", "DONE", "CLEAN", "WORST", "MODEL", "NAME"),
         [
-            (job.id, job.kind, job.state.value, done(job), str(job.spec["model"]["name"]), job.name)
+            (
+                job.id,
+                job.kind,
+                job.state.value,
+                done(job),
+                *_accuracies(job),
+                str(job.spec["model"]["name"]),
+                job.name,
+            )
             for job in jobs
         ],
     )
+
+
+def _accuracies(job: Job) -> list[str]:
+    summary = job.summary or JobSummary()
+    shown = [
+        (number(one.value, "proportion"), one.at) if one else ("-", "")
+        for one in (summary.clean, summary.worst)
+    ]
+    return [f"{value} at {at}" if at else value for value, at in shown]
 
 
 def done(job: Job) -> str:

@@ -24,6 +24,7 @@ from assay.service.contract import errors
 from assay.service.contract.events import Event
 from assay.service.contract.fleet.version import ServiceVersion
 from assay.service.contract.results import Artifact, Page
+from assay.service.contract.summaries import Sort
 from assay.service.contract.warning_codes import WarningMeaning
 from assay.service.plots.client import PlotCalls
 from assay.service.signing.client import SignatureCalls
@@ -125,10 +126,13 @@ class AssayClient(
         model: str | None = None,
         tag: str | None = None,
         search: str | None = None,
+        study: str | None = None,
+        sort: Sort | None = None,
         page_size: int = 50,
     ) -> Iterator[JobView]:
-        """All matching jobs, newest first, fetched by page; `search`: part of the name, or the id."""
+        """All matching jobs, newest first or by `sort`; `search`: part of the name, or the id."""
         filters = {"state": state, "kind": kind, "model": model, "tag": tag, "search": search}
+        filters |= {"study": study, "sort": sort}
         params = {name: value for name, value in filters.items() if value is not None}
         params["limit"] = str(page_size)
         return self._pages(JobView, f"{API}/jobs", params)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
+
+Group = Literal["study", "arm", "tag"]
+Sort = Literal[
+    "created", "-created", "name", "-name", "clean", "-clean", "worst", "-worst", "n", "-n",
+    "duration", "-duration", "seed", "-seed",
+]  # fmt: skip
+"""What lists of jobs are sorted by, descending with `-`."""
 
 
 class SummaryValue(BaseModel):

@@ -62,12 +62,12 @@ def is_id(text: str) -> bool:
 
 
 def encode_cursor(last_id: str) -> str:
-    """The cursor of the page after this id."""
+    """The cursor of the page after this id, or another ASCII text."""
     return base64.urlsafe_b64encode(last_id.encode("ascii")).decode("ascii").rstrip("=")
 
 
 def decode_cursor(cursor: str, pattern: str | None = None) -> str:
-    """The id, or the name that matches a pattern, in a cursor. Raises InvalidSpec: a foreign cursor."""
+    """The id, or the text that matches a pattern, in a cursor. Raises InvalidSpec: a foreign cursor."""
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         last_id = base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
@@ -75,11 +75,16 @@ def decode_cursor(cursor: str, pattern: str | None = None) -> str:
         last_id = ""
     known = is_id(last_id) if pattern is None else re.fullmatch(pattern, last_id) is not None
     if not known or encode_cursor(last_id) != cursor:
-        detail = ErrorDetail(
-            loc=["query", "cursor"],
-            message="not a cursor of this service",
-            given=cursor[:100].encode("ascii", "replace").decode("ascii"),
-            allowed="the next_cursor of an earlier page",
-        )
-        raise InvalidSpec("the cursor is not valid", [detail])
+        raise foreign_cursor(cursor)
     return last_id
+
+
+def foreign_cursor(cursor: str) -> InvalidSpec:
+    """The error for a cursor that no page of the list has given."""
+    detail = ErrorDetail(
+        loc=["query", "cursor"],
+        message="not a cursor of this service",
+        given=cursor[:100].encode("ascii", "replace").decode("ascii"),
+        allowed="the next_cursor of an earlier page",
+    )
+    return InvalidSpec("the cursor is not valid", [detail])

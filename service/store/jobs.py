@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any, Unpack
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.errors import InvalidState
@@ -14,14 +13,13 @@ from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import JobProvenance
 from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.stored_specs import Spec
-from assay.service.contract.summaries import JobSummary
 from assay.service.store.artifacts import weights_expired
 from assay.service.store.audit import Actor, record
 from assay.service.store.database import StorePart
-from assay.service.store.ids import decode_cursor, encode_cursor
-from assay.service.store.row_mapping import job_row, read_job, unknown_job
-from assay.service.store.rows import JobFilters, JobRow, SourceRow
-from assay.service.store.tables import LEFT, jobs, shards, tags
+from assay.service.store.job_lists import JobListing, JobPage, page_of_jobs
+from assay.service.store.row_mapping import read_job, unknown_job
+from assay.service.store.rows import JobRow, SourceRow
+from assay.service.store.tables import LEFT, jobs, shards
 from assay.service.store.transactions.deadline import overdue, overdue_message
 from assay.service.store.transactions.dependencies import unfinished_dependent
 from assay.service.store.transactions.end_job import cancel_job, delete_job, end_job, one_line, problem
@@ -30,8 +28,6 @@ from assay.service.store.transactions.repetition import free_waiting
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.submit import add_job, known_job
 from assay.service.store.transactions.transitions import CLAIMABLE, is_left, lock_job, states_before
-
-MAX_PAGE_CHARACTERS = 4_000_000  # Of all specs on a page; one job is always on it.
 
 
 class Jobs(StorePart):
@@ -91,45 +87,14 @@ class Jobs(StorePart):
         with self._database.reading() as connection:
             return connection.execute(select(jobs.c.id).where(mine)).scalar() is not None
 
-    def page(
-        self,
-        *,
-        limit: int = 50,
-        cursor: str | None = None,
-        tenant: str | None = None,
-        **filters: Unpack[JobFilters],
-    ) -> tuple[list[JobRow], str | None]:
-        """Lists jobs, of a tenant if given, newest first, without checks; later jobs never shift a page.
+    def page(self, **asked: Unpack[JobListing]) -> tuple[list[JobRow], str | None]:
+        """The jobs and the cursor of `listed`."""
+        return self.listed(**asked)[:2]
 
-        Returns at most `limit` jobs, fewer where their specs are very long, and the cursor of the next page,
-        None on the last. Raises InvalidSpec: a foreign cursor.
-        """
-        tag, search = filters.get("tag"), filters.get("search")
-        # The same id; from the table whose index has the page in order.
-        by = jobs.c.id if tag is None else tags.c.job_id
-        sized = select(jobs.c.id, func.length(jobs.c.spec).label("size"))
-        statement = sized.where(jobs.c.kind != "check").order_by(by.desc()).limit(limit + 1)
-        if cursor is not None:
-            statement = statement.where(by < decode_cursor(cursor))
-        equal = {"tenant": tenant, **{name: filters.get(name) for name in ("state", "kind", "model")}}
-        for name, wanted in equal.items():
-            if wanted is not None:
-                statement = statement.where(jobs.c[name] == str(wanted))
-        if search is not None:
-            found_in_name = jobs.c.name.icontains(search, autoescape=True)
-            statement = statement.where(found_in_name | (jobs.c.id == search))
-        if tag is not None:
-            statement = statement.join(tags, tags.c.job_id == jobs.c.id).where(tags.c.tag == tag)
+    def listed(self, **asked: Unpack[JobListing]) -> JobPage:
+        """Lists jobs, of a tenant if given, as `page_of_jobs`."""
         with self._database.reading() as connection:
-            found = connection.execute(statement).all()
-            sizes = accumulate(row.size for row in found[:limit])
-            # 200 specs of a megabyte would fill the memory.
-            count = sum(1 for number, size in enumerate(sizes) if number == 0 or size <= MAX_PAGE_CHARACTERS)
-            chosen = [row.id for row in found[:count]]
-            shown = connection.execute(select(jobs).where(jobs.c.id.in_(chosen)).order_by(jobs.c.id.desc()))
-            rows = [job_row(row) for row in shown]
-        # A job may have been deleted between the two statements.
-        return rows, encode_cursor(chosen[-1]) if len(found) > count else None
+            return page_of_jobs(connection, **asked)
 
     def cancel(self, job_id: str, *, by: Actor | None = None) -> JobRow:
         """Cancels a job, `canceling` while workers have shards of it. NotFound; InvalidState: it ended."""
@@ -208,8 +173,8 @@ class Jobs(StorePart):
         with self._database.reading() as connection:
             return list(connection.execute(statement).scalars())
 
-    def succeed(self, job_id: str, provenance: JobProvenance, summary: JobSummary | None = None) -> bool:
-        """Ends a job with all shards done, and releases the jobs that wait for it."""
+    def succeed(self, job_id: str, provenance: JobProvenance, **summary: Any) -> bool:
+        """Ends a job with all shards done, and releases its dependents; with `summary_columns`."""
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
             if job is None or is_left(connection, job_id):
@@ -223,8 +188,20 @@ class Jobs(StorePart):
                 # Sums of fractions have rounding errors.
                 progress_done=func.coalesce(jobs.c.progress_total, jobs.c.progress_done),
                 cost_done=func.coalesce(jobs.c.cost_total, jobs.c.cost_done),
-                **({} if summary is None else _summary_values(summary)),
+                **summary,
             )
+
+    def without_summary(self, limit: int) -> list[str]:
+        """The newest succeeded jobs without a summary, as earlier versions left them."""
+        bare = (jobs.c.state == str(JobState.SUCCEEDED)) & jobs.c.summary.is_(None) & (jobs.c.kind != "check")
+        with self._database.reading() as connection:
+            statement = select(jobs.c.id).where(bare).order_by(jobs.c.id.desc()).limit(limit)
+            return list(connection.execute(statement).scalars())
+
+    def summarise(self, job_id: str, columns: dict[str, Any]) -> None:
+        """Writes a job's `summary_columns`. Unknown jobs are ignored."""
+        with self._database.writing() as connection:
+            connection.execute(update(jobs).where(jobs.c.id == job_id).values(**columns))
 
     def fail(self, job_id: str, error_type: str, message: str) -> bool:
         """Fails a job that has not ended and is not being canceled, and the jobs that wait for it."""
@@ -254,17 +231,6 @@ class Jobs(StorePart):
                 return False
             error = problem("timed_out", overdue_message(job))
             return end_job(connection, job_id, CLAIMABLE, JobState.TIMED_OUT, error=error)
-
-
-def _summary_values(summary: JobSummary) -> dict[str, Any]:
-    clean, worst = summary.clean, summary.worst
-    counted = worst or clean
-    return {
-        "clean": None if clean is None else clean.value,
-        "worst": None if worst is None else worst.value,
-        "examples": None if counted is None else counted.n,
-        "summary": summary.model_dump(mode="json"),
-    }
 
 
 def _owner(tenant: str | None, by: Actor | None) -> dict[str, str | None]:

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Row, select
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.states import JobState, ShardState
+from assay.service.contract.summaries import JobSummary
 from assay.service.store.rows import JobRow, ShardRow
 from assay.service.store.tables import jobs
 
@@ -36,6 +37,18 @@ def job_row(row: Row[Any]) -> JobRow:
     spec = columns["spec"]
     columns |= {"state": JobState(row.state), "name": spec["name"], "tags": list(spec["tags"])}
     return JobRow(**columns)
+
+
+def summary_columns(summary: JobSummary) -> dict[str, Any]:
+    """The columns of a job's summary."""
+    clean, worst = summary.clean, summary.worst
+    counted = worst or clean
+    return {
+        "clean": None if clean is None else clean.value,
+        "worst": None if worst is None else worst.value,
+        "examples": None if counted is None else counted.n,
+        "summary": summary.model_dump(mode="json"),
+    }
 
 
 def shard_row(row: Row[Any]) -> ShardRow:

@@ -61,11 +61,23 @@ class JobRow:
 class JobFilters(TypedDict, total=False):
     """What listed jobs have: `search` is a part of the name, or the id; None filters nothing."""
 
+    study: str | None
     state: str | None
     kind: str | None
     model: str | None
     tag: str | None
     search: str | None
+
+
+@dataclass(frozen=True)
+class JobGroup:
+    """Listed jobs of a study, an arm or a tag: the number of all, the means of those with the accuracy."""
+
+    name: str  # empty for jobs without
+    study: str | None
+    count: int
+    clean: float | None
+    worst: float | None
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from assay.service.store.audit import Actor
 from assay.service.store.checkpoints import NewCheckpoint
 from assay.service.store.fleet.quotas import Quota
 from assay.service.store.fleet.workers import Workers
+from assay.service.store.job_lists import JobListing, JobPage
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import (
     ArtifactRow,
     CheckpointRow,
     EventRow,
-    JobFilters,
     JobRow,
     OutcomeRow,
     ProgressSnapshot,
@@ -139,11 +139,14 @@ class TenantJobs(TenantPart):
             raise unknown_job(job_id)
         return source
 
-    def page(
-        self, *, limit: int = 50, cursor: str | None = None, **filters: Unpack[JobFilters]
-    ) -> tuple[list[JobRow], str | None]:
-        """Lists jobs, newest first."""
-        return self._store.jobs.page(**filters, limit=limit, cursor=cursor, tenant=self._filter)
+    def page(self, **asked: Unpack[JobListing]) -> tuple[list[JobRow], str | None]:
+        """The jobs and the cursor of `listed`."""
+        return self.listed(**asked)[:2]
+
+    def listed(self, **asked: Unpack[JobListing]) -> JobPage:
+        """Lists jobs, newest first or by a value, and in groups."""
+        asked["tenant"] = self._filter
+        return self._store.jobs.listed(**asked)
 
     def counts(self) -> dict[str, int]:
         """Number of jobs by state."""

@@ -35,7 +35,7 @@ from assay.service.files.job_files import is_job_file, media_type_of
 from assay.service.metrics.arithmetic import prepared_passes
 from assay.service.metrics.table import Context, OutcomeTable, Summary, as_csv, joined, with_units
 from assay.service.plots.tallies import tally_shards
-from assay.service.reports.headline import summary
+from assay.service.reports.summaries import saved_results, summarised
 from assay.service.store.rows import JobRow, OutcomeRow
 from assay.service.store.store import Store
 from assay.workers import catalog
@@ -43,7 +43,7 @@ from assay.workers.jobs import artifacts
 from assay.workers.jobs.data_warnings import of_disagreement
 from assay.workers.jobs.final_evaluation import final_evaluation
 from assay.workers.jobs.galleries import remove_parts, write_gallery
-from assay.workers.jobs.plots import render_plots, save_plots, saved_results
+from assay.workers.jobs.plots import render_plots, save_plots
 from assay.workers.jobs.warnings import Row, of_evaluation, row_arithmetic
 from assay.workers.published.corruptions import baseline_errors, with_constants
 from assay.workers.published.match import MeasuredRow, references
@@ -83,7 +83,7 @@ def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> N
     check_identities(plan_of(job, measured), measured)
     results = saved_results(store, job_id)
     plots = save_plots(store, folder, job, results, tallies)
-    if store.jobs.succeed(job_id, provenance(job, measured), summary(results)) and svg:
+    if store.jobs.succeed(job_id, provenance(job, measured), **summarised(results)) and svg:
         render_plots(store, folder, job_id, plots)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.service.contract.errors import NotFound
-from assay.service.contract.results import EvaluationResult, Results
+from assay.service.contract.results import Results
 from assay.service.files.job_files import read_job_file
 from assay.service.files.json_bounds import JsonBounds
 from assay.service.plots.kinds import LabelledResults, Vega, plots_of
@@ -24,13 +24,6 @@ log = logging.getLogger(__name__)
 MAX_LOG_BYTES = 64 * 2**20
 LOG_BOUNDS = JsonBounds(MAX_LOG_BYTES, values=2_000_000, containers=200_000)
 TRAINING_LOG = "training_log.jsonl"  # as workers/training/training_log.py names it; that package needs torch
-
-
-def saved_results(store: Store, job_id: str) -> Results:
-    """The merged results of a job, without checks across them."""
-    saved = store.results.of(job_id)
-    evaluations = [EvaluationResult.model_validate(saved[index]) for index in sorted(saved)]
-    return Results(job=job_id, complete=True, evaluations=evaluations, provenance=None)
 
 
 def save_plots(

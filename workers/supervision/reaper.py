@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from assay.service.reports.summaries import summarise_earlier
 from assay.service.store.artifacts import UPLOAD
 from assay.service.store.fleet import lease_owner
 from assay.service.store.fleet.duty import Duty
@@ -49,6 +50,7 @@ class Reaper(threading.Thread):
         self._looked_at = float("-inf")
         self._pruned_at = float("-inf")
         self._unmerged: set[str] = set()
+        self._all_summarised = False
         self._counters = WorkerCounters()
         self._retention = Retention(store, settings)
 
@@ -99,6 +101,7 @@ class Reaper(threading.Thread):
             log.info("job %s: merging again", job_id)
             finish_job(self._store, self._settings, job_id)
         self._unmerged = ready
+        self._all_summarised = self._all_summarised or summarise_earlier(self._store) == 0
         self._retention.sweep_when_due()
         for upload in self._store.uploads.sweep(self._settings.upload_idle_seconds):
             (self._settings.artifacts / f"{UPLOAD}{upload}").unlink(missing_ok=True)

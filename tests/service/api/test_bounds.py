@@ -10,7 +10,7 @@ import pytest
 
 from assay.service.catalog.parameters import nearest
 from assay.service.settings import Settings
-from assay.service.store import jobs as store_jobs
+from assay.service.store import job_lists
 from assay.service.store.rows import OutcomeRow
 from assay.service.store.store import Store
 from tests.service.conftest import provenance
@@ -185,7 +185,7 @@ def test_a_page_of_long_specs_has_fewer_jobs(
     names = [f"job {number}" for number in range(5)]
     for name in names:
         assert api.post(JOBS, json=train_body(name=name)).status_code == 201
-    monkeypatch.setattr(store_jobs, "MAX_PAGE_CHARACTERS", 1000)
+    monkeypatch.setattr(job_lists, "MAX_PAGE_CHARACTERS", 1000)
     seen: list[str] = []
     lengths = []
     page: dict[str, Any] = {"next_cursor": ""}
@@ -196,7 +196,7 @@ def test_a_page_of_long_specs_has_fewer_jobs(
         lengths.append(len(page["items"]))
     assert seen == names[::-1]
     assert 1 <= max(lengths) < 4
-    monkeypatch.setattr(store_jobs, "MAX_PAGE_CHARACTERS", 1)
+    monkeypatch.setattr(job_lists, "MAX_PAGE_CHARACTERS", 1)
     assert len(api.get(JOBS).json()["items"]) == 1
 
 

@@ -10,7 +10,9 @@ import pytest
 from sqlalchemy import event
 
 from assay.service.api.jobs import canonical_sha256
+from assay.service.contract.summaries import JobSummary, SummaryValue
 from assay.service.settings import Settings
+from assay.service.store.row_mapping import summary_columns
 from assay.service.store.store import Store
 from assay.service.submission.requirements import digest_of
 
@@ -309,6 +311,29 @@ def test_lists_are_filtered_and_paged(
     assert found(model="other_vit") == [other]
     assert found(state="running") == []
     assert found(state="queued", kind="evaluate") == [other]
+    assert found(study="none") == []
+
+
+def test_lists_are_sorted_by_what_their_summaries_have(
+    api: httpx.Client, app_store: Store, post: Any, evaluate_body: Make
+) -> None:
+    ids = [post(evaluate_body(seed=seed)) for seed in (2, 1, 3)]
+    for job_id, value in zip(ids, (0.5, 0.25, None), strict=True):
+        worst = None if value is None else SummaryValue(metric="top1", value=value, n=100, at="8/255")
+        app_store.jobs.summarise(job_id, summary_columns(JobSummary(worst=worst)))
+    listed = api.get(JOBS, params={"sort": "-worst", "limit": 2}).json()
+    assert [job["id"] for job in listed["items"]] == ids[:2]
+    value = {"metric": "top1", "value": 0.5, "n": 100, "at": "8/255"}
+    assert listed["items"][0]["summary"] == {"clean": None, "worst": value, "invalid": []}
+    (last,) = api.get(JOBS, params={"sort": "-worst", "cursor": listed["next_cursor"]}).json()["items"]
+    assert last["id"] == ids[2]
+    assert [job["spec"]["seed"] for job in api.get(JOBS, params={"sort": "seed"}).json()["items"]] == [
+        1,
+        2,
+        3,
+    ]
+    (found,) = details(api.get(JOBS, params={"sort": "wurst"}))
+    assert found["nearest"] == "worst"
 
 
 @pytest.mark.parametrize(

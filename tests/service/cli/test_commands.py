@@ -17,7 +17,10 @@ from assay.service.cli.usage import Topic
 from assay.service.client import AssayClient
 from assay.service.client import transport as transport_module
 from assay.service.contract.errors import NotFound
+from assay.service.contract.summaries import JobSummary, SummaryValue
 from assay.service.contract.warning_codes import WarningCode
+from assay.service.store.row_mapping import summary_columns
+from assay.service.store.store import Store
 
 Make = Callable[..., dict[str, Any]]
 SUBCOMMANDS = [
@@ -306,13 +309,20 @@ def test_the_address_comes_from_the_environment(run: Run, monkeypatch: pytest.Mo
     assert seen == ["http://localhost:1234", "http://localhost:9"]
 
 
-def test_jobs_and_status(run: Run, submit: Any, train_body: Make) -> None:
+def test_jobs_and_status(run: Run, submit: Any, train_body: Make, app_store: Store) -> None:
     first, second = submit(train_body()), submit(train_body(name="evil \x1b[31m name"))
     code, out, _ = run("jobs")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == ["ID", second, first]
     assert "\x1b" not in out
     assert len(json.loads(run("jobs", "--limit", "1", "--json")[1])) == 1
+    clean = SummaryValue(metric="top1", value=0.87, n=9)
+    worst = SummaryValue(metric="top1", value=0.5, n=9, at="8/255")
+    app_store.jobs.summarise(first, summary_columns(JobSummary(clean=clean, worst=worst)))
+    header, line, other = run("jobs", "--sort=-worst")[1].splitlines()
+    assert "87.0 %" in line[header.index("CLEAN") - 2 :]
+    assert "50.0 % at 8/255" in line[header.index("WORST") - 2 :]
+    assert (line.split()[0], other.split()[0]) == (first, second)
     code, out, _ = run("status", first)
     assert code == 0
     assert "queued" in out

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.exc import OperationalError
 
+from assay.service.reports.summaries import summarise_earlier
 from assay.service.store.clock import now
 from assay.service.store.fleet import lease_owner
 from assay.service.store.fleet.duty import Duty
@@ -55,6 +56,39 @@ def test_a_lease_that_ran_out_frees_the_shard(store: Store, tmp_path: Path) -> N
     claim(store, "elsewhere:kernel:1:2:0", lease_seconds=-1)
     Reaper(store, settings(tmp_path), device_classes=("cpu",)).sweep()
     assert states(store, job_id) == ["queued"]
+
+
+def test_jobs_of_earlier_versions_get_a_summary(either_store: Store, tmp_path: Path) -> None:
+    reaper = Reaper(either_store, settings(tmp_path), device_classes=("cpu",))
+    job_id = planned(either_store, 1)
+    reaper.sweep()
+    with either_store._database.writing() as connection:
+        connection.execute(update(jobs).where(jobs.c.id == job_id).values(state="succeeded"))
+    metric = {
+        "value": 0.8,
+        "n": 10,
+        "ci_low": 0.5,
+        "ci_high": 0.9,
+        "ci_method": "wilson",
+        "higher_is_better": True,
+    }
+    row = {"name": "clean", "params": {}, "data": {"name": "digits", "params": {}}, "protocol": "pixel"}
+    row |= {"backend": "native", "seconds": 1.0, "forward_passes": 1, "backward_passes": 0}
+    either_store.results.save(job_id, 0, {**row, "metrics": {"top1": metric}})
+    assert either_store.jobs.get(job_id).summary is None
+    Reaper(either_store, settings(tmp_path), device_classes=("cpu",)).sweep()
+    found = either_store.jobs.get(job_id).summary
+    assert found == {
+        "clean": {"metric": "top1", "value": 0.8, "n": 10, "at": ""},
+        "worst": None,
+        "invalid": [],
+    }
+    assert either_store.jobs.listed(sort="-clean").rows[0].id == job_id
+    either_store.results.save(job_id, 0, {**row, "metrics": {"top1": {"broken": 1}}})
+    with either_store._database.writing() as connection:
+        connection.execute(update(jobs).where(jobs.c.id == job_id).values(summary=None))
+    assert summarise_earlier(either_store) == 1
+    assert summarise_earlier(either_store) == 0
 
 
 def test_overdue_jobs_time_out(store: Store, tmp_path: Path) -> None:
