@@ -2,57 +2,116 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from assay.service.api import jobs as api
 from assay.service.api.deps import CatalogDep, Cursor, JobDep, StoreDep, StrictRoute
 from assay.service.api.views import JobViews
+from assay.service.catalog.catalog import Catalog
 from assay.service.contract.states import JobState
+from assay.service.contract.summaries import Group, Sort
 from assay.service.contract.verbs import VERBS, Verb
 from assay.service.dashboard.choices import Filter, check_choice
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
+from assay.service.store.rows import JobFilters
+from assay.service.store.tenants import TenantStore
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 PER_PAGE = 50
 KINDS = ("train", "evaluate")
+Column = Literal[
+    "state", "kind", "model", "data", "progress", "clean", "worst", "n", "duration", "seed", "created", "tags"
+]
+TITLES: dict[Column, str] = {column: column.capitalize() for column in get_args(Column)}
+TITLES |= {"clean": "Clean", "worst": "Worst case", "n": "n"}
+USUAL: tuple[Column, ...] = (
+    "state",
+    "model",
+    "data",
+    "clean",
+    "worst",
+    "duration",
+    "seed",
+    "created",
+    "tags",
+)
+# Sorted upwards at first; the others have the largest first.
+UPWARDS = ("name", "seed")
+
+
+@dataclass
+class JobsAddress:
+    """The address of the page: filters, order, groups, columns."""
+
+    state: Filter = ""
+    kind: Filter = ""
+    model: Filter = ""
+    tag: Filter = ""
+    search: Filter = ""
+    study: Filter = ""
+    sort: Sort = "-created"
+    group: Group | Literal[""] = ""
+    columns: Annotated[list[Column] | None, Query()] = None
+    cursor: Cursor | None = None
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """The filters that filter."""
+        return {name: value for name in JobFilters.__annotations__ if (value := getattr(self, name).strip())}
+
+    def changed(self, **changes: str | None) -> str:
+        """The address with changes, at its first page."""
+        values = {**asdict(self), "cursor": None, **changes}
+        if values["sort"] == "-created":
+            del values["sort"]
+        given = {name: value for name, value in values.items() if value}
+        return f"/jobs?{urlencode(given, doseq=True)}" if given else "/jobs"
+
+    def sorted_by(self, name: str) -> str:
+        """The address sorted by a value, the other way round where it is sorted by it."""
+        first, second = (name, f"-{name}") if name in UPWARDS else (f"-{name}", name)
+        return self.changed(sort=second if self.sort == first else first)
+
+
+AddressDep = Annotated[JobsAddress, Depends()]
 
 
 @router.get("/jobs")
-def list_jobs(
-    request: Request,
-    store: StoreDep,
-    catalog: CatalogDep,
-    state: Filter = "",
-    kind: Filter = "",
-    model: Filter = "",
-    tag: Filter = "",
-    search: Filter = "",
-    cursor: Cursor | None = None,
-) -> Response:
-    """Jobs that match the filters, newest first."""
-    check_choice("state", state, [one.value for one in JobState])
-    check_choice("kind", kind, KINDS)
-    filters = {"state": state, "kind": kind, "model": model, "tag": tag, "search": search.strip()}
-    chosen = {name: value for name, value in filters.items() if value}
-    rows, following = store.jobs.page(**chosen, limit=PER_PAGE, cursor=cursor)
+def list_jobs(request: Request, store: StoreDep, catalog: CatalogDep, address: AddressDep) -> Response:
+    """Jobs that match the filters, newest first or by a value, and in groups."""
+    return render(request, "jobs.html", _page(store, catalog, address))
+
+
+def _page(store: TenantStore, catalog: Catalog, address: JobsAddress) -> dict[str, Any]:
+    check_choice("state", address.state, [one.value for one in JobState])
+    check_choice("kind", address.kind, KINDS)
+    asked = {"sort": address.sort, "group": address.group or None, "cursor": address.cursor}
+    rows, following, groups = store.jobs.listed(**address.filters, **asked, limit=PER_PAGE)
     jobs = JobViews(store, rows).all()
-    values = {
+    times = [row.finished_at and row.started_at and row.finished_at - row.started_at for row in rows]
+    return {
         "title": "Jobs",
         "section": "/jobs",
-        "jobs": jobs,
+        "address": address,
+        "jobs": list(zip_longest(jobs, times, groups)),
         "open": [job.id for job in jobs if job.finished_at is None],
-        "filters": filters,
         "states": [one.value for one in JobState],
         "kinds": KINDS,
         "models": sorted({entry.name for entry in catalog.list("model")}),
-        "following": f"/jobs?{urlencode({**chosen, 'cursor': following})}" if following else None,
+        "columns": address.columns or USUAL,
+        "titles": TITLES,
+        "sorts": [*dict.fromkeys(sort.removeprefix("-") for sort in get_args(Sort))],
+        "groups": get_args(Group),
+        "following": address.changed(cursor=following) if following else None,
     }
-    return render(request, "jobs.html", values)
 
 
 def _form(verb: Verb) -> None:

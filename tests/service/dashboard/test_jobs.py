@@ -7,6 +7,9 @@ from typing import Any
 
 import httpx
 
+from assay.service.contract.summaries import JobSummary, SummaryValue
+from assay.service.store.row_mapping import summary_columns
+from assay.service.store.store import Store
 from tests.support.pages import PAGE, Tags, page
 
 Make = Callable[..., dict[str, Any]]
@@ -39,3 +42,48 @@ def test_an_unknown_state_is_refused_with_those_that_there_are(api: httpx.Client
     assert answer.status_code == 422
     assert "allowed: queued, waiting" in answer.text or "allowed: waiting, queued" in answer.text
     assert "succeeded" in answer.text.partition("allowed: ")[2].partition("</p>")[0]
+
+
+def measured(store: Store, job_id: str, worst: float, *invalid: str) -> None:
+    found = SummaryValue(metric="top1", value=worst, n=300, at="8/255")
+    clean = SummaryValue(metric="top1", value=0.87, n=300)
+    store.jobs.summarise(job_id, summary_columns(JobSummary(clean=clean, worst=found, invalid=[*invalid])))
+
+
+def test_jobs_have_columns_that_the_address_chooses_and_sorts(
+    api: httpx.Client, app_store: Store, train_body: Make
+) -> None:
+    ids = [api.post("/api/v1/jobs", json=train_body(name=f"run {n}", seed=n)).json()["id"] for n in range(3)]
+    measured(app_store, ids[0], 0.25)
+    measured(app_store, ids[2], 0.5, "below_chance")
+    text = page(api, "/jobs?sort=-worst")
+    assert text.index("run 2") < text.index("run 0") < text.index("run 1")
+    assert "87.0 %" in text
+    assert '25.0 % <span class="soft">at 8/255</span>' in text
+    assert 'title="top1, n = 300"' in text
+    assert text.count('title="below_chance">invalid') == 2
+    assert 'aria-sort="descending"><a href="/jobs?sort=worst">Worst case</a>' in text
+    assert '<a href="/jobs?sort=seed">Seed</a>' in text
+    narrow = page(api, "/jobs?columns=seed&columns=n&sort=seed")
+    assert narrow.index("run 0") < narrow.index("run 1") < narrow.index("run 2")
+    assert "Worst case</a>" not in narrow
+    assert '<a href="/jobs?sort=-seed&amp;columns=seed&amp;columns=n">Seed</a>' in narrow
+    assert "worst" in page(api, "/jobs?sort=wurst", 422)
+    assert "clean" in page(api, "/jobs?columns=cleen", 422)
+
+
+def test_jobs_stand_in_groups_with_their_means(api: httpx.Client, app_store: Store, train_body: Make) -> None:
+    for number in range(52):
+        tags = ["first"] if number < 51 else ["second", "<b>"]
+        answer = api.post("/api/v1/jobs", json=train_body(name=f"run {number:02d}", tags=tags))
+        measured(app_store, answer.json()["id"], 0.25)
+    text = page(api, "/jobs?group=tag&sort=created")
+    assert "&lt;b&gt;" in text
+    assert "51 jobs, mean clean 87.0 %, mean worst case 25.0 %" in text
+    assert "run 48" in text
+    following = next(a["href"] for tag, a in Tags(text).found if tag == "a" and a.get("rel") == "next")
+    assert following is not None
+    last = page(api, following)
+    assert "51 jobs, mean clean" in last
+    assert last.index("run 50") < last.index("run 51")
+    assert "no study" in page(api, "/jobs?group=study&tag=second")
