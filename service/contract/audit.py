@@ -18,7 +18,7 @@ from assay.service.contract.verbs import JobAction
 
 # `access` is a call that the key may not make, `key.use` a call with a key that does not work.
 Action = Literal[
-    "job.submit", JobAction,
+    "job.submit", JobAction, "job.tag",
     "study.submit", "study.extend", "study.cancel", "study.retry", "study.delete",
     "checkpoint.upload", "checkpoint.delete",
     "key.create", "key.revoke", "key.use", "access",

@@ -21,7 +21,8 @@ from pydantic import (
 from assay.service.contract.weights.options import Normalization, Positions
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Tag = Annotated[str, Field(min_length=1, max_length=64)]
+MAX_TAG, MAX_TAGS = 64, 32
+Tag = Annotated[str, Field(min_length=1, max_length=MAX_TAG)]
 Parameters = dict[str, Any]
 Protocol = Literal["pixel", "paper"]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -171,7 +172,7 @@ class JobSpecBase(Spec):
 
     name: Annotated[str, Field(max_length=200)] = ""
     seed: Seed = 0
-    tags: Annotated[list[Tag], Field(max_length=32)] = []
+    tags: Annotated[list[Tag], Field(max_length=MAX_TAGS)] = []
     priority: Annotated[int, Field(ge=0, le=9, description="9 runs first")] = 5
     timeout_seconds: Annotated[int, Field(ge=1, le=30 * 86400)] | None = None
     model: ModelSpec

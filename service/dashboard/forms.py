@@ -22,10 +22,11 @@ from assay.service.contract.errors import Forbidden, MalformedJson, UnsupportedM
 CONTENT_TYPE = "application/x-www-form-urlencoded"
 TOKEN = "csrf_token"  # noqa: S105 (the name of a field)
 MAX_FIELDS = 540
+LISTED = "job"  # Ids of chosen jobs, read as a text with commas.
 
 
 async def form_fields(request: Request) -> Mapping[str, str]:
-    """The fields of a form, each given once, without its token.
+    """The fields of a form, each given once but `LISTED`, without its token.
 
     Raises UnsupportedMediaType: the body is no form; MalformedJson: it cannot be read; Forbidden: the
     session's token is missing or wrong.
@@ -38,9 +39,9 @@ async def form_fields(request: Request) -> Mapping[str, str]:
         found = parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError:
         raise MalformedJson(f"the body is not a form of at most {MAX_FIELDS} fields in UTF-8") from None
-    if twice := [name for name, values in found.items() if len(values) > 1]:
+    if twice := [name for name, values in found.items() if len(values) > 1 and name != LISTED]:
         raise MalformedJson(f"the field {twice[0][:100]!r} is given more than once")
-    fields = {name: values[0] for name, values in found.items()}
+    fields = {name: ",".join(values) for name, values in found.items()}
     await _check_token(request, fields.pop(TOKEN, ""))
     return fields
 

@@ -11,13 +11,15 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from assay.service.api import jobs as api
-from assay.service.api.deps import CatalogDep, Cursor, JobDep, StoreDep, StrictRoute
+from assay.service.api.deps import CatalogDep, Cursor, JobDep, StoreDep, StrictRoute, find_job
 from assay.service.api.views import JobViews
 from assay.service.catalog.catalog import Catalog
+from assay.service.contract.errors import AssayError
+from assay.service.contract.specs import MAX_TAG
 from assay.service.contract.states import JobState
 from assay.service.contract.summaries import Group, Sort
 from assay.service.contract.verbs import VERBS, Verb
-from assay.service.dashboard.choices import Filter, check_choice
+from assay.service.dashboard.choices import Filter, check_choice, refused
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
 from assay.service.store.rows import JobFilters
@@ -32,19 +34,12 @@ Column = Literal[
 ]
 TITLES: dict[Column, str] = {column: column.capitalize() for column in get_args(Column)}
 TITLES |= {"clean": "Clean", "worst": "Worst case", "n": "n"}
-USUAL: tuple[Column, ...] = (
-    "state",
-    "model",
-    "data",
-    "clean",
-    "worst",
-    "duration",
-    "seed",
-    "created",
-    "tags",
-)
+USUAL: list[Column] = ["state", "model", "clean", "worst", "duration", "seed", "created", "tags"]
 # Sorted upwards at first; the others have the largest first.
 UPWARDS = ("name", "seed")
+# What is done to several jobs, in the past.
+DONE = {"compare": "", "cancel": "canceled", "delete": "deleted", "tag": "tagged"}
+BULK = {verb.name: verb for verb in VERBS}
 
 
 @dataclass
@@ -63,13 +58,18 @@ class JobsAddress:
     cursor: Cursor | None = None
 
     @property
+    def chosen(self) -> list[Column]:
+        """The columns, where they are not the usual ones."""
+        return self.columns if self.columns and self.columns != USUAL else []
+
+    @property
     def filters(self) -> dict[str, str]:
         """The filters that filter."""
         return {name: value for name in JobFilters.__annotations__ if (value := getattr(self, name).strip())}
 
     def changed(self, **changes: str | None) -> str:
         """The address with changes, at its first page."""
-        values = {**asdict(self), "cursor": None, **changes}
+        values = {**asdict(self), "columns": self.chosen, "cursor": None, **changes}
         if values["sort"] == "-created":
             del values["sort"]
         given = {name: value for name, value in values.items() if value}
@@ -90,6 +90,40 @@ def list_jobs(request: Request, store: StoreDep, catalog: CatalogDep, address: A
     return render(request, "jobs.html", _page(store, catalog, address))
 
 
+@router.post("/jobs")
+def act_on_jobs(
+    request: Request,
+    store: StoreDep,
+    catalog: CatalogDep,
+    address: AddressDep,
+    form: FormDep,
+    acting: api.ActingDep,
+) -> Response:
+    """Compares, cancels, deletes or tags the chosen jobs; the page says how many, and why others are not."""
+    ids, do, tag = (
+        [*filter(None, form.get("job", "").split(","))],
+        form.get("do") or "nothing",
+        form.get("tag", "").strip(),
+    )
+    check_choice("do", do, DONE)
+    if do == "compare":
+        return see(f"/compare?{urlencode({'jobs': ','.join(ids)}, safe=',')}")
+    if do == "tag" and not 0 < len(tag) <= MAX_TAG:
+        raise refused("tag", "the tag is missing or too long", tag, f"1 to {MAX_TAG} characters")
+    done, left = 0, []
+    for job_id in ids:
+        name = job_id
+        try:
+            job = find_job(store, job_id)
+            name = job.name.strip() or job_id
+            store.jobs.tag(job_id, tag) if do == "tag" else acting.act(BULK[do], job)
+            done += 1
+        except AssayError as error:
+            left.append((name, error.message.replace(f"job {job_id} is", "it is")))
+    said = f"{done} of {len(ids)} chosen jobs {DONE[do]}." if ids else "No job is chosen."
+    return render(request, "jobs.html", {**_page(store, catalog, address), "said": said, "refused": left})
+
+
 def _page(store: TenantStore, catalog: Catalog, address: JobsAddress) -> dict[str, Any]:
     check_choice("state", address.state, [one.value for one in JobState])
     check_choice("kind", address.kind, KINDS)
@@ -100,15 +134,17 @@ def _page(store: TenantStore, catalog: Catalog, address: JobsAddress) -> dict[st
     return {
         "title": "Jobs",
         "section": "/jobs",
+        "said": "",
         "address": address,
         "jobs": list(zip_longest(jobs, times, groups)),
         "open": [job.id for job in jobs if job.finished_at is None],
         "states": [one.value for one in JobState],
         "kinds": KINDS,
         "models": sorted({entry.name for entry in catalog.list("model")}),
-        "columns": address.columns or USUAL,
+        "columns": address.chosen or USUAL,
         "titles": TITLES,
         "sorts": [*dict.fromkeys(sort.removeprefix("-") for sort in get_args(Sort))],
+        "upwards": UPWARDS,
         "groups": get_args(Group),
         "following": address.changed(cursor=following) if following else None,
     }

@@ -159,6 +159,11 @@ class TenantJobs(TenantPart):
         row: JobRow | None = getattr(self._store.jobs, verb.name)(job_id, by=self._by, **limits)
         return row
 
+    def tag(self, job_id: str, tag: str) -> None:
+        """Adds a tag to a job."""
+        self._check(job_id)
+        self._store.jobs.tag(job_id, tag, by=self._by)
+
     def progress_snapshot(self, job_id: str) -> ProgressSnapshot | None:
         """A job's last written progress; None for a deleted job."""
         self._check(job_id)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import Connection, Row, insert, select, update
 
-from assay.service.contract.errors import IdempotencyMismatch
+from assay.service.contract.errors import IdempotencyMismatch, InvalidState
 from assay.service.contract.limits import UNLIMITED, Limits
+from assay.service.contract.specs import MAX_TAGS
 from assay.service.contract.states import RETRYABLE, JobState, ShardState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.artifacts import weights_expired
@@ -83,6 +84,18 @@ def add_job(
         made_job = {"job_id": job_id, "created_at": created_at}
         connection.execute(insert(idempotency_keys).values(**made, **made_job))
     return job_id
+
+
+def add_tag(connection: Connection, job: Row[Any], tag: str) -> None:
+    """Adds a tag to a job that does not have it. Raises InvalidState: it has `MAX_TAGS`."""
+    names = job.spec["tags"]
+    if storable(tag) in map(storable, names):
+        return
+    if len(names) >= MAX_TAGS:
+        raise InvalidState(f"job {job.id} has {MAX_TAGS} tags, the most that a job may have")
+    spec = {**job.spec, "tags": [*names, tag]}
+    connection.execute(update(jobs).where(jobs.c.id == job.id).values(spec=spec))
+    connection.execute(insert(tags).values(tag=tag, job_id=job.id))
 
 
 def _state(connection: Connection, required: Sequence[Dependency]) -> JobState:

@@ -87,3 +87,41 @@ def test_jobs_stand_in_groups_with_their_means(api: httpx.Client, app_store: Sto
     assert "51 jobs, mean clean" in last
     assert last.index("run 50") < last.index("run 51")
     assert "no study" in page(api, "/jobs?group=study&tag=second")
+
+
+def act(api: httpx.Client, do: str, ids: list[str], path: str = "/jobs", **fields: str) -> httpx.Response:
+    return api.post(path, data={"do": do, "job": ids, **fields}, headers=PAGE)
+
+
+def test_chosen_jobs_are_canceled_and_deleted_and_the_page_says_which_are_not(
+    api: httpx.Client, app_store: Store, train_body: Make
+) -> None:
+    ids = [api.post("/api/v1/jobs", json=train_body(name=f"run {n}")).json()["id"] for n in range(3)]
+    assert "3 of 3 chosen jobs canceled." in act(api, "cancel", ids, "/jobs?sort=name&tag=none").text
+    assert {app_store.jobs.get(job_id).state for job_id in ids} == {"canceled"}
+    fresh = api.post("/api/v1/jobs", json=train_body(name="<i>new</i>")).json()["id"]
+    text = act(api, "delete", [ids[0], fresh, "gone"]).text
+    assert "1 of 3 chosen jobs deleted." in text
+    assert "<bdi>&lt;i&gt;new&lt;/i&gt;</bdi>: it is queued: only a job" in text
+    assert "<bdi>gone</bdi>: there is no job gone" in text
+    assert {row.id for row in app_store.jobs.page()[0]} == {ids[1], ids[2], fresh}
+
+
+def test_chosen_jobs_get_a_tag_and_keep_theirs(api: httpx.Client, app_store: Store, train_body: Make) -> None:
+    ids = [api.post("/api/v1/jobs", json=train_body(tags=["old"])).json()["id"] for _ in range(2)]
+    full = api.post("/api/v1/jobs", json=train_body(tags=[str(n) for n in range(32)])).json()["id"]
+    text = act(api, "tag", [*ids, full], tag=" paper ").text
+    assert "2 of 3 chosen jobs tagged." in text
+    assert "32 tags" in text
+    assert "2 of 2" in act(api, "tag", ids, tag="paper").text
+    assert [row.tags for row in app_store.jobs.page(tag="paper")[0]] == [["old", "paper"]] * 2
+    assert act(api, "tag", ids, tag=" ").status_code == 422
+    assert act(api, "tag", ids, tag="x" * 65).status_code == 422
+
+
+def test_chosen_jobs_are_compared_and_wrong_choices_refused(api: httpx.Client) -> None:
+    answer = act(api, "compare", ["a", "b"])
+    assert (answer.status_code, answer.headers["location"]) == (303, "/compare?jobs=a,b")
+    assert "No job is chosen." in act(api, "cancel", []).text
+    assert act(api, "retry", ["a"]).status_code == 422
+    assert act(api, "", ["a"]).status_code == 422

@@ -199,6 +199,16 @@ def test_lists_hold_the_tenants_jobs_only(store: Store, ours: TenantStore, their
         assert listed(ours, **filters) == [c]
 
 
+def test_a_tag_is_added_to_jobs_that_one_sees(store: Store, ours: TenantStore, theirs: TenantStore) -> None:
+    job_id = add(ours)
+    with pytest.raises(NotFound):
+        theirs.jobs.tag(job_id, "paper")
+    ours.jobs.tag(job_id, "paper")
+    assert [row.id for row in ours.jobs.page(tag="paper")[0]] == [job_id]
+    assert ours.jobs.listed(group="tag").groups[0].name == "paper"
+    assert theirs.jobs.listed(group="tag", sort="-worst").rows == []
+
+
 def test_jobs_belong_to_whoever_adds_them(store: Store, ours: TenantStore) -> None:
     made = [add(ours), add(TenantStore(store, ADMIN)), add(TenantStore(store, NO_KEYS))]
     with store._database.reading() as connection:
