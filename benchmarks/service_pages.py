@@ -79,6 +79,8 @@ def measured(
         "/": "/",
         "/jobs": "/jobs",
         "/jobs?search=": "/jobs?search=no+such+name",
+        "/jobs?sort=": "/jobs?sort=-worst",
+        "/jobs?group=": "/jobs?group=tag&sort=-worst",
         "/jobs/{id}": f"/jobs/{ended[-1]}",
         "/compare (picker)": "/compare",
         "/leaderboard": "/leaderboard",

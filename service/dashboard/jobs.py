@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -63,9 +63,10 @@ class JobsAddress:
         return self.columns if self.columns and self.columns != USUAL else []
 
     @property
-    def filters(self) -> dict[str, str]:
+    def filters(self) -> JobFilters:
         """The filters that filter."""
-        return {name: value for name in JobFilters.__annotations__ if (value := getattr(self, name).strip())}
+        names = JobFilters.__annotations__
+        return cast("JobFilters", {name: one for name in names if (one := getattr(self, name).strip())})
 
     def changed(self, **changes: str | None) -> str:
         """The address with changes, at its first page."""
@@ -127,8 +128,13 @@ def act_on_jobs(
 def _page(store: TenantStore, catalog: Catalog, address: JobsAddress) -> dict[str, Any]:
     check_choice("state", address.state, [one.value for one in JobState])
     check_choice("kind", address.kind, KINDS)
-    asked = {"sort": address.sort, "group": address.group or None, "cursor": address.cursor}
-    rows, following, groups = store.jobs.listed(**address.filters, **asked, limit=PER_PAGE)
+    rows, following, groups = store.jobs.listed(
+        **address.filters,
+        sort=address.sort,
+        group=address.group or None,
+        cursor=address.cursor,
+        limit=PER_PAGE,
+    )
     jobs = JobViews(store, rows).all()
     times = [row.finished_at and row.started_at and row.finished_at - row.started_at for row in rows]
     return {

@@ -80,12 +80,15 @@ def page_of_jobs(connection: Connection, **asked: Unpack[JobListing]) -> JobPage
     value = SORTED.get(sort.removeprefix("-"))
     inside = [] if value is None else _keys(value, sort.startswith("-"))
     order = [*leading, *inside, (by, sort != "created")]
-    sized = select(jobs.c.id, func.length(jobs.c.spec).label("size"), *_labelled(order))
-    statement = _filtered(sized, asked)
+    statement = _filtered(select(jobs.c.id, *_labelled(order)), asked)
     if cursor is not None:
         statement = statement.where(_after(order, _places(cursor, [sort, group], order)))
-    directed = (key.desc() if descending else key.asc() for key, descending in order)
-    found = connection.execute(statement.order_by(*directed).limit(limit + 1)).all()
+    page = statement.order_by(*_directed(order)).limit(limit + 1).subquery()
+    # Sizes of these specs alone: sorting by anything else than the id would read them all.
+    sized = select(jobs.c.id, func.length(jobs.c.spec).label("size"), *[*page.c][1:])
+    sized = sized.join(page, page.c.id == jobs.c.id)
+    down = [descending for _, descending in order]
+    found = connection.execute(sized.order_by(*_directed(list(zip([*page.c][1:], down, strict=True))))).all()
     sizes = accumulate(row.size for row in found[:limit])
     # 200 specs of a megabyte would fill the memory.
     count = sum(1 for number, size in enumerate(sizes) if number == 0 or size <= MAX_PAGE_CHARACTERS)
@@ -129,6 +132,10 @@ def _keys(value: ColumnElement[Any], descending: bool) -> Order:
     missing = case((value.is_(None), literal_column("1", Integer)), else_=literal_column("0", Integer))
     nothing: ColumnElement[Any] = literal_column({str: "''", int: "0", float: "0.0"}[_kind(value)])
     return [(missing, False), (func.coalesce(value, nothing, type_=value.type), descending)]
+
+
+def _directed(order: Order) -> list[ColumnElement[Any]]:
+    return [key.desc() if descending else key.asc() for key, descending in order]
 
 
 def _kind(value: ColumnElement[Any]) -> type:
