@@ -16,14 +16,13 @@ n = images, C = channels, H x W = size.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
 from assay.attacks.corruptions.imaging.affine import triangle, warp
-from assay.attacks.corruptions.imaging.constants import FORK, Constants, constant
+from assay.attacks.corruptions.imaging.constants import FORK, Constants, Table, constant
 from assay.attacks.corruptions.imaging.corruption import SLACK, Corruption, Draws, Severity, cut
 from assay.attacks.corruptions.imaging.draws import symmetric
 from assay.attacks.corruptions.imaging.filters import blur, smooth_widely
@@ -36,7 +35,7 @@ PAPER = (
 )
 FACTS = {"group": "digital", "milliseconds": 2.23}
 # Size of the displacements, standard deviation of their smoothing, movement of the points.
-STRENGTHS: Mapping[Constants, Sequence[tuple[float, float, float]]] = {
+STRENGTHS: Table[tuple[float, float, float]] = {
     "imagenet_c": (
         (244 * 2, 244 * 0.7, 244 * 0.1),
         (244 * 2, 244 * 0.08, 244 * 0.2),

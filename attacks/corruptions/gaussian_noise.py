@@ -9,12 +9,11 @@ Hendrycks and Dietterich 2019 (`imaging/corruption.py`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Table, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, cut
 from assay.attacks.randomness import Source
 
@@ -22,7 +21,7 @@ __all__ = ["gaussian_noise"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "noise", "milliseconds": 0.74}
-SIGMAS: Mapping[Constants, Sequence[float]] = {
+SIGMAS: Table[float] = {
     "imagenet_c": (0.08, 0.12, 0.18, 0.26, 0.38),
     "cifar_c": (0.04, 0.06, 0.08, 0.09, 0.1),
     "tiny_imagenet_c": (0.04, 0.08, 0.12, 0.15, 0.18),

@@ -10,12 +10,11 @@ Hendrycks and Dietterich 2019 (`imaging/corruption.py`). The channels of a pixel
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Table, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity
 from assay.attacks.randomness import Source
 
@@ -23,7 +22,7 @@ __all__ = ["impulse_noise"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "noise", "milliseconds": 0.98}
-AMOUNTS: Mapping[Constants, Sequence[float]] = {
+AMOUNTS: Table[float] = {
     "imagenet_c": (0.03, 0.06, 0.09, 0.17, 0.27),
     "cifar_c": (0.01, 0.02, 0.03, 0.05, 0.07),
     "tiny_imagenet_c": (0.01, 0.02, 0.05, 0.08, 0.14),

@@ -10,12 +10,11 @@ code treats them as red, with S' = shift. Single-channel images have no saturati
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Table, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, cut, divided
 
 __all__ = ["saturate"]
@@ -23,7 +22,7 @@ __all__ = ["saturate"]
 PAPER = IMAGENET_C
 FACTS = {"group": "extra", "milliseconds": 1.01}
 # Factor and shift of the saturation.
-CHANGES: Mapping[Constants, Sequence[tuple[float, float]]] = {
+CHANGES: Table[tuple[float, float]] = {
     "imagenet_c": ((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2)),
     "cifar_c": ((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2)),
     "tiny_imagenet_c": ((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (30.0, 0.2)),

@@ -15,13 +15,12 @@ n = images, C = channels, H x W = size, h x w = the enlarged part of the noise.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import FORK, Constants, constant
+from assay.attacks.corruptions.imaging.constants import FORK, Constants, Table, constant
 from assay.attacks.corruptions.imaging.corruption import (
     IMAGENET_C,
     SLACK,
@@ -55,7 +54,7 @@ class _Snowfall:
     kept: float
 
 
-FALLS: Mapping[Constants, Sequence[_Snowfall]] = {
+FALLS: Table[_Snowfall] = {
     "imagenet_c": (
         _Snowfall(0.1, 0.3, 3, 0.5, 10, 4, 0.8),
         _Snowfall(0.2, 0.3, 2, 0.5, 12, 4, 0.7),

@@ -15,13 +15,12 @@ n = images, C = channels, H x W = size.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Table, constant
 from assay.attacks.corruptions.imaging.corruption import (
     IMAGENET_C,
     SLACK,
@@ -55,7 +54,7 @@ class _Liquid:
     mud: bool
 
 
-LIQUIDS: Mapping[Constants, Sequence[_Liquid]] = {
+LIQUIDS: Table[_Liquid] = {
     "imagenet_c": (
         _Liquid(0.65, 0.3, 4, 0.69, 0.6, False),
         _Liquid(0.65, 0.3, 3, 0.68, 0.6, False),

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import FORK, Constants, constant
+from assay.attacks.corruptions.imaging.constants import FORK, Constants, Table, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Severity, cut, divided
 from assay.attacks.corruptions.imaging.zoom import zoom_into_the_middle
 
@@ -26,7 +25,7 @@ __all__ = ["zoom_blur"]
 PAPER = IMAGENET_C
 FACTS = {"group": "blur", "milliseconds": 2.65}
 # End and step of the factors.
-ZOOMS: Mapping[Constants, Sequence[tuple[float, float]]] = {
+ZOOMS: Table[tuple[float, float]] = {
     "imagenet_c": ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
     "cifar_c": ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
     "tiny_imagenet_c": ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),

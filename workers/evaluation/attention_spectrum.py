@@ -30,7 +30,7 @@ from torch import Tensor
 from assay.models.attention import primal
 from assay.models.layers.heads import running_sum
 from assay.models.layers.parameters import Layers, LayersLookedAt
-from assay.workers.evaluation.engine.analysis import Measured
+from assay.workers.evaluation.engine.analysis import Measured, of_one_pass
 from assay.workers.evaluation.engine.attention_layers import (
     LAYER_RULES,
     LAYER_TASKS,
@@ -82,8 +82,7 @@ class _AttentionSpectrum:
 
         values, facts = look_at_matrices(look, self.layers, shard, length=self.length, kernels=True)
         values["curve"] = values["curve"].flatten(1)  # a list of numbers in a cell of the CSV
-        ones = torch.ones(len(shard.ids), dtype=torch.int64)
-        return Measured(shard.ids, values, ones, torch.zeros_like(ones), facts)
+        return of_one_pass(shard.ids, values, facts)
 
 
 def spectrum(matrix: Tensor, *, of: Of) -> dict[str, Tensor]:

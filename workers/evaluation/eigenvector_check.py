@@ -36,7 +36,7 @@ from assay.attacks.randomness import Randomness
 from assay.models.attention import rpc
 from assay.models.layers.attention.probe import QueriesKeysValues
 from assay.models.layers.parameters import Layers, LayersLookedAt
-from assay.workers.evaluation.engine.analysis import Measured
+from assay.workers.evaluation.engine.analysis import Measured, of_one_pass
 from assay.workers.evaluation.engine.attention_layers import LAYER_RULES, look_at_layers
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
@@ -77,8 +77,7 @@ class _EigenvectorCheck:
             return found
 
         values, facts = look_at_layers(look, self.layers, shard)
-        ones = torch.ones(len(shard.ids), dtype=torch.int64)
-        return Measured(shard.ids, _without_layers(values), ones, torch.zeros_like(ones), facts)
+        return of_one_pass(shard.ids, _without_layers(values), facts)
 
 
 class Gram(NamedTuple):

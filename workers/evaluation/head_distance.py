@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from assay.models.layers.parameters import Layers, LayersLookedAt
-from assay.workers.evaluation.engine.analysis import Measured
+from assay.workers.evaluation.engine.analysis import Measured, of_one_pass
 from assay.workers.evaluation.engine.attention_layers import (
     LAYER_RULES,
     LAYER_TASKS,
@@ -69,8 +69,7 @@ class _HeadDistance:
             return distances(matrix, normalisation=self.normalisation)
 
         values, facts = look_at_matrices(look, self.layers, shard, length=self.length, kernels=False)
-        ones = torch.ones(len(shard.ids), dtype=torch.int64)
-        return Measured(shard.ids, values, ones, torch.zeros_like(ones), facts)
+        return of_one_pass(shard.ids, values, facts)
 
 
 def distances(matrix: Tensor, *, normalisation: Normalisation) -> dict[str, Tensor]:

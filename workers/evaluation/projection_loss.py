@@ -33,7 +33,7 @@ from torch import Tensor
 from assay.models.attention import rpc
 from assay.models.layers.attention.probe import QueriesKeysValues
 from assay.models.layers.parameters import Layers, LayersLookedAt
-from assay.workers.evaluation.engine.analysis import Measured
+from assay.workers.evaluation.engine.analysis import Measured, of_one_pass
 from assay.workers.evaluation.engine.attention_layers import LAYER_RULES, look_at_layers
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
@@ -67,8 +67,7 @@ class _ProjectionLoss:
     def measure(self, shard: Shard) -> Measured:
         """One row per example; the columns of `parts`, each (n, L)."""
         values, facts = look_at_layers(self._look, self.layers, shard)
-        ones = torch.ones(len(shard.ids), dtype=torch.int64)
-        return Measured(shard.ids, values, ones, torch.zeros_like(ones), facts)
+        return of_one_pass(shard.ids, values, facts)
 
     def _look(self, number: int, layer: QueriesKeysValues, ids: Sequence[str]) -> dict[str, Tensor]:
         del number, ids

@@ -41,7 +41,7 @@ from assay.models.layers.attention.nystrom import Gamma, Inverse, Iterations, dr
 from assay.models.layers.attention.probe import QueriesKeysValues
 from assay.models.layers.heads import attend
 from assay.models.layers.parameters import Layers, LayersLookedAt
-from assay.workers.evaluation.engine.analysis import Measured
+from assay.workers.evaluation.engine.analysis import Measured, of_one_pass
 from assay.workers.evaluation.engine.attention_layers import (
     LAYER_RULES,
     LAYER_TASKS,
@@ -93,9 +93,8 @@ class _SpectralError:
         """One row per example; the columns of `errors`, (n, L F), and `tokens`, (n,)."""
         values, facts = look_at_layers(self._looking(shard.seed), self.layers, shard, length=self.length)
         tokens = values.pop("tokens")[:, 0]  # the same in all layers
-        ones = torch.ones(len(shard.ids), dtype=torch.int64)
         flat = {"tokens": tokens} | {name: part.flatten(1) for name, part in values.items()}
-        return Measured(shard.ids, flat, ones, torch.zeros_like(ones), facts)
+        return of_one_pass(shard.ids, flat, facts)
 
     def _looking(self, seed: int) -> Callable[[int, QueriesKeysValues, Sequence[str]], dict[str, Tensor]]:
         def look(number: int, layer: QueriesKeysValues, ids: Sequence[str]) -> dict[str, Tensor]:

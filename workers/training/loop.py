@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -116,35 +116,26 @@ def train(
         return run.write_result(metadata or {}, min(batch_size, source.batch_size))
 
 
+@dataclass(eq=False)
 class _Run:
-    def __init__(
-        self,
-        learner: Learner,
-        source: Source,
-        recipe: Recipe,
-        identity: dict[str, object],
-        folder: Path,
-        report: Report,
-        processes: Processes,
-        held_out_loss: Callable[[nn.Module], float] | None,
-        judge: Judge | None,
-    ):
-        self._learner = learner
-        self._source = source
-        self._recipe = recipe
-        self._identity = identity
-        self._folder = folder
-        self._report = report
-        self._processes = processes
-        self._held_out_loss = held_out_loss
-        self._judge = judge
+    learner: Learner
+    source: Source
+    recipe: Recipe
+    identity: dict[str, object]
+    folder: Path
+    report: Report
+    processes: Processes
+    held_out_loss: Callable[[nn.Module], float] | None
+    judge: Judge | None
+
+    def __post_init__(self) -> None:
         self._judgement: Judgement | None = None
         self._best: Best | None = None
-        self._per_epoch = source.steps_per_epoch
-        self._steps = recipe.steps or recipe.epochs * self._per_epoch
+        self._per_epoch = self.source.steps_per_epoch
+        self._steps = self.recipe.steps or self.recipe.epochs * self._per_epoch
         self._epochs = -(-self._steps // self._per_epoch)
-        self._warmup_steps = recipe.warmup_length(self._per_epoch)
-        self._peak = recipe.peak_learning_rate(source.batch_size)
+        self._warmup_steps = self.recipe.warmup_length(self._per_epoch)
+        self._peak = self.recipe.peak_learning_rate(self.source.batch_size)
         self._step = 0
         self._saved_step = 0
         self._sums = dict(NOTHING_YET)
@@ -152,20 +143,20 @@ class _Run:
         self._unsaved = 0
         self._no_room = False
         self._durable_step = 0
-        with processes.first_before_others():
-            self._checkpoints = Checkpoints(folder, tidy=processes.first)
+        with self.processes.first_before_others():
+            self._checkpoints = Checkpoints(self.folder, tidy=self.processes.first)
             records = self._resume()
-        self._log = TrainingLog(folder / LOG_NAME if processes.first else None, records)
+        self._log = TrainingLog(self.folder / LOG_NAME if self.processes.first else None, records)
         self._started = self._reported = time.monotonic()
         self._reported_step, self._rate = self._step, 0.0
 
     def to_the_end(self, checkpoint_seconds: float) -> None:
         self._report_progress()
         saved_at = time.monotonic()
-        with closing(self._source.between(self._step, self._steps)) as batches:
+        with closing(self.source.between(self._step, self._steps)) as batches:
             for batch in batches:
                 rate, momentum = self._learning_rate(self._step), self._momentum(self._step)
-                result = self._learner.update(batch, step=self._step, learning_rate=rate, momentum=momentum)
+                result = self.learner.update(batch, step=self._step, learning_rate=rate, momentum=momentum)
                 self._step += 1
                 self._count(result)
                 self._judge_if_due()
@@ -177,19 +168,19 @@ class _Run:
                 if now - saved_at >= checkpoint_seconds and self._step < self._steps:
                     self._save()
                     saved_at = time.monotonic()
-        if not self._learner.weights_are_finite():
+        if not self.learner.weights_are_finite():
             raise self._diverged("a weight is not finite", self._log.records[-1].loss)
         if self._saved_step < self._steps:
             self._save()
         self._report_progress()
 
     def write_result(self, metadata: Mapping[str, str], at_once: int) -> Trained:
-        learner, records = self._learner, self._log.records
+        learner, records = self.learner, self._log.records
         reduced = learner.micro_batch.reduced
         outcome = trained(
-            self._folder,
+            self.folder,
             records,
-            batch_size=self._source.batch_size,
+            batch_size=self.source.batch_size,
             averages=learner.average is not None,
             at_once=reduced["used"] if reduced else at_once,
             selected_step=None if self._best is None else self._best.step,
@@ -198,18 +189,18 @@ class _Run:
         )
         if self._best is not None:
             self._best.put_back(learner.classifier, learner.average)
-        if self._processes.first:
+        if self.processes.first:
             self._log.complete()
-            judged = "test set" if self._recipe.selection == "released_test" else "validation"
+            judged = "test set" if self.recipe.selection == "released_test" else "validation"
             write(outcome, learner.classifier, learner.average, records, metadata, judged)
         return outcome
 
     def _learning_rate(self, step: int) -> float:
         plan = {"steps": self._steps, "per_epoch": self._per_epoch, "warmup_steps": self._warmup_steps}
-        return learning_rate(self._recipe, step, peak=self._peak, **plan)
+        return learning_rate(self.recipe, step, peak=self._peak, **plan)
 
     def _momentum(self, step: int) -> float | None:
-        recipe = self._recipe
+        recipe = self.recipe
         if recipe.momentum_cycle is None:
             return None
         low, high = recipe.momentum_cycle
@@ -217,15 +208,15 @@ class _Run:
         return SCHEDULES[recipe.schedule](step, **shape, peak=low, start=high, minimum=high)
 
     def _judge_if_due(self) -> None:
-        every = self._recipe.judged_every or self._per_epoch
-        if self._judge is None or (self._step % every and self._step != self._steps):
+        every = self.recipe.judged_every or self._per_epoch
+        if self.judge is None or (self._step % every and self._step != self._steps):
             return
-        self._judgement = found = self._learner.judged_by(self._judge)
-        early = self._step < self._recipe.first_judged * self._steps
-        if self._recipe.selection == "last" or early:
+        self._judgement = found = self.learner.judged_by(self.judge)
+        early = self._step < self.recipe.first_judged * self._steps
+        if self.recipe.selection == "last" or early:
             return
         if self._best is None or found.better_than(Judgement(self._best.loss, self._best.accuracy)):
-            self._best = Best.of(self._step, found, self._learner.classifier, self._learner.average)
+            self._best = Best.of(self._step, found, self.learner.classifier, self.learner.average)
 
     def _count(self, result: StepResult) -> None:
         if not math.isfinite(result.loss):
@@ -239,10 +230,10 @@ class _Run:
         return TrainingDiverged(what, step=self._step, steps=self._steps, loss=loss)
 
     def _close_epoch(self, learning_rate: float) -> None:
-        attacked = self._recipe.adversarial is not None
+        attacked = self.recipe.adversarial is not None
         examples = max(self._sums["examples"], 1)
         epoch = -(-self._step // self._per_epoch)
-        unjudged = self._learner.unjudged
+        unjudged = self.learner.unjudged
         record = EpochRecord(
             epoch=epoch,
             step=self._step,
@@ -260,11 +251,11 @@ class _Run:
         self._sums = dict(NOTHING_YET)
 
     def _evaluated(self) -> float | None:
-        if self._held_out_loss is None or not self._processes.first:
+        if self.held_out_loss is None or not self.processes.first:
             return None
-        classifier = self._learner.classifier
+        classifier = self.learner.classifier
         classifier.eval()
-        loss = self._held_out_loss(classifier)
+        loss = self.held_out_loss(classifier)
         classifier.train()
         return loss
 
@@ -274,11 +265,11 @@ class _Run:
     def _report_progress(self) -> None:
         now = time.monotonic()
         if self._step > self._reported_step and now > self._reported:
-            examples = (self._step - self._reported_step) * self._source.batch_size
+            examples = (self._step - self._reported_step) * self.source.batch_size
             rate = examples / (now - self._reported)
             self._rate, self._reported_step = float(f"{rate:.4g}"), self._step
         self._reported = now
-        if not self._processes.first:
+        if not self.processes.first:
             return
         epoch = min(self._step // self._per_epoch + 1, self._epochs)
         message = f"epoch {epoch}/{self._epochs}"
@@ -290,17 +281,17 @@ class _Run:
         if self._no_room:
             message += f"; the disk is full: the last checkpoint is of step {self._durable_step}"
         report = ProgressReport(type="progress", done=self._step, total=self._steps, message=message)
-        self._report({**report, "examples_per_second": self._rate})
+        self.report({**report, "examples_per_second": self._rate})
 
     def _save(self) -> None:
         """Write a checkpoint; every process holds the whole state. Without room, the next is tried."""
         self._saved_step = self._step
-        if not self._processes.first:
+        if not self.processes.first:
             return
         state = {
-            "identity": self._identity,
+            "identity": self.identity,
             "environment": environment(),
-            "learner": self._learner.state(),
+            "learner": self.learner.state(),
             "sums": self._sums,
             "log": [asdict(record) for record in self._log.records],
             "seconds": self._seconds(),
@@ -319,21 +310,21 @@ class _Run:
             self._report_progress()
             return
         self._no_room, self._durable_step = False, self._step
-        self._report({"type": "checkpoint", "step": self._step})
+        self.report({"type": "checkpoint", "step": self._step})
 
     def _resume(self) -> list[EpochRecord]:
         checkpoint = self._checkpoints.newest()
         if checkpoint is None:
             return []
         state: Mapping[str, Any] = checkpoint.state
-        check_same_training(state["identity"], self._identity, self._folder)
+        check_same_training(state["identity"], self.identity, self.folder)
         if state["environment"] != environment():
             logger.warning(
                 "resuming on %s what ran on %s: the result may differ in rounding",
                 environment(),
                 state["environment"],
             )
-        self._learner.restore(state["learner"])
+        self.learner.restore(state["learner"])
         self._step = self._saved_step = self._durable_step = checkpoint.step
         self._sums = dict(state["sums"])
         self._seconds_before = state["seconds"]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from assay.workers.evaluation.engine.outcomes import WithoutFiles
@@ -38,6 +39,12 @@ class Measured(WithoutFiles):
     def evidence(self) -> dict[str, Any]:
         """Facts for the merge beside the rows."""
         return dict(self.facts)
+
+
+def of_one_pass(ids: tuple[str, ...], values: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Measured:
+    """Measurements that took a forward pass of the model for each example."""
+    ones = torch.ones(len(ids), dtype=torch.int64)
+    return Measured(ids, values, ones, torch.zeros_like(ones), facts)
 
 
 def _finite(value: Any) -> Any:

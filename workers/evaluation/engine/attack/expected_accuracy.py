@@ -81,54 +81,46 @@ class _Estimating:
         self._attack.step(setting, model, state)
 
 
+@dataclass(eq=False)
 class ExpectedRun:
     """Runs stages over examples, batch by batch, and estimates expected accuracy."""
 
-    def __init__(
-        self,
-        loader: Loader,
-        ledger: Ledger,
-        progress: Progress,
-        ids: Sequence[str],
-        randomness: Randomness,
-        device: torch.device,
-        expectation: Expectation,
-        box: Box | None,
-    ) -> None:
-        self._loader = loader
-        self._ledger = ledger
-        self._progress = progress
-        self._ids = ids
-        self._randomness = randomness
-        self._device = device
-        self._draws = expectation.draws
-        self._box = box
+    loader: Loader
+    ledger: Ledger
+    progress: Progress
+    ids: Sequence[str]
+    randomness: Randomness
+    device: torch.device
+    expectation: Expectation
+    box: Box | None
+
+    def __post_init__(self) -> None:
         self._rejected = {"out_of_ball": 0, "out_of_box": 0}
-        self._expected = torch.zeros(loader.n, dtype=torch.float64)
-        self._clean = torch.zeros(loader.n, dtype=torch.float64)
+        self._expected = torch.zeros(self.loader.n, dtype=torch.float64)
+        self._clean = torch.zeros(self.loader.n, dtype=torch.float64)
 
     def run(self, stages: Sequence[Attack]) -> ExampleOutcomes:
         """Attacks all examples with all stages."""
         counts = [_Counts() for _ in stages]
-        for rows in self._loader.batches():
+        for rows in self.loader.batches():
             self._attack(rows, stages, counts)
-            self._progress(self._ledger.done)
+            self.progress(self.ledger.done)
         if len(stages) > 1:
             for number, (stage, counted) in enumerate(zip(stages, counts, strict=True)):
                 none = torch.empty(0, dtype=torch.int64)
-                self._ledger.note_stage(Stage(stage.name, number=number, broken=0, **vars(counted)), none)
-        noted = {reason: count for reason, count in self._rejected.items() if count} | self._loader.noted()
-        outcomes = self._ledger.close(self._loader.classes, noted)
+                self.ledger.note_stage(Stage(stage.name, number=number, broken=0, **vars(counted)), none)
+        noted = {reason: count for reason, count in self._rejected.items() if count} | self.loader.noted()
+        outcomes = self.ledger.close(self.loader.classes, noted)
         return replace(outcomes, expected=self._expected, clean_expected=self._clean)
 
     def _attack(self, rows: Tensor, stages: Sequence[Attack], counts: Sequence[_Counts]) -> None:
-        images, truth = self._loader.images(rows), self._loader.labels_of(rows)
+        images, truth = self.loader.images(rows), self.loader.labels_of(rows)
         choice, final = self._judged(rows, images, truth)
         self._clean[rows] = final.share.cpu()
-        self._ledger.note_clean(rows, judge(final.first, truth), logits=final.first)
+        self.ledger.note_clean(rows, judge(final.first, truth), logits=final.first)
         best = images
         for number, (stage, counted) in enumerate(zip(stages, counts, strict=True)):
-            begun, before = time.monotonic(), self._ledger.cost()
+            begun, before = time.monotonic(), self.ledger.cost()
             attacked = (choice.share > 0).nonzero().flatten()
             if len(attacked):
                 given = (rows[attacked.cpu()], images[attacked], truth[attacked], truth[attacked])
@@ -141,33 +133,33 @@ class ExpectedRun:
                 better = better & self._allowed(stage, images, found)
                 best = torch.where(as_column(better, found), found, best)
                 choice, final = choice.replaced(better, now), final.replaced(better, then)
-            after = self._ledger.cost()
+            after = self.ledger.cost()
             counted.forward += after[0] - before[0]
             counted.backward += after[1] - before[1]
             counted.seconds += time.monotonic() - begun
             counted.expected += float(final.share.sum())
         self._expected[rows] = final.share.cpu()
         values = judge(final.first, truth)._asdict() | {"loss": final.loss, "logits": final.first}
-        self._ledger.settle(rows, values, best, images)
+        self.ledger.settle(rows, values, best, images)
 
     def _found(
         self, stage: Attack, earlier: Sequence[Attack], examples: Examples, counted: _Counts
     ) -> Tensor:
         again = sum(other.name == stage.name for other in earlier)
-        own = self._randomness.of(f"{stage.name}/{again}" if again else stage.name)
-        setting = Setting(self._ids, own, box=self._box, second_judgement=True)
+        own = self.randomness.of(f"{stage.name}/{again}" if again else stage.name)
+        setting = Setting(self.ids, own, box=self.box, second_judgement=True)
         left: list[State] = []
         run_batch(
             _Estimating(stage),
             setting,
-            self._loader.attacked,
+            self.loader.attacked,
             examples=examples,
             leave=left.append,
             tell=lambda: None,
             read=lambda state: state,
         )
         state = concatenate(left)
-        self._ledger.note_attack(state)
+        self.ledger.note_attack(state)
         counted.n += len(examples.rows)
         counted.zero_gradient += int(state["zero_gradient"].sum())
         place = {row: place for place, row in enumerate(state["row"].tolist())}
@@ -178,7 +170,7 @@ class ExpectedRun:
         """Which images are within the ball and the box, bool (B,); counts the others."""
         outside = {
             "out_of_ball": out_of_ball(found - images, stage.ball),
-            "out_of_box": out_of_box(found, self._box),
+            "out_of_box": out_of_box(found, self.box),
         }
         for reason, which in outside.items():
             self._rejected[reason] += int(which.sum())
@@ -189,12 +181,12 @@ class ExpectedRun:
         return choice, final
 
     def _drawn(self, rows: Tensor, images: Tensor, truth: Tensor, purpose: str) -> Drawn:
-        key = (self._randomness.seed, f"expected/{purpose}", self._ids[int(rows[0])])
-        with keyed_answers(*key, self._device):
-            drawn = [self._loader.exact(images) for _ in range(self._draws)]
+        key = (self.randomness.seed, f"expected/{purpose}", self.ids[int(rows[0])])
+        with keyed_answers(*key, self.device):
+            drawn = [self.loader.exact(images) for _ in range(self.expectation.draws)]
         verdicts = [judge(logits, truth) for logits in drawn]
-        self._loader.classes = drawn[0].shape[1]
-        self._ledger.note_pass(rows, count=self._draws)
+        self.loader.classes = drawn[0].shape[1]
+        self.ledger.note_pass(rows, count=self.expectation.draws)
         return Drawn(
             share=torch.stack([verdict.rank == 0 for verdict in verdicts]).double().mean(0),
             loss=torch.stack([verdict.loss for verdict in verdicts]).mean(0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -38,47 +39,34 @@ COMPATIBLE = "compatible"
 """The backend of kernels that draw like the library: on its batches, from its stream of random numbers."""
 
 
+@dataclass(eq=False)
 class PixelRun:
-    """Runs so many stages one after the other over the same examples.
+    """Runs stages one after the other over the same examples."""
 
-    `eight_bit` judges adversarial examples rounded to 8 bits as well; `ensemble`: the stages are part of the
-    outcomes.
-    """
+    loader: Loader
+    ledger: Ledger
+    progress: Progress
+    size: int  # slots
+    stages: int  # their number
+    eight_bit: bool  # judges adversarial examples rounded to 8 bits as well
+    ensemble: bool  # the stages are part of the outcomes
+    box: Box | None = PIXELS
+    bound: ErrorBound | None = None
 
-    def __init__(
-        self,
-        loader: Loader,
-        ledger: Ledger,
-        progress: Progress,
-        size: int,
-        stages: int,
-        *,
-        eight_bit: bool,
-        ensemble: bool,
-        box: Box | None = PIXELS,
-        bound: ErrorBound | None = None,
-    ) -> None:
-        self._loader = loader
-        self._ledger = ledger
-        self._progress = progress
-        self._size = size
-        self._eight_bit = eight_bit
-        self._ensemble = ensemble
-        self._box = box
-        self._bound = bound
-        self._stages = stages
+    def __post_init__(self) -> None:
         self._over = 0
         self._numbers: dict[str, list[int]] = {}
-        self._correct8: Tensor | None = torch.ones(loader.n, dtype=torch.bool) if eight_bit else None
+        correct8 = torch.ones(self.loader.n, dtype=torch.bool)
+        self._correct8 = correct8 if self.eight_bit else None
         self._rejected = dict.fromkeys(REASONS, 0)
         # Fields of the present stage.
-        self._forward = loader.forward
+        self._forward = self.loader.forward
         self._verification: Verification | None = None
         self._given = self._zero = 0
         self._broken: list[Tensor] = []
         self._goes_on = self._final = False
         self._back: list[State] = []
-        self._refused = torch.zeros(loader.n, dtype=torch.int64)
+        self._refused = torch.zeros(self.loader.n, dtype=torch.int64)
         self._rescued = 0
 
     def over(
@@ -93,8 +81,8 @@ class PixelRun:
             for forward in forwards:
                 final = forward is forwards[-1]
                 told = self.stage(attack, ids, randomness, forward, number=number, final=final)
-                if self._bound is not None and self._bound.refuted():
-                    self._bound.give_up()
+                if self.bound is not None and self.bound.refuted():
+                    self.bound.give_up()
                     return None
                 if staged is not None:
                     staged(told)
@@ -111,10 +99,10 @@ class PixelRun:
         final: bool,
     ) -> Stage:
         """Attacks all remaining examples through this forward pass, and returns the stage's counts."""
-        begun, before = time.monotonic(), self._ledger.cost()
+        begun, before = time.monotonic(), self.ledger.cost()
         self._forward = forward
         self._verification = Verification(
-            self._loader.exact, ball=attack.ball, box=self._box, size=self._size, eight_bit=self._eight_bit
+            self.loader.exact, ball=attack.ball, box=self.box, size=self.size, eight_bit=self.eight_bit
         )
         self._given = self._zero = 0
         self._broken = []
@@ -125,12 +113,12 @@ class PixelRun:
             self._in_batches(attack, ids, randomness.seed)
         else:
             own = randomness.of(self._key(attack.name, number))
-            self._refilled(attack, Setting(ids, own, box=self._box, second_judgement=True))
+            self._refilled(attack, Setting(ids, own, box=self.box, second_judgement=True))
         self._decide(all_of_them=True)
-        self._loader.note_stage(attack.name, forward)
+        self.loader.note_stage(attack.name, forward)
         self._over += 1
         self._tell()
-        after, broken = self._ledger.cost(), torch.cat([torch.empty(0, dtype=torch.int64), *self._broken])
+        after, broken = self.ledger.cost(), torch.cat([torch.empty(0, dtype=torch.int64), *self._broken])
         stage = Stage(
             name=attack.name,
             n=self._given,
@@ -141,23 +129,23 @@ class PixelRun:
             number=number,
             seconds=time.monotonic() - begun,
         )
-        if self._ensemble:
-            self._ledger.note_stage(stage, broken)
+        if self.ensemble:
+            self.ledger.note_stage(stage, broken)
         return stage
 
     def close(self) -> ExampleOutcomes:
         """The outcomes of all examples."""
-        self._ledger.settle_open()
+        self.ledger.settle_open()
         noted: dict[str, Any] = {reason: count for reason, count in self._rejected.items() if count}
-        noted |= self._loader.noted()
-        if self._bound is not None and self._bound.iterates:
-            noted["judgement"] = self._bound.evidence()
+        noted |= self.loader.noted()
+        if self.bound is not None and self.bound.iterates:
+            noted["judgement"] = self.bound.evidence()
         if count := int((self._refused > 0).sum()):
             noted |= {"refused": count, "refused_then_broken": self._rescued}
         if self._correct8 is not None:
-            self._correct8 &= self._ledger.clean_correct
+            self._correct8 &= self.ledger.clean_correct
         self._tell()
-        return self._ledger.close(self._loader.classes, noted, self._correct8)
+        return self.ledger.close(self.loader.classes, noted, self._correct8)
 
     def _key(self, name: str, number: int) -> str:
         """Key of a stage's draws: its name, as if it were alone; another key when it is repeated."""
@@ -168,18 +156,18 @@ class PixelRun:
         return f"{name}/{again}" if again else name
 
     def _refilled(self, attack: Attack, setting: Setting) -> None:
-        rows = self._ledger.open if self._over else None
-        first, loader = None, self._loader
+        rows = self.ledger.open if self._over else None
+        first, loader = None, self.loader
         as_measured = loader.attacked if loader.forward is loader.exact else None
         if isinstance(attack, WithFirstGradient) and self._forward is as_measured:
             first = partial(attack.first_objective, setting)
-        feed = Feed(self._loader, self._ledger, self._tell, rows, first)
+        feed = Feed(self.loader, self.ledger, self._tell, rows, first)
         run_slots(
             attack,
             setting,
             self._forward,
             take=feed.take,
-            slots=self._size,
+            slots=self.size,
             leave=self._leave,
             tell=self._tell,
             read=self._read,
@@ -196,31 +184,31 @@ class PixelRun:
         run = partial(run_batch, leave=self._leave, tell=self._tell, read=self._read)
         for examples in self._batches():
             # The library seeds again for each batch.
-            setting = Setting(ids, LibraryStream(seed), box=self._box, second_judgement=True)
+            setting = Setting(ids, LibraryStream(seed), box=self.box, second_judgement=True)
             run(attack, setting, self._forward, examples=examples)
 
     def _batches(self) -> Iterator[Examples]:
         if not self._over:
-            feed = Feed(self._loader, self._ledger, self._tell)
-            while feed.take(self._size) is not None:
+            feed = Feed(self.loader, self.ledger, self._tell)
+            while feed.take(self.size) is not None:
                 pass
-        left = self._ledger.open
+        left = self.ledger.open
         if len(left):
-            feed = Feed(self._loader, self._ledger, self._tell, left)
-            while (examples := feed.take(self._size)) is not None:
+            feed = Feed(self.loader, self.ledger, self._tell, left)
+            while (examples := feed.take(self.size)) is not None:
                 yield examples
 
     def _read(self, leaving: State) -> State:
         if (bound := self._forward.bound) is not None and "unjudged" not in leaving:
             held = (~leaving["broken"]).nonzero().flatten()
             if len(held):
-                exact = self._loader.exact(leaving["best"][held])
+                exact = self.loader.exact(leaving["best"][held])
                 bound.learn(leaving["logits"][held], exact)
                 leaving["logits"] = leaving["logits"].index_copy(0, held, exact)
         return judged(leaving)
 
     def _leave(self, leaving: State) -> None:
-        self._ledger.note_attack(leaving, final=self._final)
+        self.ledger.note_attack(leaving, final=self._final)
         first = leaving["refused"] == 0
         self._given += int(first.sum())
         self._zero += int((leaving["zero_gradient"].cpu() & first).sum())
@@ -234,19 +222,19 @@ class PixelRun:
             self._decide()
 
     def _hold(self, state: State) -> None:
-        self._ledger.hold(state["row"], state, state["best"], state["images"])
+        self.ledger.hold(state["row"], state, state["best"], state["images"])
         self._pass_on(state["row"])
 
     def _decide(self, *, all_of_them: bool = False) -> None:
         assert self._verification is not None
         while (checked := self._verification.checked(all_of_them=all_of_them)) is not None:
             state, rows, holds = checked.state, checked.state["row"], checked.holds
-            self._ledger.note_pass(rows)
+            self.ledger.note_pass(rows)
             if checked.correct8 is not None and self._correct8 is not None:
-                self._ledger.note_pass(rows[holds])
+                self.ledger.note_pass(rows[holds])
                 self._correct8[rows[holds]] = checked.correct8[holds]
             found = select(state, holds)
-            self._ledger.settle(found["row"], found, found["best"], found["images"])
+            self.ledger.settle(found["row"], found, found["best"], found["images"])
             self._broken.append(found["row"])
             self._rescued += int((found["refused"] > 0).sum())
             if checked.right.any():
@@ -273,16 +261,16 @@ class PixelRun:
         rejected["rank"] = torch.zeros_like(rejected["rank"])
         rejected["nonfinite"] = torch.zeros_like(rejected["nonfinite"])
         images = rejected["images"]
-        self._ledger.hold(rejected["row"], rejected, images, images)
+        self.ledger.hold(rejected["row"], rejected, images, images)
         self._pass_on(rejected["row"])
 
     def _pass_on(self, rows: Tensor) -> None:
-        if self._over == self._stages - 1:
-            self._ledger.settle_held(rows)
+        if self._over == self.stages - 1:
+            self.ledger.settle_held(rows)
 
     def _tell(self) -> None:
-        waiting = self._loader.n - self._ledger.done
-        self._progress(self._ledger.done + waiting * self._over // max(self._stages, 1))
+        waiting = self.loader.n - self.ledger.done
+        self.progress(self.ledger.done + waiting * self._over // max(self.stages, 1))
 
 
 def passes_of(

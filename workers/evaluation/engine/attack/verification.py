@@ -7,6 +7,7 @@ Robustness", section 5.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -37,21 +38,17 @@ class Checked(NamedTuple):
     discrepancy: Tensor
 
 
+@dataclass(eq=False)
 class Verification:
-    """Collects adversarial examples and checks a batch of so many at a time.
+    """Collects adversarial examples and checks a batch at a time."""
 
-    The model is in float32 (or float64), without autocast. Without a ball an attack searches for the smallest
-    perturbation. `eight_bit` judges the images rounded to 8 bits as well.
-    """
+    model: Forward  # in float32 (or float64), without autocast
+    ball: Ball | None  # None where an attack searches for the smallest perturbation
+    box: Box | None
+    size: int  # of a batch
+    eight_bit: bool = False  # judges the images rounded to 8 bits as well
 
-    def __init__(
-        self, model: Forward, *, ball: Ball | None, box: Box | None, size: int, eight_bit: bool = False
-    ) -> None:
-        self._model = model
-        self._ball = ball
-        self._box = box
-        self._size = size
-        self._eight_bit = eight_bit
+    def __post_init__(self) -> None:
         self._held: list[State] = []
 
     def add(self, found: State) -> None:
@@ -61,24 +58,24 @@ class Verification:
     def checked(self, *, all_of_them: bool = False) -> Checked | None:
         """Removes and returns the next batch; None when there are too few, or none."""
         held = sum(len(state["row"]) for state in self._held)
-        if held == 0 or (held < self._size and not all_of_them):
+        if held == 0 or (held < self.size and not all_of_them):
             return None
         state = concatenate(self._held)
         batch, rest = (
-            select(state, torch.arange(held)[part]) for part in (slice(self._size), slice(self._size, None))
+            select(state, torch.arange(held)[part]) for part in (slice(self.size), slice(self.size, None))
         )
         self._held = [rest] if len(rest["row"]) else []
         return self._check(batch)
 
     def _check(self, state: State) -> Checked:
         images = state["best"]
-        logits = self._model(images)
+        logits = self.model(images)
         verdict = judge(logits, state["truth"])
         right = verdict.rank == 0
         bad = {
             "unverified": right,
-            "out_of_ball": out_of_ball(images - state["images"], self._ball),
-            "out_of_box": out_of_box(images, self._box),
+            "out_of_ball": out_of_ball(images - state["images"], self.ball),
+            "out_of_box": out_of_box(images, self.box),
         }
         lead, found = wrong_by(logits, state["truth"]), wrong_by(state["logits"], state["truth"])
         if "unjudged" in state:
@@ -88,7 +85,7 @@ class Verification:
             hit = (state["prediction"] == state["goal"]) & (verdict.prediction == state["goal"])
             state |= {"hit": hit}
         holds = ~(torch.stack(list(bad.values())).any(0) | right)
-        correct8 = self._right_in_8_bit(state, holds) if self._eight_bit else None
+        correct8 = self._right_in_8_bit(state, holds) if self.eight_bit else None
         unjudged = right if "unjudged" in state else torch.zeros_like(right)
         reasons = {reason: which.cpu() for reason, which in bad.items()}
         return Checked(state, holds.cpu(), unjudged.cpu(), correct8, reasons, (found - lead).cpu())
@@ -97,7 +94,7 @@ class Verification:
         correct = torch.ones_like(holds)
         if holds.any():
             rounded = (state["best"][holds] * 255).round() / 255
-            correct[holds] = judge(self._model(rounded), state["truth"][holds]).rank == 0
+            correct[holds] = judge(self.model(rounded), state["truth"][holds]).rank == 0
         return correct.cpu()
 
 

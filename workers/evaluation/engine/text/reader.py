@@ -8,6 +8,7 @@ to keep the device busy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -30,38 +31,28 @@ BUSY = {"cpu": 256, "cuda": 16384}
 SORTED_BATCHES = 32
 
 
+@dataclass(eq=False)
 class Reader:
-    """A text classifier, of tokens (B, N) to logits (B, classes) on `device`, as a function of sentences.
+    """A text classifier, of tokens (B, N) to logits (B, classes) on `device`, as a function of sentences."""
 
-    It reads at most `longest` tokens of `cut`, at most `rows` texts in a pass, and computes in bfloat16 with
-    `autocast`.
-    """
+    classifier: nn.Module
+    cut: Cut
+    longest: int  # tokens of `cut` that it reads at most
+    rows: int  # texts in a pass, at most
+    device: torch.device
+    autocast: bool  # whether it computes in bfloat16
 
-    def __init__(
-        self,
-        classifier: nn.Module,
-        cut: Cut,
-        *,
-        longest: int,
-        rows: int,
-        device: torch.device,
-        autocast: bool,
-    ) -> None:
+    def __post_init__(self) -> None:
         self.limit = Limit()
-        self._classifier = classifier
-        self._cut = cut
-        self._longest = longest
-        self._rows = rows
-        self._device = device
-        self._passes = Passes(classifier, device, self.limit)
-        self._precision = torch.autocast(device.type, torch.bfloat16, enabled=autocast)
+        self._passes = Passes(self.classifier, self.device, self.limit)
+        self._precision = torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
 
     def __call__(self, sentences: Sequence[str]) -> Tensor:
         """Logits (B, classes) of sentences; sentences that are too long are truncated."""
         rows = self._ids(sentences)
         order, logits = [], []
-        for places in passes([len(row) for row in rows], self._rows, BUSY.get(self._device.type, 0)):
-            tokens = sent(padded([rows[place] for place in places]), self._device)
+        for places in passes([len(row) for row in rows], self.rows, BUSY.get(self.device.type, 0)):
+            tokens = sent(padded([rows[place] for place in places]), self.device)
             order += places
             logits += self._passes.in_parts(tokens, self._logits)
         return torch.cat(logits)[torch.tensor(order).argsort()]
@@ -75,12 +66,12 @@ class Reader:
         return padded(self._ids(sentences))
 
     def _ids(self, sentences: Sequence[str]) -> list[Tensor]:
-        rows = self._cut(sentences, self._longest)
+        rows = self.cut(sentences, self.longest)
         return [row if len(row) else torch.tensor([UNKNOWN]) for row in rows]
 
     def _logits(self, tokens: Tensor) -> Tensor:
         with self._precision:
-            logits: Tensor = self._classifier(tokens)
+            logits: Tensor = self.classifier(tokens)
         return logits
 
 

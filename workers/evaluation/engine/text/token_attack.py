@@ -29,9 +29,9 @@ from assay.workers.evaluation.engine.forward import Passes, Result
 from assay.workers.evaluation.engine.gallery.candidates import safely
 from assay.workers.evaluation.engine.gallery.texts import attacked_texts
 from assay.workers.evaluation.engine.shard import Shard
-from assay.workers.evaluation.engine.text.attack import JudgedText, expected_rows, judged
+from assay.workers.evaluation.engine.text.attack import JudgedText, expected_rows, judged, reader_of
 from assay.workers.evaluation.engine.text.outcomes import TextOutcomes, TextRow
-from assay.workers.evaluation.engine.text.reader import BUSY, Reader, passes, reading
+from assay.workers.evaluation.engine.text.reader import BUSY, passes, reading
 
 # Of attacks by token gradients.
 OF_WHOLE_WORDS = (
@@ -142,14 +142,7 @@ class _Model:
         self.data = shard.sentences
         self.layer = word_vectors(shard.classifier)
         self.allowed = swappable(self.data).to(shard.device)
-        self.reader = Reader(
-            shard.classifier,
-            self.data.cut,
-            longest=shard.image_size,
-            rows=shard.batch_size,
-            device=shard.device,
-            autocast=autocast,
-        )
+        self.reader = reader_of(shard)
         self._classifier = shard.classifier
         self._device = shard.device
         self._size = shard.batch_size

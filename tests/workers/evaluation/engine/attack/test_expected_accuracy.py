@@ -262,7 +262,7 @@ def test_the_stage_with_the_lowest_share_counts_with_anything_after_it(
         number = int((images - CLEAN[rows]).mean().round())
         share = torch.full((len(rows),), (0.9, *shares)[number], dtype=torch.float64)
         logits = torch.nn.functional.one_hot(truth, 10).double()
-        self._loader.classes = 10
+        self.loader.classes = 10
         return Drawn(share, torch.zeros_like(share), logits, logits)
 
     monkeypatch.setattr(ExpectedRun, "_drawn", drawn)
