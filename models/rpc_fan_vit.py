@@ -95,5 +95,5 @@ PRESETS = {
         "RPC-FAN-tiny: 12 layers of width 192 with 4 heads; 6,875,248 parameters for 1000 classes.",
         {"width": 192, "depth": 12, "heads": 4},
         VIT_COMMON,
-    ),
+    )
 }

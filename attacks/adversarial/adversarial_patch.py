@@ -42,12 +42,7 @@ RUNS = "(params.restarts * (params.location != 'all') + 256 * (params.location =
 PASSES = (f"2 + {RUNS} * (params.steps + 1)", f"1 + {RUNS} * params.steps")
 # A patch is within the range of pixels, under any protocol of the job.
 PROTOCOLS = ("pixel",)
-RULES = (
-    parameters.PATCH_RULE,
-    *parameters.TARGET_RULES,
-    parameters.TARGETED_LOSS_RULE,
-    parameters.DLR_RULE,
-)
+RULES = (parameters.PATCH_RULE, *parameters.TARGET_RULES, parameters.TARGETED_LOSS_RULE, parameters.DLR_RULE)
 
 Location = Literal["gradient", "all", "centre"]
 MAX_PLACES = 256

@@ -33,12 +33,7 @@ PASSES = (
     f" + (1 + 2 * (params.norm == 'L1')) * {LAST} + {JUDGING}",
     "params.restarts * params.steps * params.eot",
 )
-RULES = (
-    IMAGE_OR_SERIES[0],
-    auto_pgd_by_norm.STEPS_RULE,
-    parameters.DLR_RULE,
-    PIXEL_ONLY,
-)
+RULES = (IMAGE_OR_SERIES[0], auto_pgd_by_norm.STEPS_RULE, parameters.DLR_RULE, PIXEL_ONLY)
 
 
 def apgd(

@@ -27,12 +27,7 @@ TABLE = "attack"
 FACTS = {"loss": "ce"}
 PAPER = auto_pgd_by_norm.PAPER
 PASSES = auto_pgd_by_norm.PASSES
-RULES = (
-    *IMAGE_OR_SERIES,
-    auto_pgd_by_norm.STEPS_RULE,
-    PIXEL_ONLY,
-    NATIVE_ONLY,
-)
+RULES = (*IMAGE_OR_SERIES, auto_pgd_by_norm.STEPS_RULE, PIXEL_ONLY, NATIVE_ONLY)
 
 
 def apgd_ce(

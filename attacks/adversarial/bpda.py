@@ -38,10 +38,7 @@ PAPER = "Athalye et al. 2018, Obfuscated Gradients Give a False Sense of Securit
 # Under any protocol of the job.
 PROTOCOLS = ("pixel",)
 PASSES = ("params.restarts * (2 * params.steps + 1) + 1", "params.restarts * params.steps")
-RULES = (
-    parameters.LINF_RULE,
-    parameters.DLR_RULE,
-)
+RULES = (parameters.LINF_RULE, parameters.DLR_RULE)
 
 
 def bpda(

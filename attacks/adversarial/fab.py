@@ -35,10 +35,7 @@ PAPER = "Croce and Hein 2020, Minimally distorted Adversarial Examples with a Fa
 # Two passes per iteration, one for the clean image; the library's function judges the images and its result
 # in each run, and the kernel judges the result again. One backward pass per class in each iteration: the
 # number of classes is not known here, so this is for the 1000 of ImageNet.
-PASSES = (
-    "params.restarts * (2 * params.iterations + 4) + 3",
-    "params.restarts * params.iterations * 1000",
-)
+PASSES = ("params.restarts * (2 * params.iterations + 4) + 3", "params.restarts * params.iterations * 1000")
 RULES = (parameters.LINF_RULE,)
 
 

@@ -31,12 +31,7 @@ FACTS = {"loss": "ce"}
 PAPER = "Goodfellow et al. 2015, Explaining and Harnessing Adversarial Examples"
 # The library takes three; the native kernel shares one (`single_step`), unless gradients are averaged.
 PASSES = (f"params.eot + 2 + {JUDGING}", "params.eot")
-RULES = (
-    *IMAGE_OR_SERIES,
-    *parameters.TARGET_RULES,
-    parameters.EOT_RULE,
-    PIXEL_ONLY,
-)
+RULES = (*IMAGE_OR_SERIES, *parameters.TARGET_RULES, parameters.EOT_RULE, PIXEL_ONLY)
 
 
 def fgsm(

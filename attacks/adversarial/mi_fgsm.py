@@ -32,11 +32,7 @@ TABLE = "attack"
 FACTS = {"loss": "ce"}
 PAPER = "Dong et al. 2018, Boosting Adversarial Attacks with Momentum"
 PASSES = ("params.steps * (1 + params.scales) + 2", "params.steps * params.scales")
-RULES = (
-    parameters.LINF_RULE,
-    parameters.SMOOTHING_RULE,
-    *parameters.TARGET_RULES,
-)
+RULES = (parameters.LINF_RULE, parameters.SMOOTHING_RULE, *parameters.TARGET_RULES)
 
 
 def mi_fgsm(

@@ -40,9 +40,7 @@ PASSES = ("3 * (params.steps + 4)", "3 * params.steps")
 
 
 def sea(
-    *,
-    epsilon: parameters.PixelRadius = 4 / 255,
-    steps: Annotated[int, Interval(ge=1, le=100_000)] = 300,
+    *, epsilon: parameters.PixelRadius = 4 / 255, steps: Annotated[int, Interval(ge=1, le=100_000)] = 300
 ) -> PixelEnsemble:
     """Worst case in Linf over three losses of Auto-PGD with a shrinking ball, for segmentation models.
 

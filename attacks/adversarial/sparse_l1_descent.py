@@ -33,12 +33,7 @@ from assay.attacks.threat import Ball, Fraction, L1Ball, clip_to, steepest_spars
 __all__ = ["sparse_l1_descent"]
 
 TASKS = ("classification",)
-THREAT = {
-    "knowledge": "white_box",
-    "search": "iterative",
-    "norm": "L1",
-    "mean_loss_in": ["cleverhans"],
-}
+THREAT = {"knowledge": "white_box", "search": "iterative", "norm": "L1", "mean_loss_in": ["cleverhans"]}
 TABLE = "attack"
 FACTS = {"loss": "ce"}
 PAPER = "Tramer and Boneh 2019, Adversarial Training and Robustness for Multiple Perturbations"

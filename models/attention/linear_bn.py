@@ -56,10 +56,5 @@ class LinearAttentionBN(LinearHeads):
     ) -> None:
         normalization = KeyNormalization(form, beta, learn_beta=learn_beta)
         super().__init__(
-            dim,
-            heads,
-            factors=[1],
-            normalization=normalization,
-            prefix_tokens=prefix_tokens,
-            causal=causal,
+            dim, heads, factors=[1], normalization=normalization, prefix_tokens=prefix_tokens, causal=causal
         )

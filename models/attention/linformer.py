@@ -25,10 +25,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
-from assay.models.layers.attention.projected_attention import (
-    ProjectedAttention,
-    without_padding,
-)
+from assay.models.layers.attention.projected_attention import ProjectedAttention, without_padding
 from assay.models.layers.checks import at_least, one_of
 from assay.models.layers.heads import HeadParameters, Tokens
 

@@ -59,12 +59,7 @@ class NystromScoresAttention(LandmarkAttention):
 
 
 def approximated(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    halves: Halves,
-    inverse: Inverse,
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, halves: Halves, inverse: Inverse
 ) -> Tensor:
     """diag(A~ 1)^-1 A~ v with given landmarks: (B, H, N, D), as queries, keys and values, without any scale.
 

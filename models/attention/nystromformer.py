@@ -40,10 +40,7 @@ from assay.models.layers.attention.nystrom import (
     iterative_inverse,
     segment_weights,
 )
-from assay.models.layers.attention.projected_attention import (
-    ProjectedAttention,
-    without_padding,
-)
+from assay.models.layers.attention.projected_attention import ProjectedAttention, without_padding
 from assay.models.layers.checks import at_least, one_of
 from assay.models.layers.heads import HeadParameters
 

@@ -167,13 +167,7 @@ class ReformerAttention(HeadProjections):
         return buckets
 
     def _mix(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        seen: Tensor,
-        places: Tensor,
-        key_places: Tensor,
+        self, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor, places: Tensor, key_places: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Values mixed by softmax over the seen keys (..., m, D), and the log of its denominator (..., m)."""
         here, there = places[..., None], key_places[..., None, :]

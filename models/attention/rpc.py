@@ -48,8 +48,7 @@ Threshold = Annotated[
     Literal["code", "paper"], doc('the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").')
 ]
 MuWidth = Annotated[
-    Literal["full", "head"],
-    doc('the width in mu: of the model ("full", as released) or of a head ("head").'),
+    Literal["full", "head"], doc('the width in mu: of the model ("full", as released) or of a head ("head").')
 ]
 DualSign = Annotated[
     Literal[-1, 1], doc("sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.")

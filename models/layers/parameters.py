@@ -69,8 +69,7 @@ OtherDropout = Annotated[
     doc("dropout rate of the attention weights in the layers without `attention`, which has its own."),
 ]
 LastDropout = Annotated[
-    DropRate,
-    doc("share of the last iteration's attention weights that is dropped in training, in [0, 1)."),
+    DropRate, doc("share of the last iteration's attention weights that is dropped in training, in [0, 1).")
 ]
 DropPath = Annotated[
     DropRate, doc("rate of stochastic depth in the last layer; it rises linearly from 0 in the first.")

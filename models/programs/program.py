@@ -49,11 +49,7 @@ class Program(nn.Module):
     compared = False
 
     def __init__(
-        self,
-        signature: Signature,
-        calls: Calls,
-        tensors: Mapping[str, Tensor],
-        parameters: set[str],
+        self, signature: Signature, calls: Calls, tensors: Mapping[str, Tensor], parameters: set[str]
     ) -> None:
         super().__init__()
         self.signature = signature

@@ -27,10 +27,7 @@ __all__ = ["deepwordbug"]
 
 TASKS = ("sequence",)
 TABLE = "text_attack"
-RULES = (
-    rule_of_texts("deepwordbug"),
-    parameters.EOT_RULE,
-)
+RULES = (rule_of_texts("deepwordbug"), parameters.EOT_RULE)
 PAPER = character_positions.PAPER
 # Once without each word, then four changes of each, until the prediction changes: of some 20 words.
 PASSES = (f"60 * params.eot + {JUDGING}", "0")

@@ -28,9 +28,7 @@ PASSES = (f"60 * params.eot + {JUDGING}", "0")
 
 
 def homoglyph_swaps(
-    *,
-    eot: parameters.TextEot = 1,
-    model_draws: parameters.TextModelDraws = 100,
+    *, eot: parameters.TextEot = 1, model_draws: parameters.TextModelDraws = 100
 ) -> TextAttack:
     """Characters that look alike, one in each word, in the order of the words' importance."""
     return TextAttack(recipes.homoglyph_swaps(), Expectation(eot, draws=model_draws))

@@ -26,10 +26,7 @@ __all__ = ["pruthi"]
 
 TASKS = ("sequence",)
 TABLE = "text_attack"
-RULES = (
-    rule_of_texts("pruthi"),
-    parameters.EOT_RULE,
-)
+RULES = (rule_of_texts("pruthi"), parameters.EOT_RULE)
 PAPER = "Pruthi et al. 2019, Combating Adversarial Misspellings with Robust Word Recognition"
 # Every typing error of some seven words, for each word that may be changed.
 PASSES = (f"params.eot * (250 * params.max_words) + {JUDGING}", "0")

@@ -131,11 +131,7 @@ class _Look:
     """
 
     def __init__(
-        self,
-        check: _PursuitCheck,
-        shard: Shard,
-        loader: Loader,
-        layers: Sequence[tuple[int, PursuitLayer]],
+        self, check: _PursuitCheck, shard: Shard, loader: Loader, layers: Sequence[tuple[int, PursuitLayer]]
     ) -> None:
         self._check, self._loader, self._layers = check, loader, layers
         self._ids, self._draws = shard.ids, Randomness(shard.seed, "pursuit_check")

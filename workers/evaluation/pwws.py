@@ -32,10 +32,7 @@ __all__ = ["pwws"]
 
 TASKS = ("sequence",)
 TABLE = "text_attack"
-RULES = (
-    rule_of_texts("pwws"),
-    parameters.EOT_RULE,
-)
+RULES = (rule_of_texts("pwws"), parameters.EOT_RULE)
 PAPER = (
     "Ren et al. 2019, Generating Natural Language Adversarial Examples through Probability Weighted Word"
     " Saliency"

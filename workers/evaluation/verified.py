@@ -104,12 +104,7 @@ class _Verified:
                 held[rows] = right[rows] & proved(lower, logits).cpu()
                 margin[rows] = lower.amin(1).double().cpu()
                 shard.progress(int(rows[-1]) + 1)
-        values = {
-            "label": shard.labels,
-            "clean_correct": right,
-            "verified": held,
-            "lower_margin": margin,
-        }
+        values = {"label": shard.labels, "clean_correct": right, "verified": held, "lower_margin": margin}
         passes = torch.ones(n, dtype=torch.int64)
         return Measured(shard.ids, values, passes, torch.zeros_like(passes), loader.noted())
 

@@ -20,12 +20,7 @@ from assay.service.contract.records import ModelJoin, PlannedEvaluation
 from assay.service.contract.stored_specs import ComponentReference
 from assay.service.submission.class_order import are_places
 from assay.workers import catalog
-from assay.workers.data.formats.dataset import (
-    CorruptData,
-    DataSet,
-    ExampleSet,
-    model_class_names,
-)
+from assay.workers.data.formats.dataset import CorruptData, DataSet, ExampleSet, model_class_names
 from assay.workers.data.formats.images.imagenet_classes import ALL, CROP_FRACTION, class_list
 from assay.workers.data.image_folder import ImageFolder
 from assay.workers.jobs.loading import Loaded

@@ -56,9 +56,7 @@ SIZES = {
 
 
 def known_as(
-    class_names: Sequence[str],
-    examples: int,
-    model_class_names: Sequence[str] | None = None,
+    class_names: Sequence[str], examples: int, model_class_names: Sequence[str] | None = None
 ) -> str | None:
     """Well-known data set with these classes, in this order, and this number of test examples; or None."""
     # The model may have logits for more classes: `model_class_names`.

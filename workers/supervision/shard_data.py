@@ -123,10 +123,7 @@ class ShardData:
 
     def _ask(self, spec: EvaluateJobSpec, evaluation: int) -> dict[str, str]:
         process = self._evaluator.ready(self._interrupted)
-        self._evaluator.job, self._evaluator.shards = (
-            None,
-            0,
-        )  # its template ends a job's evaluator first
+        self._evaluator.job, self._evaluator.shards = (None, 0)  # its template ends a job's evaluator first
         process.send(
             {"kind": "hash", "folder": "", "weights": None, "spec": spec, "evaluations": [evaluation]}
         )

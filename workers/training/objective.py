@@ -88,11 +88,7 @@ def pixel_loss(
 
 
 def attack(
-    model: Logits,
-    images: Tensor,
-    target: Tensor,
-    training: AdversarialTraining,
-    draws: Source,
+    model: Logits, images: Tensor, target: Tensor, training: AdversarialTraining, draws: Source
 ) -> Attacked:
     """Projected gradient ascent in the ball around each image of (B, C, S, S), in [0, 1].
 

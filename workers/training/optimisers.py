@@ -51,11 +51,7 @@ def optimiser_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     if recipe.optimiser == "sgd":
         # If float16 skips the first step, torch's fused SGD goes on from an uninitialised momentum.
         return torch.optim.SGD(
-            groups,
-            lr=recipe.learning_rate,
-            momentum=recipe.momentum,
-            nesterov=recipe.nesterov,
-            foreach=True,
+            groups, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.nesterov, foreach=True
         )
     rate, betas, epsilon = recipe.learning_rate, recipe.betas, recipe.epsilon
     if recipe.optimiser == "radam":

@@ -95,10 +95,7 @@ LONG_RANGE_RULES = (
 # Passes per example and visit: `AdversarialTraining.passes`, or one.
 _UPDATE = "((params.adversarial == 'trades' and 2) or 1)"
 _ATTACKED = "(params.adversarial is not None and params.attack_steps{} or 0)"
-ADVERSARIAL_PASSES = (
-    f"{_ATTACKED.format(' + 1')} + {_UPDATE}",
-    f"{_ATTACKED.format('')} + {_UPDATE}",
-)
+ADVERSARIAL_PASSES = (f"{_ATTACKED.format(' + 1')} + {_UPDATE}", f"{_ATTACKED.format('')} + {_UPDATE}")
 
 # Augmentation of DeiT and FAN: random crops, RandAugment, mixup or cutmix, erasing. Both name a colour
 # jitter, which timm skips with RandAugment.
@@ -136,8 +133,7 @@ LongRangeSteps = Annotated[
     Steps | None, doc("optimiser steps, the warm-up among them; null takes the task's.")
 ]
 LongRangeRate = Annotated[
-    LearningRate | None,
-    doc("AdamW's peak; null takes the task's. It does not depend on the batch size."),
+    LearningRate | None, doc("AdamW's peak; null takes the task's. It does not depend on the batch size.")
 ]
 LongRangeWarmup = Annotated[
     WarmupSteps | None,

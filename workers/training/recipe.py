@@ -11,13 +11,7 @@ from typing import Literal, get_args
 RAND_AUGMENT = re.compile(r"rand(-(m|n|inc)[0-9]{1,2}|-mstd[0-9]{1,3}(\.[0-9]{1,3})?|-p[01](\.[0-9]{1,3})?)*")
 
 Schedule = Literal[
-    "constant",
-    "cosine",
-    "cosine_from_start",
-    "inverse_sqrt",
-    "one_cycle",
-    "one_cycle_linear",
-    "polynomial",
+    "constant", "cosine", "cosine_from_start", "inverse_sqrt", "one_cycle", "one_cycle_linear", "polynomial"
 ]
 Optimiser = Literal["adam", "adamw", "radam", "sgd"]
 Selection = Literal["last", "validation", "released_test"]

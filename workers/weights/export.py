@@ -43,12 +43,7 @@ from assay.models.programs.program import (
     unlisted_calls,
 )
 from assay.models.programs.reading import UnsafeProgram
-from assay.models.programs.signature import (
-    MAX_CHANNELS,
-    MAX_IMAGE_SIZE,
-    TASKS_OF_IMAGES,
-    TASKS_OF_TEXTS,
-)
+from assay.models.programs.signature import MAX_CHANNELS, MAX_IMAGE_SIZE, TASKS_OF_IMAGES, TASKS_OF_TEXTS
 from assay.service.files.class_names import BadClassNames, class_names_of
 from assay.service.files.program_file import BadProgram, open_program
 from assay.workers.jobs.weights_warnings import RETURNED

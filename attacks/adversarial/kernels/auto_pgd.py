@@ -208,12 +208,7 @@ class AutoPGD:
         return torch.where(column, state["run_gradient"], gradient)
 
     def _move(
-        self,
-        setting: Setting,
-        state: State,
-        gradient: Tensor,
-        begun: Tensor | None,
-        moving: Tensor | None,
+        self, setting: Setting, state: State, gradient: Tensor, begun: Tensor | None, moving: Tensor | None
     ) -> None:
         images, points = state["images"], state["adversarial"]
         ahead: Tensor | float = MOMENTUM

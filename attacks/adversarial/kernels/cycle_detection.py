@@ -36,10 +36,7 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def watch(first: Tensor) -> State:
     """The keys that a state needs in addition; `first` is the first iterate, (B, C, H, W)."""
-    return {
-        "landmark": first,
-        "period": torch.zeros(len(first), dtype=torch.int64, device=first.device),
-    }
+    return {"landmark": first, "period": torch.zeros(len(first), dtype=torch.int64, device=first.device)}
 
 
 def watch_again(state: State, index: Tensor, first: Tensor) -> None:

@@ -47,9 +47,7 @@ FabAlphaMax = Annotated[
 ]
 FabEta = Annotated[float, Interval(ge=1, le=10), doc("Length of a step; 1 ends on the linearised boundary.")]
 FabBeta = Annotated[
-    float,
-    Interval(ge=0, le=1),
-    doc("Where to go on after a success, as a share of the way from the image."),
+    float, Interval(ge=0, le=1), doc("Where to go on after a success, as a share of the way from the image.")
 ]
 TINY = 1e-12
 MIN_DISTANCE = 1e-8

@@ -60,11 +60,7 @@ _Read = Callable[[int, nn.Module, Tensor, Tensor | None, Sequence[str]], Mapping
 
 
 def look_at_layers(
-    look: Look,
-    layers: Layers,
-    shard: Shard,
-    *,
-    length: int | None = None,
+    look: Look, layers: Layers, shard: Shard, *, length: int | None = None
 ) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Measures every chosen layer for every example in float64, independent of batches.
 

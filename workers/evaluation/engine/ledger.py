@@ -274,11 +274,7 @@ class Ledger:
         return {"unconverged": count} if count else {}
 
     def _write(
-        self,
-        rows: Tensor,
-        values: Mapping[str, Tensor],
-        images: Tensor | None,
-        clean: Tensor | None = None,
+        self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor | None, clean: Tensor | None = None
     ) -> None:
         for key, column in self._numbers.items():
             column[rows] = values[key].cpu()

@@ -156,12 +156,7 @@ class Loader:
         return images if self._prepare is None else self._prepare(images)
 
     def prepare_passes(
-        self,
-        *,
-        capture: bool,
-        compiled: bool,
-        screened: bool = False,
-        preparing: Preparing | None = None,
+        self, *, capture: bool, compiled: bool, screened: bool = False, preparing: Preparing | None = None
     ) -> None:
         """Captures and compiles passes that come often; `exact` is never compiled.
 

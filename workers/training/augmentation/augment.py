@@ -124,7 +124,4 @@ def mix(
     target = functional.one_hot(labels, classes).to(images)  # (B, K)
     pixels = weight.view(-1, 1, 1, 1)
     share = weight.view(-1, 1)
-    return (
-        pixels * images + (1 - pixels) * images.flip(0),
-        share * target + (1 - share) * target.flip(0),
-    )
+    return (pixels * images + (1 - pixels) * images.flip(0), share * target + (1 - share) * target.flip(0))

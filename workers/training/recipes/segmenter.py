@@ -15,10 +15,7 @@ TASKS = ("segmentation",)
 PAPER = "Strudel et al. 2021, Segmenter: Transformer for semantic segmentation"
 RULES = (
     parameters.MINIMUM_RULE,
-    (
-        "params.smallest_scale <= params.largest_scale",
-        "smallest_scale must not be larger than largest_scale",
-    ),
+    ("params.smallest_scale <= params.largest_scale", "smallest_scale must not be larger than largest_scale"),
     (
         "part.backbone_attention != 'scaled_learned' or params.crop_size <= part.backbone_image_size",
         "crop_size must not be larger than the backbone's image_size: its learned S is for that many patches",

@@ -23,12 +23,7 @@ from torch import Tensor, nn
 
 from assay.attacks.kernel import Setting, State, frozen
 from assay.attacks.randomness import Randomness
-from assay.attacks.segmentation.kernel import (
-    PixelAttack,
-    PixelEnsemble,
-    PixelExamples,
-    unconverged,
-)
+from assay.attacks.segmentation.kernel import PixelAttack, PixelEnsemble, PixelExamples, unconverged
 from assay.attacks.sending import sent
 from assay.attacks.threat import PIXELS, as_column
 from assay.service.contract.gallery import GalleryMaps

@@ -140,11 +140,7 @@ class TextAttack:
         return TextOutcomes(tuple(rows[number] for number in range(len(ids))))
 
     def _answer(
-        self,
-        ask: Ask,
-        running: dict[int, _Running],
-        labels: Tensor,
-        read: Callable[[str], Hashable],
+        self, ask: Ask, running: dict[int, _Running], labels: Tensor, read: Callable[[str], Hashable]
     ) -> None:
         passes = self.expectation.passes
         opened = [(number, text) for number in sorted(running) for text in running[number].questions()]
