@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from assay.workers.training import parameters
 from assay.workers.training.recipe import Recipe
+from assay.workers.training.recipes.deit import deit
 
 __all__ = ["fan"]
 
@@ -44,25 +45,21 @@ def fan(
         learning_rate: AdamW's peak for batches of 1024; it is scaled in proportion to the batch.
         repeated_augmentation: visit a third of the images in each epoch, three times each.
     """
-    return Recipe(
+    of_deit = deit(
         epochs=epochs,
         learning_rate=learning_rate,
-        schedule="cosine_from_start",
-        by_epoch=True,
-        reference_batch=1024,
         warmup_epochs=warmup_epochs,
-        warmup_learning_rate=1e-6,
         minimum_learning_rate=minimum_learning_rate,
         weight_decay=weight_decay,
-        label_smoothing=0.1,
+        clip_norm=clip_norm,
+        repeated_augmentation=repeated_augmentation,
         total_batch=total_batch,
-        published_batch=1024,
         validation=validation,
         selection=selection,
-        clip_norm=clip_norm,
-        ema_decay=0.99992,
-        augmentation=replace(parameters.IMAGENET_AUGMENTATION, repeats=3 if repeated_augmentation else 1),
-        adversarial=parameters.adversarial_training(
-            adversarial, attack_epsilon, attack_steps, attack_step_size, trades_beta
-        ),
+        adversarial=adversarial,
+        attack_epsilon=attack_epsilon,
+        attack_steps=attack_steps,
+        attack_step_size=attack_step_size,
+        trades_beta=trades_beta,
     )
+    return replace(of_deit, epochs_late=0, reference_batch=1024, ema_decay=0.99992)
