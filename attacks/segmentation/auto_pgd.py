@@ -24,13 +24,19 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from assay.attacks.adversarial.kernels.auto_pgd import MOMENTUM, start_direction, windows
+from assay.attacks.adversarial.kernels.auto_pgd import (
+    MOMENTUM,
+    halved_where_it_stalls,
+    remember,
+    run_keys,
+    start_direction,
+    windows,
+)
 from assay.attacks.kernel import Setting, State
 from assay.attacks.segmentation.kernel import (
     LAST_PART,
     Forward,
     PixelExamples,
-    Seen,
     begin,
     look,
     note_last_part,
@@ -49,16 +55,9 @@ SHARES = (3, 3, 4)
 class ShrinkingAutoPGD:
     """Auto-PGD in runs of shrinking radius.
 
-    Keys of the state, besides the keys of `begin`; `iteration` counts the steps of the current run:
+    Keys of the state, besides the keys of `begin` and `run_keys`; `iteration` counts the steps of the run:
 
         run           (CPU) index of the current run, (B,)
-        previous      the iterate before the last move; at the start of a run the iterate itself
-        run_best, run_gradient, run_loss      the point with the highest loss of this run
-        last_loss     loss of the last iterate, zero for the first one of a run
-        rises         how often the loss rose since the last checkpoint
-        checked_loss  the highest loss at the last checkpoint
-        halved        the last checkpoint halved the step size
-        step_size
     """
 
     name: str
@@ -81,19 +80,7 @@ class ShrinkingAutoPGD:
         around = Ball("Linf", self.runs[0][0])
         spread = start_direction(random_cube(setting, examples), around)
         first = clip_to(images + around.epsilon * spread, setting.box)
-        level = torch.zeros(n, dtype=torch.float64, device=images.device)
-        return begin(examples, first) | {
-            "run": torch.zeros(n, dtype=torch.int64),
-            "previous": first,
-            "run_best": first,
-            "run_gradient": torch.zeros_like(images),
-            "run_loss": level,
-            "last_loss": level,
-            "rises": torch.zeros_like(examples.right),
-            "checked_loss": level,
-            "halved": torch.ones(n, dtype=torch.bool, device=images.device),
-            "step_size": level.to(images.dtype),
-        }
+        return begin(examples, first) | {"run": torch.zeros(n, dtype=torch.int64)} | run_keys(first)
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Evaluates the current iterates; moves on, begins the next run, or ends."""
@@ -106,7 +93,8 @@ class ShrinkingAutoPGD:
         record(state, seen.right, last)
         note_last_part(state, last & (taken == self.steps - self.steps // LAST_PART))
         on_device = sent(radius.to(state["images"].dtype), state["images"])
-        self._remember(state, seen, on_device)
+        begun = sent(state["iteration"] == 0, seen.gradient)
+        remember(state, seen.followed, seen.gradient, begun, lambda: 2 * on_device)
         gradient = self._check(state, seen.gradient, length)
         self._move(setting, state, gradient, on_device, ~final)
         self._next_run(setting, state, final, last)
@@ -116,38 +104,14 @@ class ShrinkingAutoPGD:
         radii, lengths = zip(*self.runs, strict=True)
         return torch.tensor(radii, dtype=torch.float64)[state["run"]], torch.tensor(lengths)[state["run"]]
 
-    def _remember(self, state: State, seen: Seen, radius: Tensor) -> None:
-        values, gradient = seen.followed, seen.gradient
-        begun = sent(state["iteration"] == 0, gradient)
-        better = (values > state["run_loss"]) | begun
-        state["rises"] = (state["rises"] + (values > state["last_loss"])).masked_fill(begun, 0)
-        # As in Auto-PGD's code: the first step of a run counts as a rise if its loss is above zero.
-        state["last_loss"] = values.masked_fill(begun, 0.0)
-        state["checked_loss"] = torch.where(begun, values, state["checked_loss"])
-        state["halved"] = state["halved"] | begun
-        state["step_size"] = torch.where(begun, 2 * radius, state["step_size"])
-        column = as_column(better, gradient)
-        state["run_best"] = torch.where(column, state["adversarial"], state["run_best"])
-        state["run_gradient"] = torch.where(column, gradient, state["run_gradient"])
-        state["run_loss"] = torch.where(better, values, state["run_loss"])
-
     def _check(self, state: State, gradient: Tensor, length: Tensor) -> Tensor:
         pairs = zip(length.tolist(), state["iteration"].tolist(), strict=True)
         ending = torch.tensor([int(windows(steps)[taken]) for steps, taken in pairs])
         if not ending.any():
             return gradient
         window = sent(ending, gradient)
-        due = window > 0
         few = state["rises"].double() <= window.double() * self.rho
-        stuck = ~state["halved"] & (state["checked_loss"] >= state["run_loss"])
-        halve = due & (few | stuck)
-        column = as_column(halve, gradient)
-        state["step_size"] = torch.where(halve, state["step_size"] / 2, state["step_size"])
-        state["adversarial"] = torch.where(column, state["run_best"], state["adversarial"])
-        state["halved"] = torch.where(due, halve, state["halved"])
-        state["checked_loss"] = torch.where(due, state["run_loss"], state["checked_loss"])
-        state["rises"] = state["rises"].masked_fill(due, 0)
-        return torch.where(column, state["run_gradient"], gradient)
+        return halved_where_it_stalls(state, gradient, window > 0, few)
 
     def _move(self, setting: Setting, state: State, gradient: Tensor, radius: Tensor, moving: Tensor) -> None:
         images, points = state["images"], state["adversarial"]

@@ -70,20 +70,13 @@ def windows(steps: int) -> Tensor:
 class AutoPGD:
     """Auto-PGD on one loss, for several targets one after the other where the loss has any.
 
-    Keys of the state beside the keys of `begin`:
+    Keys of the state beside the keys of `begin` and of `run_keys`:
 
         target        (CPU) number of the present target
         fresh         (CPU) the next step begins a run
         targets       the targets of all runs, (B, T)
         unordered     (CPU) the targets are still candidates, in the order of the logits; only for `malt`
         aim           the present target, (B,)
-        previous      the iterate before the last move; at the start of a run the iterate itself
-        run_best, run_gradient, run_loss      the point with the highest loss of this run
-        last_loss     loss of the last iterate, zero for the first one of a run
-        rises         how often the loss rose since the last checkpoint
-        checked_loss  the highest loss at the last checkpoint
-        halved        the last checkpoint halved the step size
-        step_size
     """
 
     name: str
@@ -105,21 +98,12 @@ class AutoPGD:
         late = {"unordered": torch.ones(n, dtype=torch.bool)} if self._candidates else {}
         zero = torch.zeros_like(examples.rows)
         first = self._first_iterate(setting, examples.rows, zero, zero, images)
-        level = torch.zeros(n, dtype=torch.float64, device=images.device)
         return begin(examples, examples.labels, first) | {
             "target": zero.clone(),
             "fresh": torch.zeros(n, dtype=torch.bool),
             "targets": targets,
             "aim": targets[:, 0],
-            "previous": first,
-            "run_best": first,
-            "run_gradient": torch.zeros_like(images),
-            "run_loss": level,
-            "last_loss": level,
-            "rises": torch.zeros_like(examples.labels),
-            "checked_loss": level,
-            "halved": torch.ones_like(examples.labels, dtype=torch.bool),
-            "step_size": level.to(images.dtype),
+            **run_keys(first),
             **late,
         }
 
@@ -137,7 +121,7 @@ class AutoPGD:
         if not over or self.goes_on or not final.all():
             first = state["iteration"] == 0
             begun = sent(first, gradient) if first.any() else None
-            self._remember(state, values, gradient, begun)
+            remember(state, values, gradient, begun, lambda: self._first_size(state))
             gradient = self._check(state, gradient)
             self._move(setting, state, gradient, begun, ~final if over else None)
         if over:
@@ -173,39 +157,14 @@ class AutoPGD:
     def _first_size(self, state: State) -> Tensor:
         return torch.full_like(state["step_size"], 2 * self.ball.epsilon)
 
-    def _remember(self, state: State, values: Tensor, gradient: Tensor, begun: Tensor | None) -> None:
-        better, rose = values > state["run_loss"], values > state["last_loss"]
-        state["rises"] = state["rises"] + rose
-        state["last_loss"] = values
-        if begun is not None:
-            better = better | begun
-            state["rises"] = state["rises"].masked_fill(begun, 0)
-            state["last_loss"] = values.masked_fill(begun, 0.0)
-            state["checked_loss"] = torch.where(begun, values, state["checked_loss"])
-            state["halved"] = state["halved"] | begun
-            state["step_size"] = torch.where(begun, self._first_size(state), state["step_size"])
-        column = as_column(better, gradient)
-        state["run_best"] = torch.where(column, state["adversarial"], state["run_best"])
-        state["run_gradient"] = torch.where(column, gradient, state["run_gradient"])
-        state["run_loss"] = torch.where(better, values, state["run_loss"])
-
     def _check(self, state: State, gradient: Tensor) -> Tensor:
         ending = self._windows(state)
         if not ending.any():
             return gradient
         window = sent(ending, gradient)
-        due = window > 0
         # In float32, as the library compares.
         few = state["rises"].float() <= (window.double() * self.rho).float()
-        stuck = ~state["halved"] & (state["checked_loss"] >= state["run_loss"])
-        halve = due & (few | stuck)
-        column = as_column(halve, gradient)
-        state["step_size"] = torch.where(halve, state["step_size"] / 2, state["step_size"])
-        state["adversarial"] = torch.where(column, state["run_best"], state["adversarial"])
-        state["halved"] = torch.where(due, halve, state["halved"])
-        state["checked_loss"] = torch.where(due, state["run_loss"], state["checked_loss"])
-        state["rises"] = state["rises"].masked_fill(due, 0)
-        return torch.where(column, state["run_gradient"], gradient)
+        return halved_where_it_stalls(state, gradient, window > 0, few)
 
     def _move(
         self, setting: Setting, state: State, gradient: Tensor, begun: Tensor | None, moving: Tensor | None
@@ -272,6 +231,70 @@ class AutoPGD:
         law: Literal["uniform", "normal"] = "uniform" if self.ball.norm == "Linf" else "normal"
         draws = setting.draw(law, rows, images, restart=restart.tolist(), target=target.tolist())
         return clip_to(images + self.ball.epsilon * start_direction(draws, self.ball), setting.box)
+
+
+def run_keys(first: Tensor) -> State:
+    """Keys of the state of a run that begins at `first`, (B, ...).
+
+    previous      the iterate before the last move; at the start of a run the iterate itself
+    run_best, run_gradient, run_loss      the point with the highest loss of this run
+    last_loss     loss of the last iterate, zero for the first one of a run
+    rises         how often the loss rose since the last checkpoint
+    checked_loss  the highest loss at the last checkpoint
+    halved        the last checkpoint halved the step size
+    step_size
+    """
+    level = torch.zeros(len(first), dtype=torch.float64, device=first.device)
+    return {
+        "previous": first,
+        "run_best": first,
+        "run_gradient": torch.zeros_like(first),
+        "run_loss": level,
+        "last_loss": level,
+        "rises": torch.zeros_like(level, dtype=torch.int64),
+        "checked_loss": level,
+        "halved": torch.ones_like(level, dtype=torch.bool),
+        "step_size": level.to(first.dtype),
+    }
+
+
+def remember(
+    state: State, values: Tensor, gradient: Tensor, begun: Tensor | None, first_size: Callable[[], Tensor]
+) -> None:
+    """Notes the losses `values` (B,) of the present iterates, in slots `begun` as the first of a run.
+
+    As in the code: the first step of a run counts as a rise if its loss is above zero.
+    """
+    better, rose = values > state["run_loss"], values > state["last_loss"]
+    state["rises"] = state["rises"] + rose
+    state["last_loss"] = values
+    if begun is not None:
+        better = better | begun
+        state["rises"] = state["rises"].masked_fill(begun, 0)
+        state["last_loss"] = values.masked_fill(begun, 0.0)
+        state["checked_loss"] = torch.where(begun, values, state["checked_loss"])
+        state["halved"] = state["halved"] | begun
+        state["step_size"] = torch.where(begun, first_size(), state["step_size"])
+    column = as_column(better, gradient)
+    state["run_best"] = torch.where(column, state["adversarial"], state["run_best"])
+    state["run_gradient"] = torch.where(column, gradient, state["run_gradient"])
+    state["run_loss"] = torch.where(better, values, state["run_loss"])
+
+
+def halved_where_it_stalls(state: State, gradient: Tensor, due: Tensor, few: Tensor) -> Tensor:
+    """At a checkpoint (`due`) goes back to the best point where the loss rose in `few` steps, or stalls.
+
+    Returns the gradients at the points from which to go on.
+    """
+    stuck = ~state["halved"] & (state["checked_loss"] >= state["run_loss"])
+    halve = due & (few | stuck)
+    column = as_column(halve, gradient)
+    state["step_size"] = torch.where(halve, state["step_size"] / 2, state["step_size"])
+    state["adversarial"] = torch.where(column, state["run_best"], state["adversarial"])
+    state["halved"] = torch.where(due, halve, state["halved"])
+    state["checked_loss"] = torch.where(due, state["run_loss"], state["checked_loss"])
+    state["rises"] = state["rises"].masked_fill(due, 0)
+    return torch.where(column, state["run_gradient"], gradient)
 
 
 def start_direction(draws: Tensor, ball: Ball) -> Tensor:
