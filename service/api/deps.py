@@ -30,12 +30,13 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.strict_json import parse_json
+from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
 from assay.service.store.ids import is_id
 from assay.service.store.live import Live
 from assay.service.store.row_mapping import unknown_job
-from assay.service.store.rows import CheckpointRow, JobRow, SourceRow
+from assay.service.store.rows import JobRow, SourceRow
 from assay.service.store.store import Store, open_store
 from assay.service.store.tenants import TenantStore
 from assay.service.submission.packages import HasPackage, ListPulled

@@ -30,11 +30,12 @@ from assay.service.contract.threat import ThreatOf
 from assay.service.contract.times import iso as iso
 from assay.service.contract.times import iso_or_none
 from assay.service.contract.warning_codes import WarningCode
+from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.metrics.compare.sanity_checks import cross_checks
 from assay.service.store.fleet.identities import Refused
 from assay.service.store.fleet.lanes import Blocked
 from assay.service.store.live import Live
-from assay.service.store.rows import ArtifactRow, CheckpointRow, JobRow
+from assay.service.store.rows import ArtifactRow, JobRow
 from assay.service.store.tenants import TenantStore
 from assay.service.store.transactions.pace import cost_share, eta_seconds, training_speed
 from assay.service.store.transactions.progress import with_reports

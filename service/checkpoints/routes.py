@@ -34,9 +34,9 @@ from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.results import Page
 from assay.service.contract.weights.checkpoints import NAME_PATTERN, Faults
 from assay.service.contract.weights.options import Positions, WeightsReading, normalization_in
+from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.settings import Settings
 from assay.service.store.artifacts import UPLOAD, WEIGHTS
-from assay.service.store.rows import CheckpointRow
 from assay.service.store.tenants import TenantStore
 
 router = StrictRouter(prefix=CHECKPOINTS_PATH, tag="checkpoints")

@@ -7,8 +7,7 @@ from typing import Any, Literal
 from assay.service.contract.results import Answer, JobError
 from assay.service.contract.weights.checkpoints import Faults, ProgramFacts
 from assay.service.contract.weights.options import Normalization, Positions
-
-State = Literal["checking", "ready", "rejected"]
+from assay.service.contract.weights.stored_checkpoints import CheckpointState
 
 
 class Checkpoint(Answer):
@@ -19,7 +18,7 @@ class Checkpoint(Answer):
     """
 
     name: str
-    state: State
+    state: CheckpointState
     model: dict[str, Any]
     layout: str | None
     classes: int | None

@@ -18,11 +18,12 @@ from assay.service.contract.states import RETRYABLE, JobState
 from assay.service.contract.stored_specs import CheckJobSpec, ComponentReference
 from assay.service.contract.weights.checkpoints import NAME_PATTERN
 from assay.service.contract.weights.options import WeightsReading
+from assay.service.contract.weights.stored_checkpoints import CheckpointRow, CheckpointState
 from assay.service.store.audit import Actor, record
 from assay.service.store.database import StorePart
 from assay.service.store.fleet.quotas import Quota, check_in_flight, check_room, one_at_a_time
 from assay.service.store.ids import decode_cursor, encode_cursor
-from assay.service.store.rows import CheckpointRow, CheckpointState, Claim
+from assay.service.store.rows import Claim
 from assay.service.store.tables import checkpoints, dependencies, jobs
 from assay.service.store.tenant_tables import reservations
 from assay.service.store.transactions.checks import BAD_WEIGHTS, end_check, submit_check

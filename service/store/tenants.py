@@ -18,6 +18,7 @@ from assay.service.contract.limits import UNLIMITED, Limits, QuotaStatus
 from assay.service.contract.records import Columns, ResultJson
 from assay.service.contract.stored_specs import ModelReference, Spec
 from assay.service.contract.verbs import Verb
+from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.store.audit import Actor
 from assay.service.store.checkpoints import NewCheckpoint
 from assay.service.store.fleet.quotas import Quota
@@ -26,7 +27,6 @@ from assay.service.store.job_lists import JobListing, JobPage
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import (
     ArtifactRow,
-    CheckpointRow,
     EventRow,
     JobRow,
     OutcomeRow,

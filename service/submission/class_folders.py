@@ -37,10 +37,10 @@ HELD_OUT_DIVISOR = 5  # Without parts, the share of each class that is evaluated
 
 def check_labelled(data: Checked, root: Path | None, problems: Problems, loc: Loc) -> None:
     """Report a labelled folder that has no images in class folders, or not the stated classes."""
-    folder = _labelled_folder(data.component, data.params, root)
-    if folder is None or root is None or not data.certain:
+    labelled = _labelled_folder(data.component, data.params, root)
+    if labelled is None or not data.certain:
         return
-    base, given = root.resolve(), data.params["folder"]
+    (folder, base), given = labelled, data.params["folder"]
     where: Loc = (*loc, "params", "folder")
     try:
         parts = split_folders(folder, base)
@@ -86,10 +86,9 @@ def _check_stated(
 
 def describe_classes(data: Checked, root: Path | None) -> str | None:
     """The class folders of data, and those without an image; None as for `count_classes`."""
-    folder = _labelled_folder(data.component, data.params, root)
-    if folder is None or root is None:
+    if (found := _labelled_folder(data.component, data.params, root)) is None:
         return None
-    base = root.resolve()
+    folder, base = found
     try:
         parts, names = split_folders(folder, base), list_classes(data, root) or []
         empty = [name for name in names if not any(has_images(folder / p / name) for p in parts or [""])]
@@ -112,10 +111,9 @@ def count_classes(data: Checked, root: Path | None) -> int | None:
 
 def list_classes(data: Checked, root: Path | None) -> list[str] | None:
     """The names of these classes in order; None as for `count_classes`."""
-    folder = _labelled_folder(data.component, data.params, root)
-    if folder is None or root is None:
+    if (found := _labelled_folder(data.component, data.params, root)) is None:
         return None
-    base = root.resolve()
+    folder, base = found
     try:
         parts = split_folders(folder, base)
         return class_folders(folder / parts[0] if parts else folder, base)
@@ -128,21 +126,23 @@ def count_examples(component: Component, params: Mapping[str, Any], root: Path |
 
     None as for `count_classes`, and for more than 200,000 files.
     """
-    folder = _labelled_folder(component, params, root)
-    if folder is None or root is None:
+    if (found := _labelled_folder(component, params, root)) is None:
         return None
-    whole = params.get("splits") == "all"
-    return _count(folder, root.resolve(), whole, int(time.monotonic() // COUNT_KEPT))
+    return _count(*found, params.get("splits") == "all", int(time.monotonic() // COUNT_KEPT))
 
 
-def _labelled_folder(component: Component, params: Mapping[str, Any], root: Path | None) -> Path | None:
-    """The folder of data with folders as classes, where it can be seen."""
+def _labelled_folder(
+    component: Component, params: Mapping[str, Any], root: Path | None
+) -> tuple[Path, Path] | None:
+    """The folder of data with folders as classes, and the resolved root, where they can be seen."""
     name = params.get("folder")
     if not (component.facts or {}).get("class_folders") or root is None or not isinstance(name, str):
         return None
     if params.get("labels") is not None:  # a file has them
         return None
-    return None if not root.is_dir() or check_folder(name, root) is not None else root.resolve() / name
+    if not root.is_dir() or check_folder(name, root) is not None:
+        return None
+    return root.resolve() / name, root.resolve()
 
 
 @lru_cache(maxsize=64)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import Component
@@ -14,6 +15,7 @@ from assay.service.contract.problems import Loc, Problems, nearest
 from assay.service.contract.stored_specs import Params
 
 MAX_LENGTH = 1024
+KINDS: tuple[Literal["folder", "file_name"], ...] = ("folder", "file_name")  # as schemas mark parameters
 MAX_LISTED = 50
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.(csv|tsv))?")
 # Suffixes of image file names, in lower case.
@@ -100,42 +102,38 @@ def check_folders(
     local: bool = False,
 ) -> None:
     """Report folders that are missing or not below the data root, and paths where one name is wanted."""
-    _check_folders(catalog, data.component, data.params, root, problems, loc, hint, local)
-
-
-def _check_folders(
-    catalog: Catalog,
-    data: Component,
-    params: Params,
-    root: Path | None,
-    problems: Problems,
-    loc: Loc,
-    hint: str,
-    local: bool,
-) -> None:
-    for name, schema in data.parameters["properties"].items():
-        branches = schema.get("anyOf", [schema])
-        if not isinstance(params.get(name), str):
-            continue
-        if any(branch.get("folder", False) for branch in branches):
-            must_exist = params.get("download") is not True
-            problem = check_folder(params[name], root, must_exist=must_exist, local=local)
-        elif any(branch.get("file_name", False) for branch in branches):
-            problem = check_file_name(params[name])
+    for place, name, kind, downloads in named_places(catalog, data.component, data.params):
+        if kind == "folder":
+            problem = check_folder(name, root, must_exist=not downloads, local=local)
         else:
-            continue
+            problem = check_file_name(name)
         if problem is not None:
             problems.add(
-                (*loc, "params", name),
+                (*loc, *place),
                 f"{problem.message}{hint}",
-                given=params[name],
+                given=name,
                 allowed=problem.allowed,
                 nearest=problem.nearest,
             )
-    for name, kind, reference in data.references(params):
-        nested = catalog.find(kind, reference["name"])
-        where = (*loc, "params", name)
-        _check_folders(catalog, nested, reference["params"], root, problems, where, hint, local)
+
+
+def named_places(
+    catalog: Catalog, component: Component, params: Params
+) -> Iterator[tuple[Loc, str, Literal["folder", "file_name"], bool]]:
+    """Names of folders and files in the parameters of a component and of its parts that are known.
+
+    Each with its place in the reference, the name, its kind, and whether it may be downloaded.
+    """
+    for parameter, schema in component.parameters["properties"].items():
+        name, branches = params.get(parameter), schema.get("anyOf", [schema])
+        kinds = [kind for kind in KINDS if any(branch.get(kind, False) for branch in branches)]
+        if kinds and isinstance(name, str):
+            yield ("params", parameter), name, kinds[0], params.get("download") is True
+    for parameter, part, reference in component.references(params):
+        if reference["name"] in catalog.names(part):
+            nested = catalog.find(part, reference["name"])
+            for place, name, kind, downloads in named_places(catalog, nested, reference["params"]):
+                yield ("params", parameter, *place), name, kind, downloads
 
 
 def is_ignored(name: str) -> bool:

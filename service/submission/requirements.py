@@ -23,11 +23,11 @@ from assay.service.contract.stored_specs import (
     EvaluateJobSpec,
     EvaluationItem,
     ModelReference,
-    Params,
     Spec,
     evaluations_in,
 )
 from assay.service.contract.weights.pulled import READERS, is_pulled, reference_to
+from assay.service.submission.data_folders import named_places
 from assay.service.submission.packages import files_of, library_of
 
 DIGEST_LENGTH = 16
@@ -55,9 +55,7 @@ def digest_of(stated: Requirements) -> str:
 
 def folders_of(catalog: Catalog, kind: str, reference: ComponentReference) -> list[str]:
     """Folders below the data root that a component reads, sorted; those that it may download are left out."""
-    found: set[str] = set()
-    _add_folders(catalog, kind, reference["name"], reference.get("params", {}), found)
-    return sorted(found)
+    return sorted(_folders(catalog, kind, reference))
 
 
 def folders_read(catalog: Catalog, spec: Spec) -> set[str]:
@@ -70,7 +68,7 @@ def folders_read(catalog: Catalog, spec: Spec) -> set[str]:
     for item in items:
         named += [("evaluation", item), ("data", item.get("data") or spec["data"])]
     for kind, reference in named:
-        _add_folders(catalog, kind, reference["name"], reference.get("params", {}), found, downloads=True)
+        found |= _folders(catalog, kind, reference, downloads=True)
     return found
 
 
@@ -180,17 +178,13 @@ def _numbers(capability: str) -> list[int]:
     return [int(part) if part.isdigit() else 0 for part in capability.split(".")]
 
 
-def _add_folders(
-    catalog: Catalog, kind: str, name: str, params: Params, found: set[str], *, downloads: bool = False
-) -> None:
+def _folders(
+    catalog: Catalog, kind: str, reference: ComponentReference, *, downloads: bool = False
+) -> set[str]:
+    name = reference["name"]
     try:
         component = catalog.find_evaluation(name) if kind == "evaluation" else catalog.find(kind, name)
     except NotFound:
-        return
-    for parameter, schema in component.parameters["properties"].items():
-        value, branches = params.get(parameter), schema.get("anyOf", [schema])
-        is_folder = any(branch.get("folder", False) for branch in branches)
-        if is_folder and isinstance(value, str) and (downloads or params.get("download") is not True):
-            found.add(value)
-    for _, nested, reference in component.references(params):
-        _add_folders(catalog, nested, reference["name"], reference["params"], found, downloads=downloads)
+        return set()
+    places = named_places(catalog, component, reference.get("params", {}))
+    return {name for _, name, what, loads in places if what == "folder" and (downloads or not loads)}

@@ -12,7 +12,7 @@ from assay.service.catalog.parameters import check
 from assay.service.catalog.schema_text import Schema
 from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.stored_specs import ComponentReference, Params, Spec, TrainJobSpec
-from assay.service.contract.weights.options import WeightsReading
+from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"
@@ -39,50 +39,6 @@ class JobLike(Protocol):
         """Whether its weights were deleted because it ended long ago."""
 
 
-class CheckpointLike(Protocol):
-    """Interface: an uploaded checkpoint as a source of weights."""
-
-    @property
-    def state(self) -> str:
-        """checking, ready or rejected."""
-
-    @property
-    def reason(self) -> str:
-        """Why it was rejected; empty otherwise."""
-
-    @property
-    def model(self) -> ComponentReference:
-        """{"name", "params"} with every default filled in."""
-
-    @property
-    def facts(self) -> Mapping[str, int]:
-        """`classes`, `channels`, `image_size` and `length`, as far as known; empty while it is checked."""
-
-    @property
-    def task(self) -> str | None:
-        """The task of an exported program; None for weights, and where unknown."""
-
-    @property
-    def dtypes(self) -> Sequence[str] | None:
-        """The values of `execution.dtype` that it supports; None where unknown."""
-
-    @property
-    def gradients(self) -> bool:
-        """Whether it has gradients by its inputs, as far as known."""
-
-    @property
-    def sha256(self) -> str:
-        """Hash of its file."""
-
-    @property
-    def foreign(self) -> bool:
-        """Whether its file is known to have no normalisation of its own."""
-
-    @property
-    def reading(self) -> WeightsReading:
-        """`normalization` and `positions` as stated by the upload, None where unstated."""
-
-
 NO_GRADIENTS = "this exported program has no gradients by its pixels: rounding, a step or a cut hides them"
 # What a parameter that names another model begins with where that is an upload.
 CHECKPOINT_PREFIX = "checkpoint:"
@@ -90,7 +46,7 @@ CHECKPOINT_PREFIX = "checkpoint:"
 RUN_IN = {"bfloat16_gradients": "bfloat16", "tf32": "float32"}
 
 FindJob = Callable[[str], JobLike | None]
-FindCheckpoint = Callable[[str], CheckpointLike | None]
+FindCheckpoint = Callable[[str], CheckpointRow | None]
 
 
 @dataclass(frozen=True)
@@ -128,7 +84,7 @@ def find_source(
 
 
 def _check_checkpoint(
-    weights: Mapping[str, Any], problems: Problems, checkpoint: CheckpointLike | None
+    weights: Mapping[str, Any], problems: Problems, checkpoint: CheckpointRow | None
 ) -> WeightsSource | None:
     """An uploaded checkpoint as a source; while it is still being checked, its dependents wait."""
     loc = (*LOC, "checkpoint")
@@ -165,7 +121,7 @@ def checkpoint_named(value: str) -> tuple[str, str | None] | None:
     return name, sha256 or None
 
 
-def _usable(checkpoint: CheckpointLike | None, given: str, problems: Problems, loc: Loc) -> bool:
+def _usable(checkpoint: CheckpointRow | None, given: str, problems: Problems, loc: Loc) -> bool:
     if checkpoint is None:
         allowed = "the name of an uploaded checkpoint: GET /api/v1/checkpoints lists them"
         problems.add(loc, "there is no such checkpoint", given=given, allowed=allowed)
@@ -183,7 +139,7 @@ def check_other_checkpoint(
     problems: Problems,
     loc: Loc,
     find_checkpoint: FindCheckpoint,
-) -> tuple[str, CheckpointLike] | None:
+) -> tuple[str, CheckpointRow] | None:
     """The upload named as another model of an attack, pinned to its content, or None; reports errors."""
     named = checkpoint_named(given)
     assert named is not None

@@ -10,8 +10,9 @@ from typing import Protocol, TypeVar, cast
 from assay.service.contract.errors import NotFound
 from assay.service.contract.messages import ModelSource
 from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
+from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.store.artifacts import WEIGHTS
-from assay.service.store.rows import CheckpointRow, Claim
+from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.service.submission.dependencies import dependencies_of
 from assay.workers.settings import WorkerSettings

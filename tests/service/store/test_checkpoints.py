@@ -10,8 +10,8 @@ import pytest
 
 from assay.service.contract.errors import InvalidSpec, InvalidState, NotFound, TooLarge, TooManyRequests
 from assay.service.contract.limits import UNLIMITED
+from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.store.fleet.quotas import Quota
-from assay.service.store.rows import CheckpointRow
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
 from tests.support.databases import ALWAYS_ON_BOTH

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.store.fleet.fair_queue import CHECKS
-from assay.service.store.rows import CheckpointRow
 from assay.service.store.store import Store
 from assay.workers.supervision.supervisor import Supervisor
 from tests.support.jobs import evaluate_spec
