@@ -23,7 +23,7 @@ from assay.service.cli.job_progress import follow_to_end
 from assay.service.cli.markdown import comparison_markdown
 from assay.service.cli.profiles import UsageError as UsageError
 from assay.service.cli.profiles import chosen, key_of, saying_whose
-from assay.service.cli.progress_bars import Waiting
+from assay.service.cli.progress_bars import Spinner
 from assay.service.cli.spec_files import SpecFile
 from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
@@ -284,7 +284,7 @@ def compare(options: Options) -> int:
         if options.format == "csv" and not options.json:
             sys.stdout.write(client.compare_csv(options.jobs, options.adjust))
             return OK
-        with Waiting(lines=False) as waiting:
+        with Spinner(lines=False) as waiting:
             waiting.tell("the service compares the jobs")
             comparison = client.compare(options.jobs, options.adjust)
     show = comparison_markdown if options.format == "md" else output.comparison_table

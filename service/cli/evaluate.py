@@ -17,7 +17,7 @@ from assay.service.cli.arguments import Subcommands, add, count, json_argument
 from assay.service.cli.commands import Options, UsageError
 from assay.service.cli.job_progress import follow_to_end
 from assay.service.cli.profiles import Chosen, chosen, key_of, saying_whose
-from assay.service.cli.progress_bars import Waiting, clock
+from assay.service.cli.progress_bars import Spinner
 from assay.service.client import DEFAULT_URL, AssayClient
 from assay.service.client.class_check import stated_classes
 from assay.service.client.data_place import DataPlace, place_of
@@ -240,7 +240,7 @@ def _measure(
         require("a service on this machine", "service", "worker")
     names = stated_classes(options.class_names, options.labels)
     place = place_of(_data(options), options.crop_fraction, names, options.labels)
-    waiting = Waiting()
+    waiting = Spinner()
     given = options.model, options.weights, options.normalization, options.image_size
     subject = Subject(*given, tell=waiting.tell)
     check_subject(subject)
@@ -260,7 +260,7 @@ def _measure(
         if own:
             check_device(spec, found["warnings"])
         waiting.end()
-        _tell(cost_text(measured_cost(client, spec) if measure_speed else found["estimate"]))
+        _tell(output.cost_text(measured_cost(client, spec) if measure_speed else found["estimate"]))
         for warning in found["warnings"]:
             _tell(f"warning: {warning['message']}")
         if options.dry_run:
@@ -288,7 +288,7 @@ def _asked(options: Options) -> Chosen | None:
 
 @contextmanager
 def _service(
-    options: Options, asked: Chosen | None, place: DataPlace, state: Path, waiting: Waiting
+    options: Options, asked: Chosen | None, place: DataPlace, state: Path, waiting: Spinner
 ) -> Iterator[AssayClient]:
     if asked is not None:
         waiting.tell(f"using the service at {asked.url} ({asked.url_from})")
@@ -323,7 +323,7 @@ def _finish(options: Options, client: AssayClient, job: Any, state: Path | None)
     else:
         sys.stdout.write(output.results_text(results, full=options.full) + "\n")
     if options.report is not None:
-        with Waiting(lines=False) as waiting:
+        with Spinner(lines=False) as waiting:
             waiting.tell("writing the report")
             write_report(client, job.id, options.report)
         _tell(f"report: {options.report}")
@@ -361,21 +361,6 @@ def _job_options(options: Options) -> dict[str, Any]:
     execution |= {name: value for name in (*CHOSEN, *SWITCHED) if (value := getattr(options, name))}
     named = {} if options.name is None else {"name": options.name}
     return {"seed": options.seed, "tags": options.tag, "execution": execution, **named}
-
-
-def cost_text(estimate: Mapping[str, Any]) -> str:
-    """What an evaluation costs: examples, passes of the model, seconds and what they rest on."""
-    counts = [
-        f"{estimate[key]:,} {key.replace('_', ' ')}"
-        for key in ("examples", "forward_passes", "backward_passes")
-        if estimate.get(key) is not None
-    ]
-    work = f"at most {', '.join(counts)}" if counts else "not known before the data are read"
-    if estimate.get("seconds") is None:
-        return f"cost: {work}"
-    device, source = estimate.get("device"), estimate.get("seconds_from")
-    seconds = "under 1 s" if estimate["seconds"] < 1 else clock(estimate["seconds"])
-    return f"cost: {work}: {seconds} of computing on {device} ({source})"
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.service.contract.markdown_text import escape_markdown
 from assay.service.contract.results import EvaluationResult, Metric, Provenance, Results
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, WarningCode
 from assay.service.metrics.arithmetic import arithmetic_settings, arithmetic_text
 from assay.service.reports.comparisons import comparison_lines
+from assay.service.reports.markdown_text import escape_markdown
 from assay.service.reports.numbers import (
     IN_PERCENT,
     WITHOUT,

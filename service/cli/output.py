@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.service.catalog.schema_text import describe
+from assay.service.cli.progress_bars import clock
 from assay.service.cli.terminal import coloured, console_of, terminal_table
 from assay.service.contract.errors import AssayError, ErrorDetail
 from assay.service.contract.problems import Loc, path_text
@@ -131,6 +132,21 @@ def estimate_text(estimate: Mapping[str, Any]) -> str:
     reason = f" ({source})" if source else ""
     allowed = "no limit is known" if most is None else f"allowed: {most:.15g} s on {device}"
     return printable(f"estimate: {given}{reason}; {allowed}")
+
+
+def cost_text(estimate: Mapping[str, Any]) -> str:
+    """What an evaluation costs: examples, passes of the model, seconds and what they rest on."""
+    counts = [
+        f"{estimate[key]:,} {key.replace('_', ' ')}"
+        for key in ("examples", "forward_passes", "backward_passes")
+        if estimate.get(key) is not None
+    ]
+    work = f"at most {', '.join(counts)}" if counts else "not known before the data are read"
+    if estimate.get("seconds") is None:
+        return f"cost: {work}"
+    device, source = estimate.get("device"), estimate.get("seconds_from")
+    seconds = "under 1 s" if estimate["seconds"] < 1 else clock(estimate["seconds"])
+    return f"cost: {work}: {seconds} of computing on {device} ({source})"
 
 
 def data_lines(look: Mapping[str, Any]) -> Iterator[str]:

@@ -123,7 +123,7 @@ class Bars:
         self._output.flush()
 
 
-class Waiting:
+class Spinner:
     """Says what a command waits for, in a `with` block: with its seconds on a terminal, else every 30 s.
 
     `lines`: each text is a line of its own, too; without, only what takes long is said in pipes and files.

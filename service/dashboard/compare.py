@@ -176,8 +176,9 @@ def _canonical(ids: Sequence[str], search: str | None) -> Response:
 
 
 def _picker(request: Request, store: TenantStore, chosen: Sequence[JobRow], search: str) -> Response:
-    filters = {"state": JobState.SUCCEEDED.value, "search": search or None}
-    found, following = store.jobs.page(**filters, limit=PICKED_JOBS)
+    found, following = store.jobs.page(
+        state=JobState.SUCCEEDED.value, search=search or None, limit=PICKED_JOBS
+    )
     ids = {row.id for row in chosen}
     others = [row for row in found if row.id not in ids]
     values = {

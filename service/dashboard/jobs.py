@@ -29,12 +29,12 @@ router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 PER_PAGE = 50
 KINDS = ("train", "evaluate")
-Column = Literal[
+JobColumn = Literal[
     "state", "kind", "model", "data", "progress", "clean", "worst", "n", "duration", "seed", "created", "tags"
 ]
-TITLES: dict[Column, str] = {column: column.capitalize() for column in get_args(Column)}
+TITLES: dict[JobColumn, str] = {column: column.capitalize() for column in get_args(JobColumn)}
 TITLES |= {"clean": "Clean", "worst": "Worst case", "n": "n"}
-USUAL: list[Column] = ["state", "model", "clean", "worst", "duration", "seed", "created", "tags"]
+USUAL: list[JobColumn] = ["state", "model", "clean", "worst", "duration", "seed", "created", "tags"]
 # Sorted upwards at first; the others have the largest first.
 UPWARDS = ("name", "seed")
 # What is done to several jobs, in the past.
@@ -54,11 +54,11 @@ class JobsAddress:
     study: Filter = ""
     sort: Sort = "-created"
     group: Group | Literal[""] = ""
-    columns: Annotated[list[Column] | None, Query()] = None
+    columns: Annotated[list[JobColumn] | None, Query()] = None
     cursor: Cursor | None = None
 
     @property
-    def chosen(self) -> list[Column]:
+    def chosen(self) -> list[JobColumn]:
         """The columns, where they are not the usual ones."""
         return self.columns if self.columns and self.columns != USUAL else []
 

@@ -7,10 +7,10 @@ import io
 import json
 from collections.abc import Iterator
 
-from assay.service.contract.markdown_text import escape_markdown
 from assay.service.contract.results import Unit
 from assay.service.contract.row_protocols import protocol_unit
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
+from assay.service.reports.markdown_text import escape_markdown
 from assay.service.studies.power import FIRST_SEEDS, amount
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from assay.service.cli import output
 from assay.service.cli.arguments import Subcommands, actions_of, add_remote, json_argument
 from assay.service.cli.commands import OK, connected
+from assay.service.cli.usage import Parser
 from assay.service.contract.findings.data_disagreements import disagreements, first_names, on_workers
 from assay.service.contract.fleet.workers import IdentityStatus, WorkerDevice, WorkerStatus
 
@@ -92,7 +93,7 @@ def add_commands(subcommands: Subcommands) -> None:
         json_argument(parser)
 
 
-def _add_identities(actions: Subcommands) -> list[argparse.ArgumentParser]:
+def _add_identities(actions: Subcommands) -> list[Parser]:
     listing = add_remote(actions, "identities", identities, "list the code that may take work")
     ruling = [
         add_remote(

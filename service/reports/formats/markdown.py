@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from assay.service.contract.markdown_text import escape_markdown
+from assay.service.reports.markdown_text import escape_markdown
 from assay.service.reports.numbers import printable
 from assay.service.reports.tables import MISSING, Table, TableCell
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from assay.service.cli import main, progress_bars
-from assay.service.cli.progress_bars import Bars, Waiting
+from assay.service.cli.progress_bars import Bars, Spinner
 from assay.service.client import AssayClient
 from assay.service.contract.results import Progress
 from assay.service.contract.states import JobState
@@ -101,7 +101,7 @@ def until(written: io.StringIO, count: int) -> list[str]:
 def test_in_a_pipe_what_takes_long_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_bars, "PAUSE_SECONDS", 0.01)
     written = io.StringIO()
-    with Waiting(written) as waiting:
+    with Spinner(written) as waiting:
         waiting.tell("exporting a\x1b")
         first, again = until(written, 2)[:2]
         assert first == "exporting a\\x1b"
@@ -115,11 +115,11 @@ def test_in_a_pipe_what_takes_long_is_said_again(monkeypatch: pytest.MonkeyPatch
 
 def test_without_lines_only_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
-    with Waiting(written, lines=False) as waiting:
+    with Spinner(written, lines=False) as waiting:
         waiting.tell("the service writes the report")
     assert written.getvalue() == ""
     monkeypatch.setattr(progress_bars, "PAUSE_SECONDS", 0.01)
-    with Waiting(written, lines=False) as waiting:
+    with Spinner(written, lines=False) as waiting:
         waiting.tell("the service writes the report")
         until(written, 1)
 
@@ -128,7 +128,7 @@ def test_on_a_terminal_a_spinner_counts_the_seconds(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress_bars, "SILENT_SECONDS", 0.0)
-    with Waiting(terminal.file) as waiting:
+    with Spinner(terminal.file) as waiting:
         waiting.tell("starting a service")
     text = terminal.text()
     assert "starting a service, 0 s" in ESCAPES.sub("", text)

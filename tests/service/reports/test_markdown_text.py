@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from assay.service.contract.markdown_text import escape_markdown
+from assay.service.reports.markdown_text import escape_markdown
 
 SHOWN = {
     "a|b": r"a\|b",
