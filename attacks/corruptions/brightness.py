@@ -14,14 +14,14 @@ import functools
 
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, cut, divided
 
 __all__ = ["brightness"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "weather", "milliseconds": 0.49}
-ADDED: SeverityTable[float] = {
+ADDED: Released[float] = {
     "imagenet_c": (0.1, 0.2, 0.3, 0.4, 0.5),
     "cifar_c": (0.05, 0.1, 0.15, 0.2, 0.3),
     "tiny_imagenet_c": (0.1, 0.2, 0.3, 0.4, 0.5),

@@ -14,14 +14,14 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, cut, divided
 
 __all__ = ["contrast"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "digital", "milliseconds": 0.44}
-SHARES: SeverityTable[float] = {
+SHARES: Released[float] = {
     "imagenet_c": (0.4, 0.3, 0.2, 0.1, 0.05),
     "cifar_c": (0.75, 0.5, 0.4, 0.3, 0.15),
     "tiny_imagenet_c": (0.4, 0.3, 0.2, 0.1, 0.05),

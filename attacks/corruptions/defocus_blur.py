@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Severity, cut
 from assay.attacks.corruptions.imaging.filters import correlate, extend, gaussian_weights
 
@@ -25,7 +25,7 @@ __all__ = ["defocus_blur"]
 PAPER = IMAGENET_C
 FACTS = {"group": "blur", "milliseconds": 1.57}
 # Radius of the disk, standard deviation of its smoothing, both in pixels.
-DISKS: SeverityTable[tuple[float, float]] = {
+DISKS: Released[tuple[float, float]] = {
     "imagenet_c": ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
     "cifar_c": ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
     "tiny_imagenet_c": ((0.5, 0.6), (1, 0.1), (1.5, 0.1), (2.5, 0.01), (3, 0.1)),

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 
 from assay.attacks.corruptions.imaging.affine import triangle, warp
-from assay.attacks.corruptions.imaging.constants import FORK, Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import FORK, Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import SLACK, Corruption, Draws, Severity, cut
 from assay.attacks.corruptions.imaging.draws import symmetric
 from assay.attacks.corruptions.imaging.filters import blur, smooth_widely
@@ -35,7 +35,7 @@ PAPER = (
 )
 FACTS = {"group": "digital", "milliseconds": 2.23}
 # Size of the displacements, standard deviation of their smoothing, movement of the points.
-STRENGTHS: SeverityTable[tuple[float, float, float]] = {
+STRENGTHS: Released[tuple[float, float, float]] = {
     "imagenet_c": (
         (244 * 2, 244 * 0.7, 244 * 0.1),
         (244 * 2, 244 * 0.08, 244 * 0.2),

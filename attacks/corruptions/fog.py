@@ -13,7 +13,7 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, cut
 from assay.attacks.corruptions.imaging.draws import symmetric
 from assay.attacks.randomness import Source
@@ -23,7 +23,7 @@ __all__ = ["fog"]
 PAPER = IMAGENET_C
 FACTS = {"group": "weather", "milliseconds": 1.14}
 # Thickness c, and how fast the landscape's details fade.
-FOGS: SeverityTable[tuple[float, float]] = {
+FOGS: Released[tuple[float, float]] = {
     "imagenet_c": ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4)),
     "cifar_c": ((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75)),
     "tiny_imagenet_c": ((0.4, 3.0), (0.7, 3.0), (1.0, 2.5), (1.5, 2.0), (2.0, 1.75)),

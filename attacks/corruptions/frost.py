@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import FORK, Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import FORK, Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import (
     IMAGENET_C,
     Corruption,
@@ -41,7 +41,7 @@ __all__ = ["frost"]
 PAPER = IMAGENET_C
 FACTS = {"group": "weather", "milliseconds": 0.44, "files": {"folder": FOLDER, "package": PACKAGE}}
 # Shares of the scene and of the ice.
-SHARES: SeverityTable[tuple[float, float]] = {
+SHARES: Released[tuple[float, float]] = {
     "imagenet_c": ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
     "cifar_c": ((1.0, 0.2), (1.0, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
     "tiny_imagenet_c": ((1.0, 0.3), (0.9, 0.4), (0.8, 0.45), (0.75, 0.5), (0.7, 0.55)),

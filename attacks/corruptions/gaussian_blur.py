@@ -13,7 +13,7 @@ import functools
 
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Severity, cut
 from assay.attacks.corruptions.imaging.filters import blur
 
@@ -21,7 +21,7 @@ __all__ = ["gaussian_blur"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "extra", "milliseconds": 1.52}
-SIGMAS: SeverityTable[float] = {
+SIGMAS: Released[float] = {
     "imagenet_c": (1.0, 2.0, 3.0, 4.0, 6.0),
     "cifar_c": (0.4, 0.6, 0.7, 0.8, 1.0),
     "tiny_imagenet_c": (0.5, 0.75, 1.0, 1.25, 1.5),

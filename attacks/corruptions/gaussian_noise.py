@@ -13,7 +13,7 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, cut
 from assay.attacks.randomness import Source
 
@@ -21,7 +21,7 @@ __all__ = ["gaussian_noise"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "noise", "milliseconds": 0.74}
-SIGMAS: SeverityTable[float] = {
+SIGMAS: Released[float] = {
     "imagenet_c": (0.08, 0.12, 0.18, 0.26, 0.38),
     "cifar_c": (0.04, 0.06, 0.08, 0.09, 0.1),
     "tiny_imagenet_c": (0.04, 0.08, 0.12, 0.15, 0.18),

@@ -16,7 +16,7 @@ import functools
 
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import (
     IMAGENET_C,
     TOP,
@@ -35,7 +35,7 @@ __all__ = ["glass_blur"]
 PAPER = IMAGENET_C
 FACTS = {"group": "blur", "milliseconds": 5.55}
 # Standard deviation of the blurs in pixels, reach of an exchange in pixels, rounds of exchanges.
-GLASSES: SeverityTable[tuple[float, int, int]] = {
+GLASSES: Released[tuple[float, int, int]] = {
     "imagenet_c": ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
     "cifar_c": ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
     "tiny_imagenet_c": ((0.1, 1, 1), (0.5, 1, 1), (0.6, 1, 2), (0.7, 2, 1), (0.9, 2, 2)),

@@ -14,7 +14,7 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity
 from assay.attacks.randomness import Source
 
@@ -22,7 +22,7 @@ __all__ = ["impulse_noise"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "noise", "milliseconds": 0.98}
-AMOUNTS: SeverityTable[float] = {
+AMOUNTS: Released[float] = {
     "imagenet_c": (0.03, 0.06, 0.09, 0.17, 0.27),
     "cifar_c": (0.01, 0.02, 0.03, 0.05, 0.07),
     "tiny_imagenet_c": (0.01, 0.02, 0.05, 0.08, 0.14),

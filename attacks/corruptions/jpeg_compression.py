@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 
-from assay.attacks.corruptions.imaging.constants import Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, Corruption, Severity
 from assay.attacks.corruptions.imaging.jpeg import recompressed
 
@@ -19,7 +19,7 @@ __all__ = ["jpeg_compression"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "digital", "milliseconds": 0.84}
-QUALITIES: SeverityTable[int] = {
+QUALITIES: Released[int] = {
     "imagenet_c": (25, 18, 15, 10, 7),
     "cifar_c": (80, 65, 58, 50, 40),
     "tiny_imagenet_c": (65, 58, 50, 40, 25),

@@ -14,7 +14,7 @@ import functools
 
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import FORK, Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import FORK, Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Draws, Severity, cut
 from assay.attacks.corruptions.imaging.draws import between
 from assay.attacks.corruptions.imaging.motion import MAGICK_SLACK, smear
@@ -25,7 +25,7 @@ __all__ = ["motion_blur"]
 PAPER = IMAGENET_C
 FACTS = {"group": "blur", "milliseconds": 1.85}
 # Radius of the line, standard deviation of its weights, both in pixels.
-LINES: SeverityTable[tuple[int, float]] = {
+LINES: Released[tuple[int, float]] = {
     "imagenet_c": ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
     "cifar_c": ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
     "tiny_imagenet_c": ((10, 1), (10, 1.5), (10, 2), (10, 2.5), (12, 3)),

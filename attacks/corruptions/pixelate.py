@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import FORK, Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import FORK, Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, Corruption, Severity
 from assay.attacks.corruptions.imaging.pillow import each_picture
 
@@ -26,7 +26,7 @@ __all__ = ["pixelate"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "digital", "milliseconds": 0.47}
-SCALES: SeverityTable[float] = {
+SCALES: Released[float] = {
     "imagenet_c": (0.6, 0.5, 0.4, 0.3, 0.25),
     "cifar_c": (0.95, 0.9, 0.85, 0.75, 0.65),
     "tiny_imagenet_c": (0.9, 0.8, 0.7, 0.6, 0.5),

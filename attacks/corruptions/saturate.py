@@ -14,7 +14,7 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, cut, divided
 
 __all__ = ["saturate"]
@@ -22,7 +22,7 @@ __all__ = ["saturate"]
 PAPER = IMAGENET_C
 FACTS = {"group": "extra", "milliseconds": 1.01}
 # Factor and shift of the saturation.
-CHANGES: SeverityTable[tuple[float, float]] = {
+CHANGES: Released[tuple[float, float]] = {
     "imagenet_c": ((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2)),
     "cifar_c": ((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2)),
     "tiny_imagenet_c": ((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (30.0, 0.2)),

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.corruptions.imaging.alias_sampling import AliasTable, alias_table
-from assay.attacks.corruptions.imaging.constants import Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity
 from assay.attacks.randomness import Source
 
@@ -25,7 +25,7 @@ __all__ = ["shot_noise"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "noise", "milliseconds": 0.89}
-PHOTONS: SeverityTable[int] = {
+PHOTONS: Released[int] = {
     "imagenet_c": (60, 25, 12, 5, 3),
     "cifar_c": (500, 250, 100, 75, 50),
     "tiny_imagenet_c": (250, 100, 50, 30, 15),

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import FORK, Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import FORK, Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import (
     IMAGENET_C,
     SLACK,
@@ -54,7 +54,7 @@ class _Snowfall:
     kept: float
 
 
-FALLS: SeverityTable[_Snowfall] = {
+FALLS: Released[_Snowfall] = {
     "imagenet_c": (
         _Snowfall(0.1, 0.3, 3, 0.5, 10, 4, 0.8),
         _Snowfall(0.2, 0.3, 2, 0.5, 12, 4, 0.7),

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import (
     IMAGENET_C,
     SLACK,
@@ -54,7 +54,7 @@ class _Liquid:
     mud: bool
 
 
-LIQUIDS: SeverityTable[_Liquid] = {
+LIQUIDS: Released[_Liquid] = {
     "imagenet_c": (
         _Liquid(0.65, 0.3, 4, 0.69, 0.6, False),
         _Liquid(0.65, 0.3, 3, 0.68, 0.6, False),

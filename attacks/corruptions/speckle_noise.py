@@ -13,7 +13,7 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, Corruption, Draws, Severity, cut
 from assay.attacks.randomness import Source
 
@@ -21,7 +21,7 @@ __all__ = ["speckle_noise"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "extra", "milliseconds": 0.68}
-SIGMAS: SeverityTable[float] = {
+SIGMAS: Released[float] = {
     "imagenet_c": (0.15, 0.2, 0.35, 0.45, 0.6),
     "cifar_c": (0.06, 0.1, 0.12, 0.16, 0.2),
     "tiny_imagenet_c": (0.15, 0.2, 0.25, 0.3, 0.35),

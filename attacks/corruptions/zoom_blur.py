@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.constants import FORK, Constants, SeverityTable, constant
+from assay.attacks.corruptions.imaging.constants import FORK, Constants, Released, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Severity, cut, divided
 from assay.attacks.corruptions.imaging.zoom import zoom_into_the_middle
 
@@ -25,7 +25,7 @@ __all__ = ["zoom_blur"]
 PAPER = IMAGENET_C
 FACTS = {"group": "blur", "milliseconds": 2.65}
 # End and step of the factors.
-ZOOMS: SeverityTable[tuple[float, float]] = {
+ZOOMS: Released[tuple[float, float]] = {
     "imagenet_c": ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
     "cifar_c": ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
     "tiny_imagenet_c": ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),

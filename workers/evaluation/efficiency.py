@@ -39,7 +39,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from assay.attacks.kernel import frozen
 from assay.workers import accelerator
-from assay.workers.evaluation.engine.analysis import Measured
+from assay.workers.evaluation.engine.analysis import Measured, in_halves
 from assay.workers.evaluation.engine.loader import DType, Loader, Progress
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
@@ -86,21 +86,16 @@ class _Efficiency:
     def measure(self, shard: Shard) -> Measured:
         """One row per repeat, with `test_seconds` and `train_seconds` per image, each (n,)."""
         model, dtype, count = shard.classifier, shard.dtype, len(shard.ids)
-        asked = size = self.batch_size or shard.batch_size
-        loader = Loader(model, shard.inputs, None, shard.ids, size, shard.device, dtype)
-        while True:
-            try:
-                # A small data set repeats its images: their content does not matter.
-                images = loader.images(torch.arange(size) % count)
-                with frozen(model):
-                    values, facts = self._measured(model, images, dtype, shard.progress)
-                break
-            except torch.OutOfMemoryError:
-                if size == 1:
-                    raise
-            size //= 2
-            accelerator.empty_cache()
-        reduced = {"reduced_batch": {"asked": asked, "used": size}} if size < asked else {}
+        asked = self.batch_size or shard.batch_size
+        loader = Loader(model, shard.inputs, None, shard.ids, asked, shard.device, dtype)
+
+        def measured(size: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+            # A small data set repeats its images: their content does not matter.
+            images = loader.images(torch.arange(size) % count)
+            with frozen(model):
+                return self._measured(model, images, dtype, shard.progress)
+
+        (values, facts), size, reduced = in_halves(asked, measured)
         names = tuple(f"repeat-{number:04d}" for number in range(self.repeats))
         passed = torch.full((self.repeats,), size, dtype=torch.int64)
         return Measured(names, values, 2 * passed, passed, facts | reduced)

@@ -26,6 +26,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
@@ -39,7 +40,7 @@ from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers.attention.lookup import attentions
 from assay.models.layers.auxiliary import collected
 from assay.workers import accelerator
-from assay.workers.evaluation.engine.analysis import Measured
+from assay.workers.evaluation.engine.analysis import Measured, in_halves
 from assay.workers.evaluation.engine.loader import DType, Loader
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
@@ -88,21 +89,10 @@ class _Instability:
 
     def measure(self, shard: Shard) -> Measured:
         """One row per step: `score` and `softmax_score`, each (n,); None where the weights did not change."""
-        size = self.batch
-        while True:
-            try:
-                values, facts = self._measured(shard, size)
-                break
-            except torch.OutOfMemoryError:
-                if size == 1:
-                    raise
-            size //= 2
-            accelerator.empty_cache()
-        if size < self.batch:
-            facts["reduced_batch"] = {"asked": self.batch, "used": size}
+        (values, facts), size, reduced = in_halves(self.batch, partial(self._measured, shard))
         names = tuple(f"step-{number:04d}" for number in range(1, self.steps + 1))
         passed = torch.full((self.steps,), size, dtype=torch.int64)
-        return Measured(names, values, 6 * passed, 2 * passed, facts)
+        return Measured(names, values, 6 * passed, 2 * passed, facts | reduced)
 
     def _measured(self, shard: Shard, size: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
         own = copy.deepcopy(shard.classifier).requires_grad_(True)

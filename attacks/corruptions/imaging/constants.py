@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 Script = Literal["imagenet_c", "cifar_c", "tiny_imagenet_c", "imagecorruptions"]
 Constants = Annotated[Script, doc("Which released script's constants.")]
-SeverityTable = Mapping[Constants, Sequence[T]]
-"""Released constants: for each script those of the severities 1 to 5."""
+Released = Mapping[Constants, Sequence[T]]
+"""Constants of each script for the severities 1 to 5."""
 FORK: Constants = "imagecorruptions"
 # Side of the images that the authors made with each, in pixels.
 SIDES: Mapping[Constants, int] = {"cifar_c": 32, "tiny_imagenet_c": 64, "imagenet_c": 224}
@@ -40,7 +40,7 @@ def at(severity: int, values: Sequence[T]) -> T:
     return values[severity - 1]
 
 
-def constant(constants: Constants, severity: int, table: SeverityTable[T]) -> T:
+def constant(constants: Constants, severity: int, table: Released[T]) -> T:
     """The entry of a table for a severity, 1 to 5; the fork has ImageNet-C's where it has none of its own."""
     if constants not in get_args(Script):
         raise ValueError(f"constants is {constants!r}, it must be one of {', '.join(get_args(Script))}")

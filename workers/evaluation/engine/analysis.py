@@ -6,13 +6,15 @@ n = examples, or repeats of a measurement of the machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from assay.workers import accelerator
+from assay.workers.evaluation.engine.forward import Result
 from assay.workers.evaluation.engine.outcomes import WithoutFiles
 
 
@@ -45,6 +47,24 @@ def of_one_pass(ids: tuple[str, ...], values: Mapping[str, Tensor], facts: Mappi
     """Measurements that took a forward pass of the model for each example."""
     ones = torch.ones(len(ids), dtype=torch.int64)
     return Measured(ids, values, ones, torch.zeros_like(ones), facts)
+
+
+def in_halves(asked: int, measure: Callable[[int], Result]) -> tuple[Result, int, dict[str, Any]]:
+    """Measures a batch, halved where memory is short; its size, and the caveat as facts.
+
+    An OutOfMemoryError: a single example does not fit.
+    """
+    size = asked
+    while True:
+        try:
+            measured = measure(size)
+            break
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+        size //= 2
+        accelerator.empty_cache()
+    return measured, size, {"reduced_batch": {"asked": asked, "used": size}} if size < asked else {}
 
 
 def _finite(value: Any) -> Any:
