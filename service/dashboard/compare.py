@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from assay.service.api import compare as api
-from assay.service.api.deps import CatalogDep, StoreDep, StrictRoute, find_job
+from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, StrictRoute, find_job
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.results import finished_results
 from assay.service.api.views import JobViews
@@ -25,6 +25,7 @@ from assay.service.dashboard.comparison_view import (
     ADJUSTED,
     LEVEL,
     compared_metrics,
+    differing,
     distinct,
     letters_of,
     names_of_tests,
@@ -47,6 +48,7 @@ MIN_JOBS = 2
 PICKED_JOBS = 30
 ROWS_PER_PAGE = 100
 MAX_KEPT_ROWS = 20_000
+MAX_DIFFERING = 60
 # Plots that say more of several jobs together.
 PLOTS = ("curve", "stages", "tradeoff", "cost")
 JobList = Annotated[str, Query(max_length=2000)]
@@ -115,6 +117,7 @@ def compare(
     request: Request,
     store: StoreDep,
     catalog: CatalogDep,
+    settings: SettingsDep,
     jobs: JobList = "",
     adjust: Adjustment = "holm",
     baseline: Filter = "",
@@ -155,9 +158,10 @@ def compare(
             zip(letters_of(compared.comparison.jobs).values(), JobViews(store, rows).all(), strict=True)
         ),
         "choice": choice,
+        "differing": differing([row.spec for row in rows])[:MAX_DIFFERING],
         "plots": compared.plots,
         **_table(compared.comparison, choice, page),
-        **_examples(store, compared, evaluation),
+        **_examples(store, settings, compared, evaluation),
     }
     return render(request, "compare.html", values)
 
@@ -217,7 +221,9 @@ def _address(choice: dict[str, Any], **more: object) -> str:
     return f"/compare?{urlencode({**choice, **more}, safe=',')}"
 
 
-def _examples(store: TenantStore, compared: Compared, evaluation: int | None) -> dict[str, Any]:
+def _examples(
+    store: TenantStore, settings: SettingsDep, compared: Compared, evaluation: int | None
+) -> dict[str, Any]:
     found = None
     if evaluation is not None:
         known = [str(position) for position, _ in compared.evaluations]
@@ -225,7 +231,7 @@ def _examples(store: TenantStore, compared: Compared, evaluation: int | None) ->
             message = f"the baseline has no results of an evaluation {evaluation}"
             raise refused("evaluation", message, evaluation, known)
         jobs = {job: _results(store, job) for job in compared.comparison.jobs}
-        found = disagreements(store, jobs, evaluation)
+        found = disagreements(store, settings, jobs, evaluation)
     return {
         "evaluations": compared.evaluations,
         "evaluation": evaluation,

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 from assay.service.contract.results import Unit, Warning
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
 from assay.service.metrics.compare.comparison import ComparedValue, Comparison, ComparisonRow
 from assay.service.reports.comparisons import TESTS
-from assay.service.reports.numbers import WITHOUT, number, row_params, split_params
+from assay.service.reports.numbers import IN_PERCENT, WITHOUT, number, row_params, split_params
 
 # A difference with a lower adjusted p is significant.
 LEVEL = 0.05
+# Parts of a spec whose parameters are compared.
+COMPARED = ("model", "data", "recipe", "seed", "limit", "execution")
+POINTS = " points"
 ADJUSTED = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
 
 
@@ -24,7 +29,6 @@ class ComparedCell:
     letter: str
     value: str
     interval: str
-    n: int
     difference: str
     difference_interval: str
     common: int | None
@@ -41,12 +45,9 @@ class ComparedMetric:
     evaluation: str
     params: str  # its epsilon, and the parameters that differ among evaluations of its name, as text
     metric: str  # name of the metric
-    protocol: str  # of the rows
-    data: str  # name of the data set
     better: str  # "higher" or "lower"
     value: str
     interval: str
-    n: int
     others: list[ComparedCell | None]
 
 
@@ -82,12 +83,9 @@ def _metric(row: Mapping[str, ComparisonRow], params: str, letters: Mapping[str,
         evaluation=one.evaluation,
         params=params,
         metric=one.metric,
-        protocol=one.protocol,
-        data=str(one.data.get("name")),
         better="higher" if one.higher_is_better else "lower",
         value=value,
         interval=interval,
-        n=baseline.n,
         others=[_cell(row[job], letters[job]) if job in row else None for job in list(letters)[1:]],
     )
 
@@ -95,14 +93,14 @@ def _metric(row: Mapping[str, ComparisonRow], params: str, letters: Mapping[str,
 def _cell(row: ComparisonRow, letter: str) -> ComparedCell:
     other, test = row.values[1], row.test
     value, interval = _value(other, row.unit)
-    bounds = f"[{number(row.ci_low, row.unit, sign=True)}, {number(row.ci_high, row.unit, sign=True)}]"
+    low, high = (_points(end, row.unit) for end in (row.ci_low, row.ci_high))
+    bounds = f"[{low.removesuffix(POINTS)}, {high}]"
     adjusted = None if test is None else test.adjusted_p_value
     return ComparedCell(
         letter=letter,
         value=value,
         interval=interval,
-        n=other.n,
-        difference=number(row.difference, row.unit, sign=True),
+        difference=_points(row.difference, row.unit),
         difference_interval=WITHOUT.get(row.ci_method or "", "-") if row.ci_low is None else bounds,
         common=None if test is None else test.n,
         p_value="-" if test is None else p_text(test.p_value),
@@ -110,6 +108,27 @@ def _cell(row: ComparisonRow, letter: str) -> ComparedCell:
         test="" if test is None else TESTS.get(test.name, test.name),
         verdict=verdict(row.difference, adjusted, higher_is_better=row.higher_is_better),
     )
+
+
+def _points(difference: float | None, unit: Unit | None) -> str:
+    """A difference as text; of percentages in points."""
+    text = number(difference, unit, sign=True)
+    return text.replace(" %", POINTS) if unit in IN_PERCENT else text
+
+
+def differing(specs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """The parameters that differ between jobs, with the text of each job, "-" where it has none."""
+    found = [dict(pair for part in COMPARED for pair in _flat(spec.get(part), part)) for spec in specs]
+    texts = {name: [one.get(name, "-") for one in found] for name in dict.fromkeys(chain(*found))}
+    return [(name, row) for name, row in texts.items() if len(set(row)) > 1]
+
+
+def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _flat(part, path if name == "params" else f"{path}.{name}")
+    elif value is not None:
+        yield path.removesuffix(".name"), value if isinstance(value, str) else json.dumps(value)
 
 
 def _value(value: ComparedValue, unit: Unit | None) -> tuple[str, str]:

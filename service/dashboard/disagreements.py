@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.errors import InvalidSpec, NotFound
+from assay.service.contract.gallery import GalleryImage
 from assay.service.contract.results import EvaluationResult
 from assay.service.dashboard.choices import refused
+from assay.service.galleries.pages import gallery_of
 from assay.service.metrics.compare.comparison import positions
 from assay.service.metrics.paired import Rows
+from assay.service.settings import Settings
 from assay.service.store.tenants import TenantStore
 
 MAX_SHOWN = 100
 MAX_ROWS = 2_000_000  # Rows of an evaluation in all jobs together.
-GALLERY = "gallery-{:03d}-"  # Prefix of the names of files with examples of an evaluation.
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class JobAnswer:
 
     correct: bool
     prediction: Any
+    picture: str | None = None  # address of the changed example, where a gallery kept it
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Disagreement:
 class Disagreements:
     """Examples of an evaluation on which jobs disagree."""
 
-    shown: list[Disagreement]  # the first of them by id
+    shown: list[Disagreement]  # the first of them by id, with pictures before others
     count: int  # of all of them
     common: int  # examples that all jobs with the evaluation have
     has_answers: bool  # whether the evaluation has right and wrong answers at all
@@ -48,7 +51,10 @@ class Disagreements:
 
 
 def disagreements(
-    store: TenantStore, jobs: Mapping[str, Mapping[int, EvaluationResult]], evaluation: int
+    store: TenantStore,
+    settings: Settings,
+    jobs: Mapping[str, Mapping[int, EvaluationResult]],
+    evaluation: int,
 ) -> Disagreements:
     """The examples of an evaluation of the baseline, the first job, on which the jobs disagree.
 
@@ -63,12 +69,16 @@ def disagreements(
     if count > MAX_ROWS:
         raise _too_many(evaluation, count)
     rows = {job: _rows(store, job, place) if place is not None else {} for job, place in places.items()}
-    answering = {job: _answers(columns) for job, columns in rows.items() if columns.get("correct")}
-    galleries = [_gallery(store, job, place) for job, place in places.items()]
+    pictures = {job: _pictures(store, settings, job, place) for job, place in places.items()}
+    answering = {
+        job: _answers(columns, pictures[job]) for job, columns in rows.items() if columns.get("correct")
+    }
+    galleries = [f"/jobs/{job}/gallery/{places[job]}" if found else None for job, found in pictures.items()]
     if len(answering) < 2:
         return Disagreements([], 0, 0, bool(answering), galleries)
     common = sorted(set.intersection(*(set(answers) for answers in answering.values())))
     apart = [one for one in common if len({answers[one].correct for answers in answering.values()}) > 1]
+    apart.sort(key=lambda one: all(one not in found for found in pictures.values()))
     labels = _labels(rows)
     shown = [
         Disagreement(one, labels.get(one), [answering.get(job, {}).get(one) for job in jobs])
@@ -91,10 +101,10 @@ def _rows(store: TenantStore, job_id: str, evaluation: int) -> Rows:
     return joined
 
 
-def _answers(columns: Rows) -> dict[str, JobAnswer]:
+def _answers(columns: Rows, pictures: Mapping[str, str]) -> dict[str, JobAnswer]:
     predictions: Sequence[Any] = columns.get("prediction") or [None] * len(columns["id"])
     return {
-        str(example): JobAnswer(bool(correct), prediction)
+        str(example): JobAnswer(bool(correct), prediction, pictures.get(str(example)))
         for example, correct, prediction in zip(columns["id"], columns["correct"], predictions, strict=True)
     }
 
@@ -107,12 +117,18 @@ def _labels(rows: Mapping[str, Rows]) -> dict[str, Any]:
     return found
 
 
-def _gallery(store: TenantStore, job_id: str, evaluation: int | None) -> str | None:
+def _pictures(store: TenantStore, settings: Settings, job_id: str, evaluation: int | None) -> dict[str, str]:
     if evaluation is None:
-        return None
-    start = GALLERY.format(evaluation)
-    there = any(row.name.startswith(start) and row.expired_at is None for row in store.artifacts.of(job_id))
-    return f"/jobs/{job_id}/gallery/{evaluation}" if there else None
+        return {}
+    try:
+        items = gallery_of(store, settings, store.jobs.get(job_id), evaluation).items
+    except NotFound:
+        return {}
+    name = "changed.png" if items and isinstance(items[0], GalleryImage) else ""
+    return {
+        item.id: name and f"/jobs/{job_id}/gallery/{evaluation}/{number}/{name}"
+        for number, item in enumerate(items)
+    }
 
 
 def _too_many(evaluation: int, count: int) -> InvalidSpec:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
+from assay.service.settings import Settings
 from assay.service.store.store import Store
 
 Make = Callable[..., dict[str, Any]]
@@ -36,11 +40,12 @@ def test_values_differences_and_marks(api: httpx.Client, finished: Callable[...,
     text = page(api, f"/compare?jobs={first},{second}")
     assert "Comparison of 2 jobs" in text
     assert "100.0 %" in text
-    assert "-75.0 %" in text
+    assert "<b>-75.0 points</b>" in text
+    assert "-75.0 %" not in text
     assert "p (McNemar)" in text
     assert "p (Holm)" in text
-    assert text.count("▼ worse</strong>") == 1 + 2  # the legend, the value and the difference
-    assert "<b>25.0 %</b>" in text
+    assert text.count('<strong class="verdict worse">worse</strong>') == 1
+    assert "25.0 %" in text
     assert f"/api/v1/report?jobs={first},{second}&amp;format=tex" in text
     assert page(api, f"/compare?jobs={first},{second}") == text
     assert "p (Benjamini-Hochberg)" in page(api, f"/compare?jobs={first},{second}&adjust=benjamini_hochberg")
@@ -50,9 +55,9 @@ def test_the_baseline_is_the_first_or_the_chosen_job(api: httpx.Client, finished
     first = finished([1] * 40, [1] * 40, name="all right")
     second = finished([1] * 40, [0] * 40, name="all wrong")
     text = page(api, f"/compare?jobs={first},{second}&baseline={second}")
-    assert "▲ better" in text
+    assert '<strong class="verdict better">better</strong>' in text
     assert text.index("all wrong") < text.index("all right")
-    assert "+100.0 %" in text
+    assert "+100.0 points" in text
     wrong = page(api, f"/compare?jobs={first},{second}&baseline={'0' * 26}", 422)
     assert "none of the compared jobs" in wrong
 
@@ -78,9 +83,48 @@ def test_examples_on_which_the_jobs_disagree(api: httpx.Client, finished: Callab
     assert "disagree on 1 of 3 common examples" in text
     assert ">x0<" in text
     assert ">x1<" not in text
-    assert "✗ wrong" in text
+    assert '<span class="answer wrong">wrong</span>' in text
     wrong = page(api, f"{address}&evaluation=2", 422)
     assert "no results of an evaluation 2" in wrong
+
+
+def test_pictures_of_disagreements_stand_beside_them(
+    api: httpx.Client, app_store: Store, settings: Settings, finished: Callable[..., str]
+) -> None:
+    first, second = finished([1, 1, 1], [1, 1, 1]), finished([1, 1, 1], [0, 0, 1])
+    shot = base64.b64encode(b"\x89PNG").decode()
+    answer = {"prediction": 1, "confidence": 0.9}
+    item = {
+        "kind": "image", "id": "x1", "rank": 0, "succeeded": True, "label": 1,
+        "before": answer, "after": answer,
+        "width": 2, "height": 2, "factor": 1.0, "linf": 0.1, "l2": 0.1,
+        "clean": shot, "changed": shot, "difference": shot,
+    }  # fmt: skip
+    gallery = {"kind": "image", "evaluation": "pgd", "params": {}, "protocol": "pixel", "classes": []}
+    content = json.dumps({**gallery, "items": [item]}).encode()
+    path = settings.artifacts / second / "gallery-001-pgd.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    app_store.artifacts.add(second, path.name, str(path), len(content), digest, "application/json")
+    text = page(api, f"/compare?jobs={first},{second}&evaluation=1")
+    assert f'src="/jobs/{second}/gallery/1/0/changed.png"' in text
+    assert text.index(">x1<") < text.index(">x0<"), "examples with pictures are first"
+    assert text.count('<img class="small"') == 1
+    assert f'<a href="/jobs/{second}/gallery/1">B <bdi>' in text
+
+
+def test_jobs_have_names_and_what_differs_is_on_top(api: httpx.Client, finished: Callable[..., str]) -> None:
+    first, second = finished([1], [1], name="ours"), finished([1], [1], name="", seed=5)
+    text = page(api, f"/compare?jobs={first},{second}")
+    assert f'<a href="/jobs/{first}" title="{first}">ours</a>' in text
+    assert f'<a href="/jobs/{second}" title="{second}">tiny_vit, seed 5</a>' in text
+    differing = text.partition("Parameters that differ")[2].partition("</table>")[0]
+    assert "<code>seed</code>" in differing
+    assert "<code>model" not in differing
+    assert text.index("Parameters that differ") < text.index("Side by side")
+    same = page(api, f"/compare?jobs={first},{finished([1], [1])}")
+    assert "have the same parameters" in same
 
 
 def test_the_form_of_the_jobs_page_leads_to_the_address_that_holds_the_choice(api: httpx.Client) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.service.dashboard.comparison_view import p_text, verdict
+from assay.service.dashboard.comparison_view import differing, p_text, verdict
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,20 @@ def test_only_significant_differences_have_a_verdict(
 
 def test_small_p_values_are_a_bound() -> None:
     assert (p_text(0.00009), p_text(0.0001), p_text(1.0)) == ("< 0.0001", "0.0001", "1")
+
+
+def test_parameters_that_differ_have_a_text_for_each_job() -> None:
+    first = {
+        "model": {"name": "vit", "params": {"depth": 4, "heads": 2}, "weights": None},
+        "seed": 0, "tags": ["a"],
+        "data": {"name": "digits", "params": {}}, "execution": {"device": "cpu"},
+    }  # fmt: skip
+    other = {
+        **first,
+        "model": {"name": "vit", "params": {"depth": 6, "heads": 2}, "weights": {"job": "x"}},
+        "tags": [],
+    }
+    assert differing([first, first]) == []
+    assert differing([first, other]) == [("model.depth", ["4", "6"]), ("model.weights.job", ["-", "x"])]
+    named = differing([first, {**first, "model": {"name": "symvit", "params": {}}}])
+    assert named == [("model", ["vit", "symvit"]), ("model.depth", ["4", "-"]), ("model.heads", ["2", "-"])]
