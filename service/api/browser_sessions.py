@@ -16,14 +16,7 @@ from starlette.responses import JSONResponse, RedirectResponse
 from assay.service.api import login_page
 from assay.service.api.authentication import COOKIE, REFUSED, SESSION_PATH
 from assay.service.api.caller import ActorDep, Caller, CallerDep, actor_in
-from assay.service.api.deps import (
-    SettingsDep,
-    StrictRouter,
-    SystemStoreDep,
-    keys_used,
-    media_type,
-    validated,
-)
+from assay.service.api.deps import SettingsDep, StrictRouter, SystemStoreDep, keys_used, media_type, validated
 from assay.service.api.errors import documented
 from assay.service.api.refusals import Refusals
 from assay.service.contract.errors import (

@@ -101,9 +101,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         " with --weights",
     )
     parser.add_argument(
-        "--data",
-        metavar="DATA",
-        help=f"{FORMS_OF_DATA} (default of {EXAMPLE_MODEL}: {EXAMPLE_DATA})",
+        "--data", metavar="DATA", help=f"{FORMS_OF_DATA} (default of {EXAMPLE_MODEL}: {EXAMPLE_DATA})"
     )
     parser.add_argument(
         "--crop-fraction",

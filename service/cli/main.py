@@ -13,16 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from assay.service import features
-from assay.service.cli import (
-    arguments,
-    commands,
-    completion,
-    config,
-    evaluate,
-    job_arguments,
-    mirror,
-    output,
-)
+from assay.service.cli import arguments, commands, completion, config, evaluate, job_arguments, mirror, output
 from assay.service.cli.arguments import Command
 from assay.service.cli.spec_files import RefusedSpec
 from assay.service.cli.usage import Parser, as_typed
@@ -120,11 +111,7 @@ def _reader_is_gone() -> int:
 
 def build_parser() -> Parser:
     """The parser with all subcommands."""
-    parser = Parser(
-        prog="assay",
-        description="Robustness evaluation of transformer models.",
-        epilog=EPILOG,
-    )
+    parser = Parser(prog="assay", description="Robustness evaluation of transformer models.", epilog=EPILOG)
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the versions of what runs here")
     verbs = parser.verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
     for add in (*ADDERS, *(feature.add_commands for feature in features.modules("cli"))):

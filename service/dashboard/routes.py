@@ -14,16 +14,7 @@ from starlette.responses import Response
 from assay.service import features
 from assay.service.api.deps import StrictRoute, Version
 from assay.service.contract.errors import NotFound
-from assay.service.dashboard import (
-    catalog,
-    compare,
-    examples,
-    job,
-    jobs,
-    live,
-    overview,
-    submit,
-)
+from assay.service.dashboard import catalog, compare, examples, job, jobs, live, overview, submit
 from assay.service.dashboard.frame import (
     HEADERS,
     STATIC,

@@ -287,10 +287,7 @@ def _schema(kind: str) -> Schema:
     known = KINDS[kind].model_json_schema()["properties"]
     names = (*GENERAL, *RUN)
     own = {name: {"description": HELP.get(name, ""), **known[name]} for name in names if name in known}
-    parts = {
-        "model": _component("model", "the architecture."),
-        "data": _component("data", "the data set."),
-    }
+    parts = {"model": _component("model", "the architecture."), "data": _component("data", "the data set.")}
     if kind == "train":
         parts["recipe"] = _component("recipe", "how it is trained.")
     return {"properties": {**own, **parts}, "required": list(parts)}

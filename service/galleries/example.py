@@ -64,12 +64,7 @@ class KeptPictures:
 
 @router.get("/jobs/{job_id}/examples/{evaluation}/{number}")
 def show_example(
-    job: JobDep,
-    evaluation: int,
-    number: int,
-    request: Request,
-    store: StoreDep,
-    settings: SettingsDep,
+    job: JobDep, evaluation: int, number: int, request: Request, store: StoreDep, settings: SettingsDep
 ) -> Response:
     """The example `number`, from 0 in the order of the job's data, as its evaluation left it."""
     stored = store.results.of(job.id)

@@ -11,13 +11,7 @@ import logging
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from assay.service.api.deps import (
-    CatalogDep,
-    SettingsDep,
-    StoreDep,
-    StrictRoute,
-    Version,
-)
+from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, StrictRoute, Version
 from assay.service.contract.errors import Unavailable
 from assay.service.contract.results import Results
 from assay.service.dashboard.frame import HEADERS, compressed, render

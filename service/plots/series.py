@@ -109,9 +109,7 @@ def labels_of(jobs: Sequence[LabelledResults]) -> list[str]:
     return unique_labels([job.label for job in jobs])
 
 
-def labelled_rows(
-    jobs: Sequence[LabelledResults],
-) -> Iterator[tuple[str, LabelledResults, EvaluationResult]]:
+def labelled_rows(jobs: Sequence[LabelledResults]) -> Iterator[tuple[str, LabelledResults, EvaluationResult]]:
     """Every row of the jobs, with its job and the job's label as it is drawn."""
     for label, job in zip(labels_of(jobs), jobs, strict=True):
         for row in job.results.evaluations:

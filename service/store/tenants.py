@@ -25,14 +25,7 @@ from assay.service.store.fleet.quotas import Quota
 from assay.service.store.fleet.workers import Workers
 from assay.service.store.job_lists import JobListing, JobPage
 from assay.service.store.row_mapping import unknown_job
-from assay.service.store.rows import (
-    ArtifactRow,
-    EventRow,
-    JobRow,
-    OutcomeRow,
-    ProgressSnapshot,
-    SourceRow,
-)
+from assay.service.store.rows import ArtifactRow, EventRow, JobRow, OutcomeRow, ProgressSnapshot, SourceRow
 from assay.service.store.store import Store
 from assay.service.store.transactions.dependencies import missing_dependency
 from assay.service.submission.dependencies import Dependency, dependencies_of

@@ -11,14 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from assay.service.api.deps import (
-    Cursor,
-    DispatcherDep,
-    LiveDep,
-    SettingsDep,
-    StoreDep,
-    StrictRoute,
-)
+from assay.service.api.deps import Cursor, DispatcherDep, LiveDep, SettingsDep, StoreDep, StrictRoute
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults
 from assay.service.contract.states import RETRYABLE, TERMINAL
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
