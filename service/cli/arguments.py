@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -129,22 +129,22 @@ def add(
     *examples: str,
     topic: Topic | None = None,
     first: str = "",
-    instead: str = "",
+    older: Mapping[str, str] | None = None,
 ) -> Parser:
     """Adds a subcommand that calls `run`, with its summary and examples.
 
     An example is what follows the command, by default nothing; or a line with the command in it. `topic`: its
-    heading in `assay help more`. `first`: an example for `assay` alone. `instead`: what an old name now is.
+    heading in `assay help more`. `first`: an example for `assay` alone. `older`: names that it had, each with
+    the words to add.
     """
-    listed: dict[str, Any] = {} if instead else {"help": summary}
     parser = subcommands.add_parser(
         name,
-        description=f"{summary[:1].upper()}{summary[1:]}." + (f" As `assay {instead}`." if instead else ""),
+        help=summary,
+        description=f"{summary[:1].upper()}{summary[1:]}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-        **listed,
     )
-    parser.topic, parser.first, parser.instead = topic, first, instead
+    parser.topic, parser.first, parser.older = topic, first, older or {}
     own = f"{parser.prog} "
     lines = [line if own in line else f"{own}{line}".rstrip() for line in examples or ("",)]
     parser.epilog = "\n  ".join(["example:", *lines])

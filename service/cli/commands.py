@@ -132,7 +132,7 @@ def run_module(module: str, arguments: list[str], environment: dict[str, str]) -
     os.execve(sys.executable, command, os.environ | environment)  # noqa: S606 (our own interpreter and module)
 
 
-def submit(options: Options, spec: SpecFile, *, wait: bool) -> int:
+def submit(options: Options, spec: SpecFile) -> int:
     """Posts a job; the id is alone on standard output."""
     with spec.pointing():
         check_kind(spec.value, "job", options.file)
@@ -145,7 +145,7 @@ def submit(options: Options, spec: SpecFile, *, wait: bool) -> int:
                 return say_data(found["data"])
             job = client.submit(spec.body, idempotency_key=options.idempotency_key)
         _show(options, job.model_dump(mode="json"), job.id)
-        if not wait:
+        if not options.wait:
             sys.stderr.write(f"{job.state.value}; follow it with: assay status {job.id} --wait\n")
             return OK
         return _ended(client, job, options)

@@ -17,39 +17,35 @@ from assay.service.cli.arguments import (
     job_argument,
     json_argument,
 )
-from assay.service.cli.usage import Parser
 from assay.service.contract.states import JobState
 from assay.service.contract.summaries import Sort
 from assay.service.contract.verbs import VERBS
 
 
 def add_submission(subcommands: Subcommands) -> None:
-    """Adds `submit`, and its older name `run`."""
-    summary = "post a job or a list of jobs; prints each id, or with --wait what came out"
-    examples = (
+    """Adds `submit`."""
+    parser = add_remote(
+        subcommands,
+        "submit",
+        job_lists.submit,
+        "post a job or a list of jobs; prints each id, or with --wait what came out",
         "evaluate.json --wait",
         "docs/models.jobs.json --wait > table.md",
         """echo '{"kind": "train", "model": {"name": "symvit"}, "data": {"name": "digits"},
               "recipe": {"name": "small_vit"}}' | assay submit - --dry-run""",
+        topic="jobs",
+        first="attack.yaml --wait",
+        older={"run": "--wait"},
     )
-    first = "attack.yaml --wait"
-    parser = add_remote(
-        subcommands, "submit", job_lists.submit, summary, *examples, topic="jobs", first=first
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help='the job as JSON or YAML, or a list: {"jobs": [...]} with optional "defaults" by kind; "@NAME"'
+        " is the id of an earlier job; - reads standard input",
     )
     parser.add_argument(
         "--wait", "--watch", action="store_true", help="follow all to their end, and print their results"
     )
-    full_argument(parser)
-    _submission_arguments(parser, "the job as JSON or YAML, or a list")
-    summary = "post a list of jobs, wait for them, and print one table of their results"
-    example, instead = "docs/models.jobs.json > table.md", "submit --wait"
-    parser = add_remote(subcommands, "run", job_lists.run, summary, example, instead=instead)
-    _submission_arguments(parser, "the list")
-
-
-def _submission_arguments(parser: Parser, what: str) -> None:
-    form = '{"jobs": [...]} with optional "defaults" by kind; "@NAME" is the id of an earlier job'
-    parser.add_argument("file", metavar="FILE", help=f"{what}: {form}; - reads standard input")
     parser.add_argument(
         "--metric",
         action="append",
@@ -58,11 +54,12 @@ def _submission_arguments(parser: Parser, what: str) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="validate and estimate, store nothing")
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same jobs")
+    full_argument(parser)
     json_argument(parser)
 
 
 def add_reading(subcommands: Subcommands) -> None:
-    """Adds `jobs`, `status` with its older names, and `open`."""
+    """Adds `jobs`, `status` and `open`."""
     summary, example = "list jobs, newest first", "--tag demo --sort=-worst"
     parser = add_remote(subcommands, "jobs", commands.jobs, summary, example, topic="jobs")
     parser.add_argument("--state", choices=[state.value for state in JobState])

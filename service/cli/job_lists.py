@@ -167,16 +167,11 @@ def _refers(key: str, value: object) -> bool:
 def submit(options: commands.Options) -> int:
     """Posts a job, or the jobs of a list."""
     spec = read_spec(options.file)
-    posted = _run if kind_of(spec.value) == "list" else commands.submit
-    return posted(options, spec, wait=options.wait)
+    return (_run if kind_of(spec.value) == "list" else commands.submit)(options, spec)
 
 
-def run(options: commands.Options) -> int:
-    """Posts the jobs of a list, waits for all of them, and prints their results."""
-    return _run(options, read_spec(options.file), wait=True)
-
-
-def _run(options: commands.Options, spec: SpecFile, *, wait: bool) -> int:
+def _run(options: commands.Options, spec: SpecFile) -> int:
+    """Posts the jobs of a list; with `--wait` waits for all of them, and prints their results."""
     with spec.pointing():
         listed, named = _read(spec.body, options.file)
     with commands.connected(options) as client:
@@ -185,7 +180,7 @@ def _run(options: commands.Options, spec: SpecFile, *, wait: bool) -> int:
             if options.dry_run:
                 return _planned(options, listed, estimates)
             jobs = _submitted(client, listed, options.idempotency_key)
-        if not wait:
+        if not options.wait:
             return _posted(options, jobs)
         ended = _followed(client, jobs)
         results = {name: found for name, job in ended.items() if (found := _results(client, job))}

@@ -28,27 +28,17 @@ from assay.service.reports.comparisons import warning_lines
 
 
 def add_status(subcommands: Subcommands) -> None:
-    """Adds `status`, its older names `watch` and `logs`, and `open`."""
-    examples = [JOB, f"{JOB} --wait", f"{JOB} --log"]
-    parser = add_remote(subcommands, "status", status, "show or follow a job", *examples, topic="jobs")
+    """Adds `status` and `open`."""
+    examples, older = (JOB, f"{JOB} --wait", f"{JOB} --log"), {"watch": "--wait", "logs": "--log"}
+    parser = add_remote(
+        subcommands, "status", status, "show or follow a job", *examples, topic="jobs", older=older
+    )
     job_argument(parser)
-    parser.add_argument("--wait", action="store_true", help="follow the job to its end")
+    parser.add_argument("-f", "--follow", "--wait", dest="wait", action="store_true", help="go on to its end")
     parser.add_argument("--log", action="store_true", help="show what has happened, with times and warnings")
     full_argument(parser)
     json_argument(parser)
 
-    instead = "status --wait"
-    watching = add_remote(subcommands, "watch", status, "follow a job to its end", JOB, instead=instead)
-    job_argument(watching)
-    watching.set_defaults(wait=True, log=False, json=False, full=False)
-
-    summary, examples = "show what has happened to a job, with times and warnings", [JOB, f"{JOB} --follow"]
-    parser = add_remote(subcommands, "logs", logs, summary, *examples, instead="status --log")
-    job_argument(parser)
-    parser.add_argument(
-        "-f", "--follow", dest="wait", action="store_true", help="go on until the job has ended"
-    )
-    json_argument(parser)
     summary = "open a job's page in the browser"
     parser = add_remote(subcommands, "open", open_page, summary, JOB, topic="jobs")
     job_argument(parser)

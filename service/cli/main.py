@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser()
     given = sys.argv[1:] if argv is None else argv
     parser.refuse_early_options(given)
-    options = parser.parse_args(argv, argparse.Namespace(parser=parser))
+    options = parser.parse_args(given, argparse.Namespace(parser=parser))
     run: Command | None = getattr(options, "run", None)
     if run is None:
         parser.print_help(sys.stderr)

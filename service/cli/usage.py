@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NoReturn, get_args
 
 from assay.service.cli import commands, output
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
 
     topic: Topic | None = None
     first = ""  # a line to copy, of a subcommand that stands in the short help
-    instead = ""  # what a subcommand is called now; only old names have it
+    older: Mapping[str, str] = {}  # names that a subcommand had, each with the words that it adds now
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
         self.verbs: argparse._SubParsersAction[Parser] | None = None  # of the `assay` command alone
 
     def topics(self, *, rest: bool = False) -> dict[Topic, list[argparse.Action]]:
-        """The subcommands by topic; with `rest` only what the short help lacks."""
+        """The subcommands by topic; with `rest` without the verbs of the short help."""
         assert self.verbs is not None
         found: dict[Topic, list[argparse.Action]] = {topic: [] for topic in get_args(Topic)}
         for action in self.verbs._choices_actions:
@@ -89,17 +89,23 @@ class Parser(argparse.ArgumentParser):
             formatter.add_arguments(actions)
             formatter.end_section()
         formatter.start_section("older names, which go on working")
-        for name, parser in self.verbs.choices.items():
-            if parser.instead:
-                formatter.add_argument(argparse.Action([], name, help=f"{self.prog} {parser.instead}"))
+        for name, words in self.older_names().items():
+            formatter.add_argument(argparse.Action([], name, help=f"{self.prog} {' '.join(words)}"))
         formatter.end_section()
         formatter.add_text(self.epilog)
         return formatter.format_help()
 
+    def older_names(self) -> dict[str, list[str]]:
+        """What stands today for each older name, a verb and its words."""
+        verbs = self.verbs.choices.items() if self.verbs else ()
+        return {old: [verb, *words.split()] for verb, parser in verbs for old, words in parser.older.items()}
+
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse's; what is not known ends here, in the subcommand that was given it."""
+        """As argparse's, with older names; what is not known ends here, in the subcommand of it."""
+        if args and args[0] in (older := self.older_names()):
+            args = [*older[args[0]], *args[1:]]
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             near = nearest(unknown[0].partition("=")[0], self._option_string_actions)
@@ -114,7 +120,7 @@ class Parser(argparse.ArgumentParser):
 
     def refuse_early_options(self, arguments: Sequence[str]) -> None:
         """Ends with the line as it should be, where options stand before the verb."""
-        subcommands: Collection[str] = self.verbs.choices if self.verbs else ()
+        subcommands = {*(self.verbs.choices if self.verbs else ()), *self.older_names()}
         first = arguments[0] if arguments else ""
         if not first.startswith("-") or first.partition("=")[0] in self._option_string_actions:
             return

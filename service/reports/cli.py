@@ -1,8 +1,7 @@
-"""The subcommand `report`, and its older names `table` and `export`."""
+"""The subcommand `report`: reports, tables, and the formats of other projects."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import JOB, Subcommands, add_remote, format_argument
 from assay.service.cli.commands import Options, UsageError
-from assay.service.cli.progress_bars import Waiting
+from assay.service.cli.progress_bars import Spinner
 from assay.service.reports.client import report_format
 from assay.service.reports.robustbench import robustbench_paths
 
@@ -19,17 +18,28 @@ ROBUSTBENCH = "robustbench"
 
 
 def add_commands(subcommands: Subcommands) -> None:
-    """Adds `report`, and `table` and `export`, its older names with `--table` and `--format robustbench`."""
-    summary = "write a report on up to ten jobs; or a table, or the format of another project"
-    examples = [
+    """Adds `report`."""
+    parser = add_remote(
+        subcommands,
+        "report",
+        report,
+        "write a report on up to ten jobs; or a table, or the format of another project",
         f"{JOB} {OTHER} -o report.html",
         "--tag paper -o numbers.csv",
         f"{JOB} {OTHER} --table --rows attack --columns model",
         f"{JOB} --format robustbench -o model_info",
-    ]
-    first = "JOB -o report.html"
-    parser = add_remote(subcommands, "report", report, summary, *examples, topic="results", first=first)
-    _add_choice(parser)
+        topic="results",
+        first="JOB -o report.html",
+        older={"table": "--table", "export": f"--format {ROBUSTBENCH}"},
+    )
+    parser.add_argument("jobs", metavar="JOB", nargs="*", help="job ids")
+    parser.add_argument("--tag", help="in place of ids: all jobs with this tag and results")
+    parser.add_argument(
+        "--adjust",
+        choices=["holm", "benjamini_hochberg"],
+        default="holm",
+        help="how p-values are adjusted for the number of tests",
+    )
     told = "default: by the ending of --output, else html"
     format_argument(parser, "html", "md", "tex", "csv", ROBUSTBENCH, default=None, told=told)
     parser.add_argument(
@@ -40,26 +50,10 @@ def add_commands(subcommands: Subcommands) -> None:
         " robustbench a folder with a file for each entry, DATASET/THREAT/NAME.json",
     )
     parser.add_argument("--table", action="store_true", help="a table of the numbers alone (default: md)")
-    _add_fields(parser)
-
-    summary = "print a table of the numbers of jobs"
-    examples = [
-        f"{JOB} {OTHER} --rows attack --columns model",
-        "--tag paper --format tex --rows epsilon --columns name -o table.tex",
-    ]
-    parser = add_remote(subcommands, "table", table, summary, *examples, instead="report --table")
-    _add_choice(parser)
-    format_argument(parser, "md", "tex", "csv", "html", default="md")
-    _add_fields(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="file to write (default: standard output)")
-
-    summary = "write results in the format of another project"
-    examples = [f"{JOB} --format robustbench", f"{JOB} --format robustbench -o model_info"]
-    instead = f"report --format {ROBUSTBENCH}"
-    parser = add_remote(subcommands, "export", export, summary, *examples, instead=instead)
-    parser.add_argument("jobs", metavar="JOB", nargs="+", help="job ids")
-    parser.add_argument("--format", choices=[ROBUSTBENCH], required=True)
-    parser.add_argument("-o", "--output", metavar="FOLDER", help="a file for each entry, in this folder")
+    fields = "attack, model, data, protocol, metric, part, seed, name, job, or a parameter"
+    parser.add_argument("--rows", metavar="FIELD", help=f"of a table: {fields} (default: attack)")
+    parser.add_argument("--columns", metavar="FIELD", help="of a table (default: model)")
+    parser.add_argument("--metric", help="of a table (default: the first one of each evaluation)")
 
 
 def report(options: Options) -> int:
@@ -71,15 +65,13 @@ def report(options: Options) -> int:
             raise UsageError(f"--format {ROBUSTBENCH} takes job ids")
         return export(options)
     if options.table:
-        options.format = options.format or (
-            report_format(Path(options.output), "--output") if options.output else "md"
-        )
+        options.format = options.format or "md"
         return table(options)
     if given := [name for name in ("rows", "columns", "metric") if getattr(options, name) is not None]:
         raise UsageError(f"--{given[0]} is of a table: give --table too")
     target = Path(options.output or f"report.{options.format or 'html'}")
     ending = options.format or report_format(target, "--output")
-    with commands.connected(options) as client, Waiting(lines=False) as waiting:
+    with commands.connected(options) as client, Spinner(lines=False) as waiting:
         waiting.tell("the service writes the report")
         text = client.report(_jobs(options), tag=options.tag, format=ending, adjust=options.adjust)
     _write(target, text)
@@ -88,7 +80,7 @@ def report(options: Options) -> int:
 
 def table(options: Options) -> int:
     """Prints a table, or writes it into a file."""
-    with commands.connected(options) as client, Waiting(lines=False) as waiting:
+    with commands.connected(options) as client, Spinner(lines=False) as waiting:
         waiting.tell("the service makes the table")
         text = client.table(
             _jobs(options),
@@ -104,24 +96,6 @@ def table(options: Options) -> int:
     else:
         _write(Path(options.output), text)
     return commands.OK
-
-
-def _add_choice(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("jobs", metavar="JOB", nargs="*", help="job ids")
-    parser.add_argument("--tag", help="in place of ids: all jobs with this tag and results")
-    parser.add_argument(
-        "--adjust",
-        choices=["holm", "benjamini_hochberg"],
-        default="holm",
-        help="how p-values are adjusted for the number of tests",
-    )
-
-
-def _add_fields(parser: argparse.ArgumentParser) -> None:
-    fields = "attack, model, data, protocol, metric, part, seed, name, job, or a parameter"
-    parser.add_argument("--rows", metavar="FIELD", help=f"of a table: {fields} (default: attack)")
-    parser.add_argument("--columns", metavar="FIELD", help="of a table (default: model)")
-    parser.add_argument("--metric", help="of a table (default: the first one of each evaluation)")
 
 
 def _jobs(options: Options) -> list[str] | None:

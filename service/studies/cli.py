@@ -27,21 +27,23 @@ STUDY = "01jd3q0x5v8f7m2n9k4t6w1z0s"
 
 
 def add_commands(subcommands: Subcommands) -> None:
-    """Adds `studies` with its actions, and `study`, the older name of `studies run`."""
+    """Adds `studies` with its actions."""
     summary = "post, list, watch, extend, cancel and resume studies"
-    command = add_remote(subcommands, "studies", list_all, summary, "", "run FILE", topic="studies")
+    older = {"study": "run"}
+    command = add_remote(
+        subcommands, "studies", list_all, summary, "", "run FILE", topic="studies", older=older
+    )
     json_argument(command)
     actions = actions_of(command)
     summary = "post a study (arms x seeds x evaluations), wait for it, and print the table of its arms"
     examples = "docs/studies.study.json --dry-run", "docs/studies.study.json --seeds 6 > table.md"
-    old = add_remote(subcommands, "study", run, summary, *examples, instead="studies run")
-    for parser in (add_remote(actions, "run", run, summary, *examples), old):
-        parser.add_argument("file", metavar="FILE", help="the study as JSON or YAML; - reads standard input")
-        parser.add_argument("--dry-run", action="store_true", help="plan and estimate, store nothing")
-        parser.add_argument("--seeds", type=count, metavar="N", help="so many seeds, in place of the file's")
-        parser.add_argument("--no-wait", action="store_true", help="print the id and return")
-        parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same study")
-        json_argument(parser)
+    parser = add_remote(actions, "run", run, summary, *examples)
+    parser.add_argument("file", metavar="FILE", help="the study as JSON or YAML; - reads standard input")
+    parser.add_argument("--dry-run", action="store_true", help="plan and estimate, store nothing")
+    parser.add_argument("--seeds", type=count, metavar="N", help="so many seeds, in place of the file's")
+    parser.add_argument("--no-wait", action="store_true", help="print the id and return")
+    parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same study")
+    json_argument(parser)
     _add_actions(actions)
 
 

@@ -25,14 +25,14 @@ from assay.service.store.store import Store
 Make = Callable[..., dict[str, Any]]
 SUBCOMMANDS = [
     "evaluate", "attack", "pull",
-    "serve", "worker", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "replan", "delete",
+    "serve", "worker", "submit", "jobs", "status", "results", "cancel", "retry", "replan", "delete",
     "artifacts",
-    "logs", "open", "completion", "config", "config list", "config get", "config set",
+    "open", "completion", "config", "config list", "config get", "config set",
     "config unset", "config use",
     "download", "catalog", "warnings", "compare", "data", "data check", "demo",
     "keys", "keys create", "keys list", "keys revoke", "audit",
     "checkpoints", "checkpoints upload", "checkpoints list", "checkpoints show", "checkpoints delete",
-    "import-pickle", "import-onnx", "run", "sign", "verify", "study", "gate", "table", "export", "mirror",
+    "import-pickle", "import-onnx", "sign", "verify", "gate", "mirror",
     "report",
     "webhooks", "webhooks add", "webhooks test",
     "studies", "studies run", "studies list", "studies show", "studies watch", "studies results",
@@ -132,6 +132,8 @@ def test_older_names_are_told_once_and_listed_nowhere_else(run: Run) -> None:
     assert dict(re.findall(r"^  ([a-z]+) +assay (.+)$", old, re.MULTILINE)) == OLDER
     listed = re.findall(r"^  ([a-z-]+)(?:  |$)", more, re.MULTILINE)
     assert not OLDER.keys() & {*listed}
+    assert run("help", "watch") == run("help", "status")
+    assert "options go after the verb: assay watch --profile dead" in run("--profile", "dead", "watch")[2]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +145,7 @@ def test_older_names_are_told_once_and_listed_nowhere_else(run: Run) -> None:
         ("logs JOB -f", "status JOB --log --wait"),
         ("table JOB", "report JOB --table"),
         ("table JOB --format latex --rows epsilon", "report JOB --table --format tex --rows epsilon"),
+        ("table JOB -o t.tex", "report JOB --table --format md -o t.tex"),
         ("table JOB --metric top1 -o t.md", "report JOB --table --metric top1 -o t.md"),
         ("export JOB --format robustbench", "report JOB --format robustbench"),
         ("export JOB --format robustbench -o made", "report JOB --format robustbench -o made"),
@@ -184,7 +187,6 @@ def test_results_as_a_report(run: Run, submit: Any, evaluate_body: Make, worker:
         ("report --tag x --format robustbench", "--format robustbench takes job ids"),
         ("report a --format robustbench --table", "--format robustbench is no table"),
         ("report a --table --format pdf", "invalid choice: 'pdf'"),
-        ("report a --table -o t.pdf", "--output: its ending says the format"),
         ("compare a b --format tex", "invalid choice: 'tex'"),
         ("studies results a --format xml", "invalid choice: 'xml'"),
     ],

@@ -19,6 +19,7 @@ SPECS = {
 }
 WHAT = {"submit": "one job", "run": "a list of jobs", "study": "a study"}
 NAMED = {"submit": "submit", "run": "submit", "study": "studies run"}
+WANTED = {"submit": "one job", "run": "one job", "study": "a study"}
 
 
 @pytest.mark.parametrize("wanted", SPECS)
@@ -36,10 +37,10 @@ def test_the_command_that_takes_it_is_named(
     (tmp_path / "spec.json").write_text(json.dumps(SPECS[given]))
     assert main.main([wanted, "spec.json"]) == 2, "none of them is complete"
     error = capsys.readouterr().err
-    if given == wanted or (given, wanted) == ("run", "submit"):
+    if given == wanted or {given, wanted} == {"run", "submit"}:
         assert " takes it" not in error
         return
-    assert error.startswith(f"error: spec.json:1: body: is {WHAT[given]}, not {WHAT[wanted]}")
+    assert error.startswith(f"error: spec.json:1: body: is {WHAT[given]}, not {WANTED[wanted]}")
     assert f"`assay {NAMED[given]} spec.json` takes it" in error
     assert error.count("\n") == 1
 
@@ -57,5 +58,5 @@ def test_without_its_kind_a_field_tells(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    assert main.main(["study" if "jobs" in spec else "run", "spec.json"]) == 2
+    assert main.main(["run" if "arms" in spec else "study", "spec.json"]) == 2
     assert f"`assay {command} spec.json` takes it" in capsys.readouterr().err
