@@ -40,9 +40,18 @@ def evaluate(
     is summed over the slots; only iterates of the slots `wants` (B,), on the CPU, receive a gradient. It is
     averaged over the expectation's passes: logits and objective are the means where expected accuracy counts;
     else the last pass's, and slots without a gradient take only that one. A model with `in_whole_batches`
-    gets all slots in one pass. Returns logits (B, classes), objective (B,) in float64, gradient like the
-    iterates (zero where not requested).
+    gets all slots in one pass; its `observe`, if it has one, is told what is returned: logits (B, classes),
+    objective (B,) in float64, gradient like the iterates (zero where not requested).
     """
+    found = _evaluated(model, state, objective, wants, expectation)
+    if (observe := getattr(model, "observe", None)) is not None:
+        observe(state, *found, wants)
+    return found
+
+
+def _evaluated(
+    model: Forward, state: State, objective: Objective, wants: Tensor, expectation: Expectation
+) -> tuple[Tensor, Tensor, Tensor]:
     wanted = int(wants.sum())
     if wanted == 0:
         logits, values = ask(model, state, objective, expectation)

@@ -195,16 +195,25 @@ class TrainSpec(JobSpecBase):
 class EvaluateSpec(JobSpecBase, SparseSpec):
     """Evaluate a model: a list of evaluations, attacks and suites over one data set."""
 
-    sparse = ("left_out",)
+    sparse = ("left_out", "save_traces")
 
     kind: Literal["evaluate"]
     protocol: Protocol = "pixel"
     limit: Annotated[int, Field(ge=1)] | None = None
     save_adversarial: Annotated[bool, Field(description="adversarial examples become artifacts")] = False
+    save_traces: Annotated[
+        Annotated[int, Field(ge=0, le=32)] | None,
+        Field(description="first examples of which each gradient attack's steps become artifacts"),
+    ] = None
     evaluations: Annotated[list[EvaluationSpec | SuiteSpec], Field(min_length=1, max_length=500)]
     left_out: Annotated[
         list[LeftOut], Field(max_length=500, description="filled in where suites are expanded")
     ] = []
+
+    @field_validator("save_traces")
+    @classmethod
+    def _no_traces(cls, given: int | None) -> int | None:
+        return given or None
 
 
 JobSpec = Annotated[TrainSpec | EvaluateSpec, Discriminator("kind")]

@@ -112,6 +112,7 @@ class EvaluateJobSpec(CommonSpec):
     protocol: Protocol
     limit: int | None
     save_adversarial: NotRequired[bool]
+    save_traces: NotRequired[int]
     evaluations: list[EvaluationItem]
     left_out: NotRequired[list[LeftOutPart]]
 

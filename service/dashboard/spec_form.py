@@ -37,13 +37,14 @@ MAX_ROWS = 40
 MAX_TEXTS = 520
 ROW = re.compile(r"evaluations\.(\d{1,3})\.(name|suite)", re.ASCII)
 GENERAL = ("name", "tags")
-RUN = ("limit", "protocol", "save_adversarial", "seed", "priority", "timeout_seconds")
+RUN = ("limit", "protocol", "save_adversarial", "save_traces", "seed", "priority", "timeout_seconds")
 HELP = {
     "name": "shown in lists and reports.",
     "tags": "words to find the job by, separated by commas.",
     "seed": "of everything random; the same seed gives the same numbers.",
     "limit": "how many examples; empty for all. Every job and model gets the same ones.",
     "protocol": "pixel: attacks see pixels in [0, 1]. paper: normalised images, as in published code.",
+    "save_traces": "first examples of which each gradient attack's steps are kept and drawn; empty for none.",
     "timeout_seconds": "seconds after which the job ends; empty for ten times its estimate.",
     "device": "class of the device.",
     "dtype": "arithmetic of the model; tf32 is for GPUs, recipe the published training's.",

@@ -72,6 +72,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         protocol=protocol,
         planned=planned,
         ranks=ranks,
+        save_traces=max(0, min(stop, spec.get("save_traces") or 0) - start),
         others={job: looking_at(other, data).classifier for job, other in others.items()},
         compiled=runs_compiled(request),
         progress=messages.progress,

@@ -685,3 +685,14 @@ def test_the_hash_of_a_body_is_of_its_meaning() -> None:
         {"b": [1.5, "\u00e9"], "a": 1}
     )
     assert canonical_sha256({"a": 1}) != canonical_sha256({"a": "1"})
+
+
+def test_traces_are_stored_only_where_they_are_asked_for(api: httpx.Client, evaluate_body: Make) -> None:
+    plain = api.post("/api/v1/jobs", json=evaluate_body()).json()["spec"]
+    assert "save_traces" not in plain
+    for given, stored in ((0, plain), (None, plain), (32, {**plain, "save_traces": 32})):
+        assert api.post("/api/v1/jobs", json=evaluate_body(save_traces=given)).json()["spec"] == stored
+    for wrong in (-1, 33, "all", True):
+        answer = api.post("/api/v1/jobs", json=evaluate_body(save_traces=wrong))
+        assert answer.status_code == 422
+        assert answer.json()["error"]["details"][0]["loc"][0] == "save_traces"

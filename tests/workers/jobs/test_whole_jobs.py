@@ -17,6 +17,7 @@ from assay.models.layers.layers import Classifier
 from assay.service.api.results import finished_results
 from assay.service.contract.gallery import Gallery
 from assay.service.contract.results import Breakdown, EvaluationResult, Results, StageBreakdown
+from assay.service.contract.traces import TraceFile
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store
 from assay.workers.catalog import load
@@ -361,6 +362,21 @@ def test_autoattack_in_a_paper_job_is_labelled_pixel(bench: Bench) -> None:
     pgd = {"name": "pgd", "params": {"epsilon": "12/255", "steps": 3}}
     results = bench.run(Plain(), pgd, AUTOATTACK, protocol="paper", limit=8)
     assert [row.protocol for row in results.evaluations] == ["paper", "pixel"]
+
+
+def test_steps_are_kept_of_the_first_examples_and_change_no_number(bench: Bench) -> None:
+    pgd = {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 3}}
+    results = bench.run(Plain(), pgd, shard_seconds=1e-9, save_traces=30)
+    files = [a for a in bench.store.artifacts.of(bench.job_id) if a.name.startswith("trace-000-pgd-")]
+    kept = [TraceFile.model_validate_json(Path(file.path).read_bytes()).examples for file in files]
+    table = bench.table(0, "pgd")
+    attacked = [line["id"] for line in table if int(line["queries"])]
+    first = {line["id"] for line in table[:30]}
+    assert len(files) == 1
+    assert {key for one in kept for key in one} == first & set(attacked)
+    again = bench.run(Plain(), pgd, shard_seconds=1e-9)
+    assert results.evaluations[0].metrics == again.evaluations[0].metrics
+    assert table == bench.table(0, "pgd")
 
 
 def test_adversarial_examples_are_kept_on_request(bench: Bench) -> None:

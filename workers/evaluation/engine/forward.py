@@ -57,6 +57,7 @@ class Passes:
         self.limit = limit or Limit()
         self.bound = bound
         self.captures = captures
+        self.observe: Callable[..., None] | None = None  # `Traces`, while an attack is watched
         self._rough = (
             Passes(model, device, self.limit, autocast=True, captures=captures) if rough_gradients else None
         )

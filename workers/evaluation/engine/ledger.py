@@ -75,6 +75,7 @@ class ExampleOutcomes:
     stages: tuple[Stage, ...] = ()  # of an attack, in order
     # The images that count, (n, C, H, W) in the attacked space, if requested
     adversarial: Tensor | None = None
+    traces: bytes | None = None  # the file of the first examples' steps, if requested
     gallery: tuple[GalleryItem, ...] | None = None
     analysis: ClassVar[bool] = False
 
@@ -120,11 +121,13 @@ class ExampleOutcomes:
         }
 
     def files(self) -> Iterable[OutcomeFile]:
-        """The adversarial examples found, if requested: one safetensors file.
+        """The traces, and the adversarial examples found as a safetensors file, if requested.
 
         It has `images` (n, C, H, W) in the attacked space, `labels` and `predictions` (n,), and in its header
         the `ids` as JSON.
         """
+        if self.traces is not None:
+            yield OutcomeFile("trace", ".json", self.traces)
         if self.adversarial is not None:
             broken = self.clean_correct & ~self.correct
             if self.expected is not None and self.clean_expected is not None:

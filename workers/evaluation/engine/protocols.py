@@ -26,6 +26,7 @@ from assay.workers.evaluation.engine.attack.error_bound import ErrorBound
 from assay.workers.evaluation.engine.attack.expected_accuracy import ExpectedRun
 from assay.workers.evaluation.engine.attack.slots import run_batch
 from assay.workers.evaluation.engine.attack.stages import PixelRun, passes_of
+from assay.workers.evaluation.engine.attack.traces import Traces
 from assay.workers.evaluation.engine.captured import Preparing
 from assay.workers.evaluation.engine.gallery.candidates import Candidates
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
@@ -91,6 +92,7 @@ def attack_pixel(
     prepare: Callable[[Tensor], Tensor] | None = None,
     box: Box | None = PIXELS,
     candidates: Candidates | None = None,
+    traces: Traces | None = None,
 ) -> ExampleOutcomes:
     """Attacks the model on images in [0, 1], worst case per example; further arguments as for `classify`.
 
@@ -109,7 +111,7 @@ def attack_pixel(
 
     `prepare` makes, of each batch on the device, what the attack perturbs and the model reads, None for the
     images themselves; `box` is its range, None if unbounded, as for time series. `candidates` keeps images
-    for a gallery.
+    for a gallery, `traces` the steps of an attack that is not judged by expected accuracy.
     """
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype, prepare)
     rough = screening == "bfloat16_gradients" or dtype == "bfloat16"
@@ -147,7 +149,8 @@ def attack_pixel(
                 box=box,
                 bound=bound,
             )
-            if (outcomes := run.over(runs, ids, randomness, staged)) is not None:
+            watched = runs if traces is None else traces.over(runs)
+            if (outcomes := run.over(watched, ids, randomness, staged)) is not None:
                 return outcomes
 
 
@@ -167,6 +170,7 @@ def attack_paper(
     capture: bool = False,
     preparing: Preparing | None = None,
     candidates: Candidates | None = None,
+    traces: Traces | None = None,
 ) -> ExampleOutcomes:
     """Attacks the model's backbone on normalised images, as the released code of the papers does.
 
@@ -183,6 +187,8 @@ def attack_paper(
     ledger = Ledger(labels, ids, keep_adversarial, attacked=True, targeted=targeted, candidates=candidates)
     tell = progress or _ignore
     setting = Setting(ids, randomness, box=None, final_iterate=True)
+    if traces is not None:
+        list(traces.over([(0, attack, [loader.forward])]))
 
     def leave(state: State) -> None:
         ledger.note_attack(state)

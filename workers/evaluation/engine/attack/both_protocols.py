@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -10,6 +11,7 @@ from assay.attacks.ensemble import Ensemble
 from assay.attacks.kernel import Attack
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import PIXELS, Box
+from assay.workers.evaluation.engine.attack.traces import Traces
 from assay.workers.evaluation.engine.gallery.candidates import Candidates
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.loader import Images
@@ -36,8 +38,9 @@ def attack_shard(
         shard.staged(stage.name, stage.n - stage.broken)
 
     subject = (inputs, shard.labels, shard.ids)
+    traces = Traces(shard.ids, shard.save_traces) if shard.save_traces else None
     if shard.protocol == "paper":
-        return attack_paper(
+        outcomes = attack_paper(
             attack,
             shard.classifier,
             *subject,
@@ -46,21 +49,25 @@ def attack_shard(
             capture=shard.capture,
             preparing=shard.preparing,
             candidates=candidates,
+            traces=traces,
             **shard.running,
         )
-    return attack_pixel(
-        attack,
-        pixel_model,
-        *subject,
-        randomness=randomness,
-        keep_adversarial=shard.save_adversarial,
-        capture=shard.capture,
-        preparing=shard.preparing,
-        compiled=shard.compiled,
-        screening=shard.screening,
-        staged=staged,
-        prepare=prepare,
-        box=box,
-        candidates=candidates,
-        **shard.running,
-    )
+    else:
+        outcomes = attack_pixel(
+            attack,
+            pixel_model,
+            *subject,
+            randomness=randomness,
+            keep_adversarial=shard.save_adversarial,
+            capture=shard.capture,
+            preparing=shard.preparing,
+            compiled=shard.compiled,
+            screening=shard.screening,
+            staged=staged,
+            prepare=prepare,
+            box=box,
+            candidates=candidates,
+            traces=traces,
+            **shard.running,
+        )
+    return outcomes if traces is None else replace(outcomes, traces=traces.content())

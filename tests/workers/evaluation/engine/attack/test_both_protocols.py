@@ -22,7 +22,7 @@ def test_the_protocol_chooses_the_model_and_the_range(protocol: str, monkeypatch
     told: list[tuple[str, int]] = []
     shard: Any = SimpleNamespace(
         protocol=protocol, classifier="classifier", labels=[], ids=[], save_adversarial=False, capture=False,
-        preparing=None, compiled=False, screening=None, running={"batch_size": 2},
+        save_traces=0, preparing=None, compiled=False, screening=None, running={"batch_size": 2},
         staged=lambda name, left: told.append((name, left)),
     )  # fmt: skip
     given: Any = ("attack", shard, "inputs", "draws", "candidates")

@@ -1,0 +1,39 @@
+"""Traces: the steps of an attack on a few examples, the artifact `trace-<index>-<attack>-<start>.json`.
+
+Workers that run uploaded programs write it: readers validate it here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from assay.service.contract.results import Answer
+
+VERSION = 1
+MAX_STEPS = 1000
+MAX_BYTES = 8 * 2**20
+Number = Annotated[float, Field(allow_inf_nan=False)] | None
+"""A number; null where it is not finite."""
+
+
+class Step(NamedTuple):
+    """An iterate of an attack."""
+
+    stage: str  # the attack, also within an ensemble
+    restart: int
+    step: int  # gradient steps before it, in the restart
+    objective: Number  # what the attack raises
+    margin: Number  # logit of the true class less the highest other
+    linf: Number  # of the change from the clean example
+    l2: Number
+    gradient: Number  # L2 norm; null where none was taken
+
+
+class TraceFile(Answer):
+    """The steps of each example, by its id."""
+
+    version: Literal[1]
+    columns: list[str]  # the fields of a step
+    examples: dict[str, Annotated[list[Step], Field(max_length=MAX_STEPS)]]
