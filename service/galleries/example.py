@@ -16,6 +16,7 @@ from assay.service.api.views import job_view
 from assay.service.contract.errors import NotFound
 from assay.service.contract.gallery import Gallery, GalleryClass
 from assay.service.contract.results import EvaluationResult
+from assay.service.contract.traces import MAX_STEPS
 from assay.service.dashboard.example_rows import (
     SMALLEST,
     Columns,
@@ -28,10 +29,13 @@ from assay.service.dashboard.examples import TITLES, example_count, grid_of
 from assay.service.dashboard.frame import render
 from assay.service.galleries.files import class_text, gallery_files, read_gallery
 from assay.service.galleries.pages import MAX_WORDS, ShownItem, evaluation_labels, shown_items
-from assay.service.galleries.saved import SavedExample, read_saved, saved_file
+from assay.service.galleries.saved import SavedExample, read_saved, read_steps, saved_file
+from assay.service.plots.routes import Scheme, plot_answer
+from assay.service.plots.trace import EXPLAINED, SIZE, seen_codes, trace
 from assay.service.reports.numbers import row_params
 from assay.service.settings import Settings
-from assay.service.store.rows import ArtifactRow
+from assay.service.store.rows import ArtifactRow, JobRow
+from assay.service.store.tenants import TenantStore
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
@@ -68,24 +72,14 @@ def show_example(
 ) -> Response:
     """The example `number`, from 0 in the order of the job's data, as its evaluation left it."""
     stored = store.results.of(job.id)
-    results = {index: read_result(result) for index, result in stored.items()}
-    if evaluation not in results:
-        raise NotFound(f"evaluation {evaluation} of job {job.id} has no results")
-    result, count = results[evaluation], example_count(job, evaluation, results)
-    if not 0 <= number < count:
-        raise NotFound(
-            f"evaluation {evaluation} of job {job.id} has no example {number}; allowed: 0 to {count - 1}"
-        )
-    rows = {
-        index: joined_columns([row])
-        for index, row in store.results.example(job.id, number, evaluation).items()
-    }
-    if not rows.get(evaluation, {}).get("id"):
-        raise NotFound(f"evaluation {evaluation} of job {job.id} has no outcomes of examples")
-    example = str(rows[evaluation]["id"][0])
+    results, count, rows = _found(store, job, evaluation, number, stored)
+    result, example = results[evaluation], str(rows[evaluation]["id"][0])
     same = {index: row for index, row in rows.items() if index in results and row.get("id") == [example]}
-    kept = _kept(settings, store.artifacts.of(job.id), result, evaluation, number, example)
+    files = store.artifacts.of(job.id)
+    kept = _kept(settings, files, result, evaluation, number, example)
     outcomes = _outcomes(same, results, evaluation_labels(stored), kept.names)
+    steps = read_steps(settings.artifacts, saved_file(files, evaluation, number, "trace"), example)
+    seen = seen_codes(steps)
     label = same[evaluation].get("label", [None])[0]
     path = f"/jobs/{job.id}/examples/{evaluation}"
     values = {
@@ -111,8 +105,54 @@ def show_example(
         "attacked": "queries" in same[evaluation],
         "saves": bool(job.spec.get("save_adversarial")),
         "max_words": MAX_WORDS,
+        "steps": steps,
+        "max_steps": MAX_STEPS,
+        "plot_size": SIZE,
+        "explained": [(one, one.code in seen) for one in result.warnings if one.code in EXPLAINED],
+        "traces": job.spec.get("save_traces"),
     }
     return render(request, "example.html", values)
+
+
+@router.get("/jobs/{job_id}/examples/{evaluation}/{number}/trace.svg")
+def show_trace(
+    job: JobDep,
+    evaluation: int,
+    number: int,
+    request: Request,
+    store: StoreDep,
+    settings: SettingsDep,
+    scheme: Scheme = "light",
+) -> Response:
+    """The steps of the evaluation's attack on the example, as a plot."""
+    rows = _found(store, job, evaluation, number, store.results.of(job.id))[2]
+    example, file = (
+        str(rows[evaluation]["id"][0]),
+        saved_file(store.artifacts.of(job.id), evaluation, number, "trace"),
+    )
+    steps = read_steps(settings.artifacts, file, example)
+    if not steps:
+        raise NotFound(f"no steps of evaluation {evaluation} on example {number} were kept")
+    return plot_answer(request, settings, trace(steps, example), "svg", scheme, f"assay-{job.id}-trace")
+
+
+def _found(
+    store: TenantStore, job: JobRow, evaluation: int, number: int, stored: Mapping[int, dict[str, Any]]
+) -> tuple[dict[int, EvaluationResult], int, dict[int, Columns]]:
+    """All results, the evaluation's number of examples, and of each evaluation the row of an example."""
+    results = {index: read_result(result) for index, result in stored.items()}
+    if evaluation not in results:
+        raise NotFound(f"evaluation {evaluation} of job {job.id} has no results")
+    count = example_count(job, evaluation, results)
+    if not 0 <= number < count:
+        raise NotFound(
+            f"evaluation {evaluation} of job {job.id} has no example {number}; allowed: 0 to {count - 1}"
+        )
+    found = store.results.example(job.id, number, evaluation)
+    rows: dict[int, Columns] = {index: joined_columns([row]) for index, row in found.items()}
+    if not rows.get(evaluation, {}).get("id"):
+        raise NotFound(f"evaluation {evaluation} of job {job.id} has no outcomes of examples")
+    return results, count, rows
 
 
 def _kept(

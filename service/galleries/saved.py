@@ -11,19 +11,24 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pydantic import ValidationError
+
 from assay.service.api.artifacts import open_artifact, read_artifact
+from assay.service.contract import traces
 from assay.service.contract.errors import AssayError
 from assay.service.contract.gallery import MAX_BYTES
 from assay.service.contract.strict_json import parse_json
+from assay.service.contract.traces import Step, TraceFile
 from assay.service.files.safetensors_header import read_header
 from assay.service.galleries.files import MAX_SIDE, SIGNATURE
 from assay.service.store.rows import ArtifactRow
 
-NAME = re.compile(r"adversarial-(\d{3,6})-[A-Za-z0-9_.-]{1,200}-(\d{8,12})\.(?:safetensors|jsonl)", re.ASCII)
+NAME = re.compile(r"(adversarial|trace)-(\d{3,6})-[A-Za-z0-9_.-]{1,200}-(\d{8,12})\.[a-z]+", re.ASCII)
 CODES: Mapping[str, Literal["f", "d"]] = {"F32": "f", "F64": "d"}
 COLOURS = {1: 0, 3: 2}  # Colour type of a PNG file, by channels
 MAX_DEPTH = 4
@@ -46,12 +51,15 @@ class SavedExample:
         return "data:image/png;base64," + base64.b64encode(self.png or b"").decode()
 
 
-def saved_file(rows: Iterable[ArtifactRow], evaluation: int, number: int) -> ArtifactRow | None:
-    """The file with the adversarial examples of the shard that has the evaluation's example `number`."""
+def saved_file(
+    rows: Iterable[ArtifactRow], evaluation: int, number: int, stem: str = "adversarial"
+) -> ArtifactRow | None:
+    """The file of this stem of the shard that has the evaluation's example `number`."""
     found = [
-        (int(match[2]), row)
+        (int(match[3]), row)
         for row in rows
-        if (match := NAME.fullmatch(row.name)) and int(match[1]) == evaluation and row.expired_at is None
+        if (match := NAME.fullmatch(row.name)) and (match[1], int(match[2])) == (stem, evaluation)
+        if row.expired_at is None
     ]
     return max(((start, row) for start, row in found if start <= number), default=(0, None), key=_start)[1]
 
@@ -71,6 +79,15 @@ def read_saved(folder: Path, row: ArtifactRow, example: str, *, drawn: bool) -> 
         return _image(folder, row, example, drawn)
     except (AssayError, OSError, ValueError, KeyError, IndexError, TypeError):
         return None
+
+
+def read_steps(folder: Path, row: ArtifactRow | None, example: str) -> list[Step]:
+    """The steps of an attack on an example; empty where the file has none, or cannot be read."""
+    with suppress(AssayError, ValidationError, OSError):
+        if row is not None:
+            content = read_artifact(folder, row, traces.MAX_BYTES)
+            return TraceFile.model_validate_json(content).examples.get(example, [])
+    return []
 
 
 def _text(row: ArtifactRow, content: bytes, example: str) -> SavedExample | None:

@@ -130,3 +130,35 @@ def test_a_saved_image_is_drawn_where_no_gallery_has_the_example(
     assert address.startswith("data:image/png;base64,")
     assert images(page(api, f"/jobs/{job}/examples/1/5")) == []
     assert images(page(api, f"/jobs/{job}/examples/0/3")) == []
+
+
+def test_steps_are_drawn_with_the_warnings_that_they_show(
+    api: httpx.Client, job: str, store_file: Callable[[str, bytes], None], app_store: Store
+) -> None:
+    warned = app_store.results.of(job)[1]
+    warned["warnings"] = [
+        {"code": code, "severity": "caution", "message": f"Of {code}."}
+        for code in ("zero_gradient", "screened")
+    ]
+    app_store.results.save(job, 1, warned)
+    other = page(api, f"/jobs/{job}/examples/1/4")
+    assert "Of zero_gradient." in other
+    assert "Of screened." not in other
+    assert "save_traces" in other
+    steps = [["pgd", 0, step, 0.5, 1.25, 0.0, 0.0, 0.0] for step in range(3)]
+    file = {"version": 1, "columns": [], "examples": {"x3": steps, HOSTILE: steps}}
+    store_file("trace-001-pgd-00000000.json", json.dumps(file).encode())
+    shown = page(api, f"/jobs/{job}/examples/1/3")
+    assert "3 iterates. Margin 1.25" in shown
+    assert "are a case of it" in shown
+    address = f"/jobs/{job}/examples/1/3/trace.svg"
+    assert address in images(shown)
+    drawn = api.get(f"{address}?scheme=dark")
+    assert drawn.headers["content-type"] == "image/svg+xml"
+    assert "What the attack raises" in drawn.text
+    assert api.get(f"/jobs/{job}/examples/1/4/trace.svg").status_code == 404
+    assert api.get(f"/jobs/{job}/examples/1/{10**30}/trace.svg").status_code == 404
+    for damaged in (b"", b"[" * 10**5, json.dumps(file | {"examples": {"x3": [["pgd"]]}}).encode()):
+        store_file("trace-001-pgd-00000000.json", damaged)
+        assert "Of zero_gradient." in page(api, f"/jobs/{job}/examples/1/3")
+        assert api.get(address).status_code == 404
