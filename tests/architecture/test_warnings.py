@@ -58,14 +58,14 @@ def test_every_code_is_described_in_order_and_no_other() -> None:
     assert [one.code for one in warning_meanings()] == list(CODES)
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_severity_place_cause_evidence_and_remedy_are_told(code: str) -> None:
-    told = DESCRIBED[code]
-    assert set(told) == {"severity", "group", "where", "cause", "evidence", "remedy"}
-    assert told["severity"] in SEVERITIES
-    assert told["where"]
-    assert set(told["where"]) <= set(get_args(WarningPlace))
-    assert all(re.match(r"[A-Z0-9`].+\.$", told[part]) for part in ("cause", "evidence", "remedy"))
+def test_severity_place_cause_evidence_and_remedy_are_told() -> None:
+    for code, told in DESCRIBED.items():
+        assert set(told) == {"severity", "group", "where", "cause", "evidence", "remedy"}, code
+        assert told["severity"] in SEVERITIES, code
+        assert told["where"], code
+        assert set(told["where"]) <= set(get_args(WarningPlace)), code
+        for part in ("cause", "evidence", "remedy"):
+            assert re.match(r"[A-Z0-9`].+\.$", told[part]), f"{code}: {part}"
 
 
 def test_every_code_is_raised_somewhere(nodes: list[ast.AST]) -> None:

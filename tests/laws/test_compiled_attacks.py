@@ -93,6 +93,7 @@ def test_attacks_with_compiled_code(network: Network) -> None:
     assert served == {*INDUCTOR}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "params"), SEGMENTATION)
 def test_an_attack_on_segmentation_models(name: str, params: dict[str, Any]) -> None:
     torch.manual_seed(0)
@@ -110,6 +111,7 @@ def test_an_attack_on_segmentation_models(name: str, params: dict[str, Any]) -> 
     torch.testing.assert_close(fast.adversarial, plain.adversarial, rtol=0, atol=1e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("attack", "norm"), SERIES)
 def test_an_attack_on_series(attack: str, norm: str) -> None:
     whole = series.shard()

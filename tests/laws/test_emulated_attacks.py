@@ -164,6 +164,7 @@ SEGMENTATION = sample(segmentation.CASES, "segpgd", "segmentation_apgd-js")
 SERIES = sample(series.ATTACKS, "pgd-Linf", "apgd_dlr-L2")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "params"), SEGMENTATION)
 def test_an_attack_on_segmentation_models(name: str, params: dict[str, Any], device: EmulatedDevice) -> None:
     params = params | {"steps": 4}
@@ -184,6 +185,7 @@ def test_an_attack_on_segmentation_models(name: str, params: dict[str, Any], dev
     torch.testing.assert_close(there.adversarial, here.adversarial, rtol=0, atol=1e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("attack", "norm"), SERIES)
 def test_an_attack_on_series(attack: str, norm: str, device: EmulatedDevice) -> None:
     on_cpu = series.shard()

@@ -112,6 +112,7 @@ def test_an_attack_as_in_the_papers_code(
     compare(attack_paper, make(module, name, params), device)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "params"), SEGMENTATION)
 def test_an_attack_on_segmentation_models(name: str, params: dict[str, Any], device: EmulatedDevice) -> None:
     torch.manual_seed(0)
@@ -129,6 +130,7 @@ def test_an_attack_on_segmentation_models(name: str, params: dict[str, Any], dev
     torch.testing.assert_close(replayed.adversarial, plain.adversarial, rtol=0, atol=1e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("attack", "norm"), SERIES)
 def test_an_attack_on_series(attack: str, norm: str, device: EmulatedDevice) -> None:
     whole = series.shard()

@@ -59,6 +59,7 @@ def test_parameter_counts(
 ON_SEQUENCES = sorted(set(attentions()) - {"conv2d_attention"})  # which needs an image's plane
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("attention", "pooling"),
     [*((name, "mean") for name in ON_SEQUENCES), ("softmax", "released"), ("softmax", "last")],

@@ -48,6 +48,7 @@ def test_chosen_layers_have_the_attention_and_the_others_softmax(layers: Any, ch
     assert torch.isfinite(model(torch.randn(2, 1, 16, 16))).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(attentions()))
 def test_any_attention_of_the_catalog_in_some_layers(name: str) -> None:
     model = vit(10, 1, **SMALL, attention=name, layers=[0, 2]).eval()

@@ -50,6 +50,7 @@ def by_the_formula(attention: nn.Module, x: Tensor, factors: list[int], prefix: 
     return result
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("prefix", [0, 1])
 @pytest.mark.parametrize("count", [1, 2, 8, 9, 10, 13])
 @pytest.mark.parametrize("factors", [[1, 1, 2, 4], [3, 1, 3, 2], [2, 5], [7]])

@@ -70,6 +70,7 @@ def explicit(attention: InformerAttention, x: Tensor) -> Tensor:
     return attention.proj(torch.cat(heads, dim=-1))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [1, 2, 9, 25, 40])
 @pytest.mark.parametrize(
     "parameters", [{}, {"factor": 1}, {"causal": True}, {"causal": True, "factor": 1}], ids=str

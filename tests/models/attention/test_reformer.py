@@ -103,6 +103,7 @@ def explicit(attention: ReformerAttention, x: Tensor) -> Tensor:
     return attention.proj(torch.cat(heads, dim=-1))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [8, 12, 19, 24])
 @pytest.mark.parametrize(
     "parameters",

@@ -58,6 +58,7 @@ def test_penalty_and_active_share_equal_the_authors(name: str, vector: Callable[
     torch.testing.assert_close(active, stored["s1_active"], rtol=0, atol=1e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("iterations", [1, 2, 5])
 @pytest.mark.parametrize(("threshold", "mu_width", "dual_sign"), SWITCHES)
 def test_every_switch_equals_the_algorithm(

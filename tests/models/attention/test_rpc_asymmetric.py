@@ -33,6 +33,7 @@ def parts(attention: AsymmetricRPCAttention, x: Tensor) -> tuple[Tensor, ...]:
     return split_heads(attention.qkv(x).detach(), 3, 3)  # q, k, v, (B, H, N, D) each
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("iterations", [1, 2, 5])
 @pytest.mark.parametrize(("threshold", "mu_width", "dual_sign"), SWITCHES)
 def test_every_switch_equals_the_algorithm(

@@ -69,6 +69,7 @@ def output(attention: nn.Module, by_head: Tensor) -> Tensor:
     return result
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("prefix", [0, 1])
 @pytest.mark.parametrize("count", [1, 2, 10, 13])
 @pytest.mark.parametrize("causal", [True, False])

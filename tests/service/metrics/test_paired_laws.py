@@ -342,6 +342,7 @@ def test_a_model_does_not_differ_from_itself_and_does_from_a_clearly_worse_one(c
         assert other.difference(name, (metric.value, value + 0.5)) is None, name
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.table}-{case.params.get('form', '')}")
 @pytest.mark.parametrize("common", [1, 2, 3, 9, 10, 11])
 def test_few_common_examples_are_no_fault(case: Case, common: int) -> None:

@@ -124,6 +124,7 @@ def found(
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("table", "attacked", "model", "values"),
     [(t, a, m, v) for t, a, columns in TABLES for m, v in columns.items()],

@@ -81,6 +81,7 @@ def stepped(name: str, at_once: int | None) -> tuple[dict[str, Tensor], list[Any
     return model.state_dict(), results
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TRAININGS)
 @pytest.mark.parametrize("at_once", [1, 2, 3, 6])
 def test_pieces_make_the_step_of_the_whole_batch(name: str, at_once: int) -> None:

@@ -110,6 +110,7 @@ def results(step: Any, keys: Tensor, tau: Tensor, values: Tensor, iterations: in
     return [*(state.sparse for state in states), *duals, *(state.point for state in states), *gradients]
 
 
+@pytest.mark.sampled
 @compiles
 @pytest.mark.parametrize("iterations", [1, 2, 3, 6])
 @pytest.mark.parametrize("per_token", [False, True], ids=["a head's threshold", "a token's threshold"])

@@ -230,6 +230,7 @@ def test_medians_without_an_interval(second: list[float], method: str, p: float 
     assert (found.bounds, found.p_value) == ((None, None, method), p)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("n", [*range(1, 13), 60, 3000])
 @pytest.mark.parametrize("m", [1, 2, 9, 10, 2000])
 def test_medians_of_any_numbers_of_examples_have_a_difference(n: int, m: int) -> None:

@@ -49,6 +49,7 @@ def every_choice(images: Images) -> Any:
     return product(range(len(images[0])), repeat=len(images))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(40))
 def test_against_every_choice(seed: int) -> None:
     images = drawn(seed, images=4, classes=3)

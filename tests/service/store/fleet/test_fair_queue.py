@@ -101,6 +101,7 @@ def exact(lengths: Mapping[str, float], seed: int = 0) -> Length:
     return lambda tenant: lengths[tenant] * draw.uniform(0.8, 1.2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("workers", [1, 6])
 @pytest.mark.parametrize("weights", [{"a": 1, "b": 1}, {"a": 1, "b": 3}, {"a": 1, "b": 2, "c": 5}], ids=str)
 @pytest.mark.parametrize("lengths", [(100, 100, 100), (240, 30, 90), (20, 400, 60)], ids=str)

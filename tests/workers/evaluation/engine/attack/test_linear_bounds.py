@@ -71,6 +71,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "method"), CASES)
 def test_no_point_of_the_ball_is_below_the_bound(name: str, method: Method) -> None:
     torch.manual_seed(0)
