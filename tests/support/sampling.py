@@ -44,13 +44,13 @@ def changed_files() -> frozenset[str]:
 
 
 def positions(name: str, cases: int, part: int) -> set[int]:
-    """The first case of a test, and one of each eight neighbours; tests of one file get the same neighbours.
+    """One of each eight neighbours; tests of one file get the same neighbours.
 
     What tests of one case share, for example the run of an attack, is then computed once.
     """
     first = range(0, cases, PARTS)
     file = name.partition("::")[0]
-    return {0} | {one for start in first if (one := start + (part + _shift(file, start)) % PARTS) < cases}
+    return {one for start in first if (one := start + (part + _shift(file, start)) % PARTS) < cases}
 
 
 def _shift(file: str, start: int) -> int:
@@ -65,7 +65,7 @@ def left_out(names: Sequence[str], part: int, changed: Iterable[str] = ()) -> se
     kept = {
         of_test[position]
         for test, of_test in cases.items()
-        for position in positions(test, len(of_test), part)
+        for position in {0} | positions(test, len(of_test), part)
     }
     changed = set(changed)
     return {

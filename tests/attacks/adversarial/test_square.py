@@ -86,6 +86,7 @@ def test_the_images_after_some_queries_are_the_librarys(
     assert sizes(state["best"] - images, norm).min() > 0.5 * epsilon
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("norm", "epsilon"), BALLS)
 def test_batches_do_not_matter_and_seeds_do(norm: Norm, epsilon: float) -> None:
     model = copy.deepcopy(network("undefended")).double()

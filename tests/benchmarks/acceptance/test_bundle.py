@@ -114,6 +114,7 @@ def accepted(folder: Path, *given: str) -> str:
     return done.stdout
 
 
+@pytest.mark.costly
 def test_a_box_with_torch_runs_the_checks_without_network_and_keeps_its_own(unpacked: Path) -> None:
     checkout = unpacked / "checkout"
     assert (checkout / "src" / "assay" / "workers").is_symlink()
@@ -140,6 +141,7 @@ def test_a_box_with_torch_runs_the_checks_without_network_and_keeps_its_own(unpa
     assert "| commit | c0ffee |" in (unpacked / "results-gpu.md").read_text()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -167,6 +167,7 @@ def on_a_small_disk(folder: Path, *arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.costly
 def test_a_real_full_disk_with_room_in_time(standins: ModuleType, tmp_path: Path) -> None:
     """Room is made again in the middle: the weights and the log are those of a training without trouble."""
     (tmp_path / "disk").mkdir()
@@ -178,6 +179,7 @@ def test_a_real_full_disk_with_room_in_time(standins: ModuleType, tmp_path: Path
     assert found["temporary"] == []
 
 
+@pytest.mark.costly
 def test_a_real_full_disk_to_the_end(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     found = on_a_small_disk(tmp_path / "disk", "full")
