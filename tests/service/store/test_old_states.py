@@ -28,7 +28,7 @@ from assay.service.settings import Settings
 from assay.service.store.store import Store, open_store
 from assay.service.store.tables import results
 from assay.workers.jobs.merge import evaluations, merge_evaluation, save_evaluation, table_of
-from tests.support.databases import KINDS, fresh_database
+from tests.support.databases import SAMPLED, fresh_database
 
 STATES = Path(__file__).resolve().parents[2] / "vectors" / "states"
 # Keys that answers may have now and did not have then.
@@ -75,7 +75,7 @@ class OldState:
         return [path.split("/")[4] for path in paths]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=SAMPLED)
 def old_state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OldState]:
     """The state on each kind of database."""
     if request.param == "sqlite":

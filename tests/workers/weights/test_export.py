@@ -55,6 +55,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_of_models_become_programs_that_answer_equally(family: str, tmp_path: Path) -> None:
     build, size = FAMILIES[family]

@@ -55,6 +55,7 @@ def hits(found: ExampleOutcomes) -> Tensor:
     return found.hit
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_hit_is_a_prediction_of_the_target(name: str, run: Any) -> None:
     found = run(ATTACKS[name](targeted=True, target="next"))
@@ -66,6 +67,7 @@ def test_a_hit_is_a_prediction_of_the_target(name: str, run: Any) -> None:
         assert int((attacked & ~found.correct & ~hits(found)).sum()) > 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["pgd", "sparse_l1_descent", "square", "spsa"])
 def test_what_is_broken_on_the_way_stays_broken(name: str, run: Any) -> None:
     """By an attack that ends at its first wrong answer, the same start and steps."""
