@@ -28,7 +28,7 @@ from assay.service.settings import Settings
 from assay.service.store.store import Store, open_store
 from assay.service.store.tables import results
 from assay.workers.jobs.merge import evaluations, merge_evaluation, save_evaluation, table_of
-from tests.support.databases import SAMPLED, fresh_database
+from tests.support.databases import KINDS, SAMPLED, fresh_database
 
 STATES = Path(__file__).resolve().parents[2] / "vectors" / "states"
 # Keys that answers may have now and did not have then.
@@ -77,7 +77,7 @@ class OldState:
 
 @pytest.fixture(params=SAMPLED)
 def old_state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OldState]:
-    """The state on each kind of database."""
+    """The state on SQLite; on PostgreSQL for the sample, and where a test asks for both kinds."""
     if request.param == "sqlite":
         file = tmp_path / "old.sqlite"
         with closing(sqlite3.connect(file)) as connection:
@@ -173,6 +173,7 @@ def changed_answers(
     return found
 
 
+@pytest.mark.parametrize("old_state", KINDS, indirect=True)
 def test_an_old_state_gives_the_same_answers(
     old_state: OldState, serve: Callable[..., Any], tmp_path: Path
 ) -> None:
