@@ -61,6 +61,7 @@ EPSILON = {"epsilon": 0.03}
 OUTSIDE = {"corruptions", "gcg", "spsa"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "task", "params"),
     [
