@@ -157,7 +157,8 @@ def _trusted(options: argparse.Namespace) -> dict[str, Any]:
             if data.lstrip().startswith(b"{"):
                 found |= keys.public_keys(KeySet.model_validate_json(data))
             else:
-                found |= keys.by_id([keys.public_from_pem(data)])
+                key = keys.public_from_pem(data)
+                found[keys.key_id(key)] = key
     except ValidationError:
         raise UsageError(f"{file}: this is no JSON Web Key Set of an Assay service") from None
     except keys.BadKey as error:

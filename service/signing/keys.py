@@ -13,7 +13,6 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -151,11 +150,6 @@ def public_keys(published: KeySet) -> dict[str, Ed25519PublicKey]:
             raise BadKey(f"key {entry.kid[:60]!r} of the set is no Ed25519 key") from None
         found[key_id(key)] = key
     return found
-
-
-def by_id(keys: Iterable[Ed25519PublicKey]) -> dict[str, Ed25519PublicKey]:
-    """The keys by their ids."""
-    return {key_id(key): key for key in keys}
 
 
 def key_id(key: Ed25519PublicKey) -> str:
