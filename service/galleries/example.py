@@ -14,9 +14,9 @@ from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRoute
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.views import job_view
 from assay.service.contract.errors import NotFound
+from assay.service.contract.findings.traces import MAX_STEPS
 from assay.service.contract.gallery import Gallery, GalleryClass
 from assay.service.contract.results import EvaluationResult
-from assay.service.contract.traces import MAX_STEPS
 from assay.service.dashboard.example_rows import (
     SMALLEST,
     Columns,

@@ -21,9 +21,9 @@ from pydantic import ValidationError
 from assay.service.api.artifacts import open_artifact, read_artifact
 from assay.service.contract import traces
 from assay.service.contract.errors import AssayError
+from assay.service.contract.findings.traces import Step, TraceFile
 from assay.service.contract.gallery import MAX_BYTES
 from assay.service.contract.strict_json import parse_json
-from assay.service.contract.traces import Step, TraceFile
 from assay.service.files.safetensors_header import read_header
 from assay.service.galleries.files import MAX_SIDE, SIGNATURE
 from assay.service.store.rows import ArtifactRow

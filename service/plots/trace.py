@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from assay.service.contract.traces import Step
+from assay.service.contract.findings.traces import Step
 from assay.service.plots.marks import categories, quantity
 from assay.service.plots.theme import DataRows, Vega, cycled, frame
 

@@ -60,9 +60,8 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
     others = shard_sources(request, session, loaded)
     messages = _Messages(report, item, len(order), len(order) if repeats is None else repeats)
     component = load_catalog().find_evaluation(item["name"])
-    protocol = spec["protocol"]
-    if component.kind == "attack" and protocol not in component.protocols:
-        protocol = component.protocols[0]
+    fits = component.kind != "attack" or spec["protocol"] in component.protocols
+    protocol = spec["protocol"] if fits else component.protocols[0]
     shard = shard_of(
         spec,
         looking_at(loaded, data),

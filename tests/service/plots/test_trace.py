@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.service.contract.traces import Step
+from assay.service.contract.findings.traces import Step
 from assay.service.plots.trace import PANELS, seen_codes, trace
 
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from assay.models.layers.layers import Classifier
 from assay.service.api.results import finished_results
+from assay.service.contract.findings.traces import TraceFile
 from assay.service.contract.gallery import Gallery
 from assay.service.contract.results import Breakdown, EvaluationResult, Results, StageBreakdown
-from assay.service.contract.traces import TraceFile
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store
 from assay.workers.catalog import load

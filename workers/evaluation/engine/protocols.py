@@ -107,11 +107,9 @@ def attack_pixel(
     to 8 bits as well.
 
     `screening` and dtype bfloat16 are as in `Loader.passes`; where the bound of the error is refuted, the
-    attack begins again without it.
-
-    `prepare` makes, of each batch on the device, what the attack perturbs and the model reads, None for the
-    images themselves; `box` is its range, None if unbounded, as for time series. `candidates` keeps images
-    for a gallery, `traces` the steps of an attack that is not judged by expected accuracy.
+    attack begins again without it. `prepare` makes, of each batch on the device, what the attack perturbs and
+    the model reads, None for the images; `box` is its range, None if unbounded, as of time series.
+    `candidates` keeps images for a gallery, `traces` steps, unless expected accuracy judges.
     """
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype, prepare)
     rough = screening == "bfloat16_gradients" or dtype == "bfloat16"

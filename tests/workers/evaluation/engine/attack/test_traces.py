@@ -14,7 +14,7 @@ from assay.attacks.adversarial.apgd_ce import apgd_ce
 from assay.attacks.adversarial.autoattack import autoattack
 from assay.attacks.adversarial.pgd import pgd
 from assay.models.layers.layers import Classifier
-from assay.service.contract.traces import TraceFile
+from assay.service.contract.findings.traces import TraceFile
 from assay.workers import catalog
 from assay.workers.evaluation.engine.attack import traces
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
