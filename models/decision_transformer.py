@@ -1,4 +1,4 @@
-"""Decision Transformer with any causal attention of the catalog in chosen layers.
+"""Decision Transformer with any causal attention.
 
 Sizes: Chen et al., "Primal-Attention", NeurIPS 2023, and its released code: 3 layers of width 256 with 4
 heads and windows of 20 steps. The Decision Transformer's own code has width 128 and 1 head.

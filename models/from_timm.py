@@ -1,4 +1,4 @@
-"""Any image classifier of timm, by the name of its architecture.
+"""timm's image classifiers.
 
     logits = architecture(x),    x = the normalised pixels
 

@@ -1,4 +1,4 @@
-"""Any image classifier of torchvision, by the name of its architecture.
+"""torchvision's image classifiers.
 
     logits = architecture(x),    x = the normalised pixels
 

@@ -1,4 +1,4 @@
-"""A Hugging Face causal language model from a pulled folder, with its own tokenizer.
+"""Hugging Face: causal language models.
 
     p(token i + 1 | tokens up to i) = softmax(model(tokens))_i
 

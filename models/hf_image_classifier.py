@@ -1,4 +1,4 @@
-"""A Hugging Face image classifier from a pulled folder, with its own preprocessing and labels.
+"""Hugging Face: image classifiers.
 
     logits = model(crop(resize(z))),    z = (x - mean) / std of pixels x in [0, 1]
 

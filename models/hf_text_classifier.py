@@ -1,4 +1,4 @@
-"""A Hugging Face text classifier from a pulled folder, with its own tokenizer and labels.
+"""Hugging Face: text classifiers.
 
     logits = model([special] tokens of the text [special])
 

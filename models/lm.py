@@ -1,4 +1,4 @@
-"""A transformer language model with any causal attention of the catalog in chosen layers.
+"""A transformer language model with any causal attention.
 
     x = sqrt(C) E[token] + positions                 sines, then cosines
     x = LN(x + attn(x)),    x = LN(x + W2 relu(W1 x + b1) + b2)    in each of `depth` layers

@@ -1,4 +1,4 @@
-"""Primal-ViT: the usual vision transformer, with Primal-Attention in the last layer or in any others.
+"""Primal-ViT: the usual vision transformer with Primal-Attention.
 
     x = [class token; W patch + b] + positions
     x = x + attn(LN(x)),    x = x + W2 gelu(W1 LN(x) + b1) + b2    in each of `depth` layers

@@ -1,4 +1,4 @@
-"""RPC-AsymViT: the usual vision transformer, with RPC-Attention in the first layer or in any others.
+"""RPC-AsymViT: the usual vision transformer with RPC-Attention.
 
     x = [class token; W patch + b] + positions
     x = x + attn(LN(x)),    x = x + W2 gelu(W1 LN(x) + b1) + b2    in each of `depth` layers

@@ -1,4 +1,4 @@
-"""RPC-FAN: the fully attentional network with RPC-Attention in chosen layers, and symmetric in the rest.
+"""RPC-FAN: the fully attentional network with RPC-Attention.
 
     x = stem(image) + W waves(row, column) + b                  stem: convolutions of stride 2
     x = x + g1 attn(LN(x)),    x = x + g2 C(LN(x))              in each of `depth` blocks, on the patches

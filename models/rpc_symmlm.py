@@ -1,4 +1,4 @@
-"""RPC-Symmlm: Symmlm with causal RPC-Attention in the first four layers, or in any others.
+"""RPC-Symmlm: Symmlm with causal RPC-Attention.
 
     x = sqrt(C) E[token] + positions                 sines, then cosines
     x = LN(x + attn(x)),    x = LN(x + W2 relu(W1 x + b1) + b2)    in each of `depth` layers

@@ -1,4 +1,4 @@
-"""A classifier of token sequences, or of pairs of them: the transformer of Long Range Arena.
+"""The transformer of Long Range Arena.
 
 Tay et al., "Long Range Arena", ICLR 2021, in the small form of Xiong et al., "Nystromformer", AAAI 2021,
 the code that Chen et al. use (Skyformer, NeurIPS 2021; Primal-Attention, NeurIPS 2023), with any attention:
@@ -174,7 +174,6 @@ class SequenceTransformer(nn.Module):
         return {"embedding.weight", "encoder.positions"}
 
     def _pooled(self, tokens: Tensor) -> Tensor:
-        """One vector (B, C) for each sequence (B, N)."""
         mask = tokens != PAD
         features = self.encoder(self.widen(self.embedding(tokens)), mask)  # (B, N, C)
         return pool(features, mask, self.pooling, self.sequence_length)

@@ -1,4 +1,4 @@
-"""A classifier of multivariate time series: the transformer of the UEA experiments, any attention.
+"""The transformer of the UEA experiments.
 
 Zerveas et al., "A Transformer-based Framework for Multivariate Time Series Representation Learning", KDD 2021
 (mvts_transformer), the setup of Attention-BN/SH (Nguyen et al., ICLR 2023) for most UEA sets, and the origin

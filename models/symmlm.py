@@ -1,4 +1,4 @@
-"""Symmlm: the transformer language model with symmetric attention (keys = queries) in every layer.
+"""Symmlm: the transformer language model with keys = queries.
 
     x = sqrt(C) E[token] + positions                 sines, then cosines
     x = LN(x + attn(x)),    x = LN(x + W2 relu(W1 x + b1) + b2)    in each of `depth` layers

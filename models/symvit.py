@@ -1,4 +1,4 @@
-"""SymViT: the vision transformer with symmetric attention (keys = queries) in every layer.
+"""SymViT: the vision transformer with keys = queries.
 
     x = [class token; W patch + b] + positions
     x = x + attn(LN(x)),    x = x + W2 gelu(W1 LN(x) + b1) + b2    in each of `depth` layers

@@ -1,4 +1,4 @@
-"""The vision transformer with any attention of the catalog in chosen layers.
+"""The vision transformer with any attention.
 
     x = [class token; W patch + b] + positions
     x = x + attn(LN(x)),    x = x + W2 gelu(W1 LN(x) + b1) + b2    in each of `depth` layers

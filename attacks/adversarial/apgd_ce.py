@@ -1,4 +1,4 @@
-"""Auto-PGD on the cross-entropy: the first attack of AutoAttack.
+"""Auto-PGD, the first attack of AutoAttack.
 
 Croce and Hein 2020, algorithm 1. The defaults are AutoAttack's, version "standard"; "rand" has eot = 20.
 Source and deviations: `kernels/auto_pgd.py`.

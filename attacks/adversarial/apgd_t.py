@@ -1,4 +1,4 @@
-"""Auto-PGD on the targeted difference of logits ratio (DLR) loss: the second attack of AutoAttack.
+"""Auto-PGD, the second attack of AutoAttack.
 
 Croce and Hein 2020, algorithm 1. One run for each of the wrong classes with the highest logits on the
 unattacked image, the highest first; an example stops at the first success, with any wrong class. The defaults

@@ -1,4 +1,4 @@
-"""Carlini and Wagner's L2 attack: the smallest perturbation that is misclassified.
+"""Carlini and Wagner's L2 attack.
 
 Carlini and Wagner 2017, "Towards Evaluating the Robustness of Neural Networks", section VI.A, as in
 cleverhans 4.0 (`carlini_wagner_l2`); differences: `tanh_descent.py`.

@@ -1,4 +1,4 @@
-"""DDN, decoupled direction and norm: the smallest L2 perturbation in few steps.
+"""DDN, decoupled direction and norm.
 
 Rony et al. 2019, "Decoupling Direction and Norm for Efficient Gradient-Based L2 Adversarial Attacks and
 Defenses", algorithm 1; deviations: `decoupled_direction.py`.

@@ -1,4 +1,4 @@
-"""HopSkipJump: the smallest perturbation, from predicted classes alone.
+"""HopSkipJump.
 
 Chen, Jordan and Wainwright 2020, "HopSkipJumpAttack: A Query-Efficient Decision-Based Attack", algorithm 2.
 With x0 the image of D values, phi(x) = 1 where x is misclassified and -1 elsewhere,

@@ -1,4 +1,4 @@
-"""Patch-RS: random search over the place and the colours of a patch, without gradients.
+"""Patch-RS: Sparse-RS for a patch.
 
 Croce, Andriushchenko, Singh, Flammarion and Hein 2022 (`sparse_rs.py`), section 5.1, for patches of an image:
 an s x s square of corners of the colour cube,

@@ -1,4 +1,4 @@
-"""PGD on segmentation models: the cross-entropy of every pixel is raised.
+"""PGD on segmentation models.
 
 Madry et al. 2018, "Towards Deep Learning Models Resistant to Adversarial Attacks", section 2.1, with the loss
 of Arnab et al. 2018, "On the Robustness of Semantic Segmentation Models to Adversarial Attacks": pixels that

@@ -1,4 +1,4 @@
-"""Sigma-zero: the fewest changed values, by Adam on a smooth count of them.
+"""Sigma-zero.
 
 Cina et al. 2025, "sigma-zero: Gradient-based Optimization of l0-norm Adversarial Examples", algorithm 1;
 formulas in full: `kernels/sigma_zero.py`.

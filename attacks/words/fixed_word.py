@@ -1,4 +1,4 @@
-"""Every word becomes the same one: the `AAA` swap of robust language modelling.
+"""The `AAA` swap of robust language modelling.
 
 Teo and Nguyen, NeurIPS 2024 (`models/attention/rpc.py`), appendix A.4: words are replaced at random by the
 literal "AAA". The rate is not stated, and no code was released.

@@ -1,4 +1,4 @@
-"""BigBird: attention to a window of blocks, to random blocks, and to and from the first and the last block.
+"""BigBird.
 
 Zaheer et al., "Big Bird: Transformers for Longer Sequences", NeurIPS 2020, section 2 and appendix D, in its
 internal form (ITC): tokens form blocks of b; a query of block i attends to the blocks

@@ -1,4 +1,4 @@
-"""Linformer: softmax attention to learned combinations of the tokens.
+"""Linformer.
 
 Wang et al., "Linformer: Self-attention with linear complexity", 2020, equation 7, as in the code of Chen et
 al. (Skyformer, NeurIPS 2021): one E (H, L, N) of a layer for keys and values, drawn normal with standard

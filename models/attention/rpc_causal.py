@@ -1,4 +1,4 @@
-"""Causal RPC-Attention, for language models: each token attends to itself and the tokens before it.
+"""Causal RPC-Attention, for language models.
 
 Teo and Nguyen, NeurIPS 2024 (`rpc.py`), use RPC in language models (section 4) without a formula or code.
 Here every softmax of rpc.py's iteration has a causal mask. There are two readings of mu:

@@ -1,4 +1,4 @@
-"""CIFAR-100-C: CIFAR-100's test images under 19 corruptions at five severities, as they were published."""
+"""CIFAR-100-C."""
 
 from __future__ import annotations
 

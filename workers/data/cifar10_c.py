@@ -1,4 +1,4 @@
-"""CIFAR-10-C: CIFAR-10's test images under 19 corruptions at five severities, as they were published."""
+"""CIFAR-10-C."""
 
 from __future__ import annotations
 

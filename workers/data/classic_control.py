@@ -1,4 +1,4 @@
-"""Trajectories of scripted policies in gymnasium's classic control, made in seconds.
+"""Scripted policies in gymnasium's classic control.
 
 The mixtures have D4RL's names (Fu et al. 2020): a medium policy is about a third to a half as good as the
 expert, "medium-replay" has skills from random to medium, "medium-expert" is half medium, half expert. The

@@ -1,4 +1,4 @@
-"""Documents for language models in a local table: Parquet, CSV, JSON lines, or what `datasets` has saved.
+"""Documents for language models in a local table.
 
 The documents are one long text with `separator` after each. Models with a tokenizer of their own read that
 text; models of this project read its words, between white space, and `<eos>` at the end of each line, by the

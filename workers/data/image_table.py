@@ -1,4 +1,4 @@
-"""Labelled images in a local table: encoded in a column of Parquet files, or in what `datasets` has saved.
+"""Labelled images in a local table.
 
 Legend: n examples, S requested side.
 """

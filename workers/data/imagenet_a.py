@@ -1,4 +1,4 @@
-"""ImageNet-A: natural images that a ResNet-50 gets wrong, 7,500 of 200 of ImageNet's classes."""
+"""ImageNet-A, a natural shift of ImageNet."""
 
 from __future__ import annotations
 

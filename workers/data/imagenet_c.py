@@ -1,4 +1,4 @@
-"""ImageNet-C: ImageNet's validation images under 19 corruptions at five severities, as published."""
+"""ImageNet-C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ImageNet-R: paintings, sculptures, toys and other renditions, 30,000 of 200 of ImageNet's classes."""
+"""ImageNet-R, a natural shift of ImageNet."""
 
 from __future__ import annotations
 

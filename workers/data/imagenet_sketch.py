@@ -1,4 +1,4 @@
-"""ImageNet-Sketch: 50,889 drawings in black and white of ImageNet's 1000 classes."""
+"""ImageNet-Sketch: drawings in black and white."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ImageNet-V2: 10,000 images of ImageNet's 1000 classes, collected later in the way of its validation set."""
+"""ImageNet-V2, collected later in the way of the validation set."""
 
 from __future__ import annotations
 

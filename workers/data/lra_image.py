@@ -1,4 +1,4 @@
-"""The Image task of Long Range Arena: CIFAR-10 in grey, pixel by pixel.
+"""The Image task of Long Range Arena.
 
 Tay et al., ICLR 2021; Krizhevsky 2009. A sequence is an image's 1024 grey levels, row by row, each
 floor(255.5 (0.2989 R + 0.5870 G + 0.1140 B) / 255), as TensorFlow's `rgb_to_grayscale`. The last tenth of the

@@ -1,4 +1,4 @@
-"""The Text task of Long Range Arena: IMDB's reviews, byte by byte.
+"""The Text task of Long Range Arena.
 
 Tay et al., ICLR 2021; Maas et al., ACL 2011. Reviews have their HTML line breaks; a token is a byte of the
 UTF-8 text, its id one more, as released. A model reads the first bytes, the papers 4000. The released

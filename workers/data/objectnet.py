@@ -1,4 +1,4 @@
-"""ObjectNet: everyday objects in unusual places and poses; its classes that ImageNet has.
+"""ObjectNet: its classes that ImageNet has.
 
 Barbu et al. 2019, "ObjectNet: A large-scale bias-controlled dataset for pushing the limits of object
 recognition models". Several of ImageNet's classes may be a class of ObjectNet (lists in its archive): the

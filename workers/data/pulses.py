@@ -75,7 +75,6 @@ def _ids(split: str) -> list[str]:
 
 
 def _draw(identifier: str, seed: int, noise: float) -> tuple[Values, float]:
-    """One series, float32 (T_i, 3), and its rate in beats per minute."""
     key = hashlib.shake_256(f"pulses/{seed}/{identifier}".encode())
     draws = np.frombuffer(key.digest(4 * (HEAD + LONGEST)), dtype="<u4") / 2**32
     length = int(SHORTEST + draws[0] * (LONGEST - SHORTEST + 1))

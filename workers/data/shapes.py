@@ -70,7 +70,6 @@ def shapes(
 
 
 def _draw(identifier: str, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """An image, uint8 (3, H, W), and its label map, uint8 (H, W)."""
     head = 1 + GROUND_BYTES + MAX_SHAPES * SHAPE_BYTES
     key = hashlib.shake_256(f"shapes/{seed}/{identifier}".encode())
     draws = np.frombuffer(key.digest(head + 3 * SIDE * SIDE), dtype=np.uint8).astype(np.int64)
@@ -91,7 +90,6 @@ def _draw(identifier: str, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.uin
 
 
 def _inside(kind: int, down: Grid, right: Grid, radius: int) -> Mask:
-    """Mask of a shape, (H, W), from distances to its centre."""
     across = abs(right)
     if CLASS_NAMES[kind] == "disc":
         covered: Mask = down**2 + right**2 <= radius**2

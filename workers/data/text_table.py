@@ -1,4 +1,4 @@
-"""Labelled texts in a local table: Parquet, CSV, JSON lines, or what `datasets` has saved.
+"""Labelled texts in a local table.
 
 Models with a tokenizer of their own read the text by it; models of this project read its words, between white
 space, by the training part's vocabulary.

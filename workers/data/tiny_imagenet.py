@@ -1,4 +1,4 @@
-"""Tiny ImageNet: 200 of ImageNet's classes at 64 x 64, 100,000 training and 10,000 validation images.
+"""Tiny ImageNet.
 
 Le and Yang 2015, "Tiny ImageNet Visual Recognition Challenge". Lines of `val/val_annotations.txt` begin with
 an image and its class, separated by tabs.

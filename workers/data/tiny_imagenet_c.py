@@ -1,4 +1,4 @@
-"""Tiny ImageNet-C: images of Tiny ImageNet's 200 classes under corruptions, as they were published.
+"""Tiny ImageNet-C.
 
 Crops of ImageNet's validation images, other images than Tiny ImageNet's.
 """

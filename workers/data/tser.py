@@ -1,4 +1,4 @@
-"""The archive of time series extrinsic regression, or any other set of `.ts` files with numbers as targets.
+"""The archive of time series extrinsic regression.
 
 Nguyen et al. 2023 ("A Primal-Dual Framework for Transformers and Neural Networks", table 8) have
 AppliancesEnergy, BenzeneConcentration, BeijingPM10Quality, BeijingPM25Quality, LiveFuelMoistureContent and

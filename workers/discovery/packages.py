@@ -175,7 +175,6 @@ def _of_module(entry: PackageEntry, wanted: str) -> Iterator[Component]:
 
 
 def _check_tables(entry: PackageEntry, component: Component) -> None:
-    """Refuse a table of another package: only the package itself may be imported."""
     stated = component.table or {}
     for table in [stated] if isinstance(stated, str) else stated.values():
         if ":" in table and not table.startswith(f"{entry.module}."):

@@ -54,7 +54,6 @@ def _describe(name: str, preset: Any, builder: Component) -> Component:
 
 
 def _schema_less(schema: Mapping[str, Any], preset: Any, fixed: set[str]) -> dict[str, Any]:
-    """The builder's schema without fixed parameters, with the preset's defaults and words."""
     properties = {}
     for key, part in schema["properties"].items():
         if key in fixed:

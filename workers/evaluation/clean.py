@@ -1,4 +1,4 @@
-"""Accuracy on unattacked images, texts or time series.
+"""Accuracy without an attack.
 
 Outcomes of classification come from `workers/evaluation/engine/protocols.py`, outcomes of segmentation from
 `workers/evaluation/engine/segmentation/pixel_counts.py`.

@@ -177,7 +177,6 @@ def pairwise(x: Tensor) -> Pairwise:
 
 
 def _over_all(of_columns: Tensor) -> Tensor:
-    """The mean over heads and columns of (B, H, D), without those that are NaN."""
     return of_columns.flatten(1).nanmean(dim=1)
 
 

@@ -197,8 +197,6 @@ class ForcedContinuation:
 
 @dataclass(eq=False)
 class _Prompt:
-    """A prompt and the passes that it took."""
-
     number: int  # its row in the shard
     words: Tensor  # int64 (N,)
     forward: int = 0
@@ -280,7 +278,6 @@ class _Model:
         return [found[place] for place in range(len(prompts))]
 
     def _likeliest(self, prompts: Tensor) -> Tensor:
-        """The likeliest words at the places of the target, int64 (B, m)."""
         given = self._whole(prompts)[:, :-1]
         with self._precision:
             logits: Tensor = self._model(given)

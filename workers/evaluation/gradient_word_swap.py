@@ -196,8 +196,6 @@ class SearchedWindow(NamedTuple):
 
 
 class _Document:
-    """A document, its windows, and the window under search."""
-
     def __init__(self, number: int, part: tuple[int, int], words: Tensor, windows: Windows) -> None:
         self.number = number  # its row in the shard
         self.words = words  # of the whole text, int64 (T,)
@@ -248,8 +246,6 @@ def _columns(own: _Document, after: Tensor, before: Any, now: Any) -> dict[str, 
 
 
 class _Model:
-    """The shard's language model, as searches see it."""
-
     def __init__(self, shard: Shard) -> None:
         self.seed = shard.seed
         self.swappable = words_of_letters(shard.text.vocabulary)

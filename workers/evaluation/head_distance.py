@@ -1,4 +1,4 @@
-"""Distances between the attention matrices of a layer's heads: whether heads attend to different tokens.
+"""Whether the heads of a layer attend to different tokens.
 
 Nguyen et al., "A Primal-Dual Framework for Transformers and Neural Networks", ICLR 2023, table 4: the mean L2
 distance between heads, averaged over layers, and its standard deviation. No code was released, and how a

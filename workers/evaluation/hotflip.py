@@ -1,4 +1,4 @@
-"""HotFlip with whole words: swaps by the gradient of the loss, in a beam search.
+"""HotFlip with whole words.
 
 Ebrahimi et al. 2018, "HotFlip: White-Box Adversarial Examples for Text Classification", equation 10 for one
 swap, section 3.3 for the beam, section 6 for words.

@@ -1,4 +1,4 @@
-"""Normalised return of a policy over seeded episodes, with true or perturbed observations.
+"""Return of a policy.
 
 Fu et al. 2020, "D4RL", section 5: (return - random's) / (expert's - random's), D4RL's score / 100; the two
 references are facts of the environment (`workers/data/formats/control/environments.py`).
@@ -156,8 +156,6 @@ class Returns:
 
 @dataclass(frozen=True)
 class _View:
-    """Perturbs the newest observations of some episodes."""
-
     stated: Returns
     draws: Randomness
 

@@ -1,4 +1,4 @@
-"""Root mean square error of a regression on unperturbed time series.
+"""Errors of a regression.
 
 Tan et al. 2021, "Time series extrinsic regression", Data Mining and Knowledge Discovery 35, whose archive is
 ranked by it: the square root of the mean of (prediction - target)^2, in the target's unit.

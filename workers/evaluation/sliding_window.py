@@ -1,4 +1,4 @@
-"""Segmentation of whole images at their own size, window by window: the protocol of Segmenter on ADE20K.
+"""The protocol of Segmenter on ADE20K.
 
 Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021, section 4.1, and its released
 inference at one scale. The short side of an image becomes `short_side`; square windows are cut every `stride`

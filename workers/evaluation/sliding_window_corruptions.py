@@ -1,4 +1,4 @@
-"""Segmentation of corrupted whole images by sliding windows: the protocol of ADE20K under corruptions.
+"""The protocol of ADE20K under corruptions.
 
 Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel PCA", table 6: the fifteen
 corruptions of ImageNet-C on the images of ADE20K's validation set. Every image is corrupted at the file's own

@@ -1,4 +1,4 @@
-"""Accuracy on sequences in which tokens are replaced at random.
+"""Noise on tokens.
 
 Each token that is there (not padding) is replaced with probability `rate`, by one drawn evenly from all other
 tokens but padding. For Long Range Arena's images that is impulse noise of grey levels; for data without words

@@ -126,7 +126,6 @@ def _of_device(error: Exception) -> Failure | None:
 
 
 def _limit() -> str:
-    """The limit that this process has, in words; empty without one."""
     chosen = from_environment()
     if chosen is None or chosen.mode == "off" or not chosen.limits.memory:
         return ""

@@ -121,7 +121,6 @@ def _note_step(
 
 
 def _trained_model(spec: TrainJobSpec, session: Session, weights: str) -> Loaded:
-    """The model trained by other processes: its weights are in the file, regardless of their origin."""
     plain: TrainJobSpec = {**spec, "model": {**spec["model"], "weights": {"job": ""}}}
     return session.classifier(plain, device=spec["execution"]["device"], weights=weights)
 

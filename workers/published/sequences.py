@@ -86,7 +86,6 @@ def _lra(
 def _uea(
     table: str, model: str, attention: str, *values: float, layers: str = "all", **params: Any
 ) -> PublishedRow:
-    """A row of Primal-Attention: accuracies in the order of `ARCHIVE`."""
     accuracies = dict(zip(ARCHIVE.values(), values, strict=True))
     return PublishedRow(PRIMAL, table, model, attention, layers, params, accuracies)
 

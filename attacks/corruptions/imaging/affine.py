@@ -52,7 +52,6 @@ def warp(levels: Tensor, before: Tensor, after: Tensor) -> Tensor:
 
 
 def _maps_back(before: Tensor, after: Tensor) -> Tensor:
-    """For each image the map from `after` to `before`, float64 (n, 2, 3)."""
     known = torch.cat([after, torch.ones_like(after[..., :1])], dim=-1)  # (n, 3, 3)
     flat = torch.linalg.det(known).abs() < 1e-9
     stay = torch.eye(3, dtype=after.dtype, device=after.device)

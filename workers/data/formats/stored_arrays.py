@@ -120,7 +120,6 @@ class StoredArrays:
         return digest.hexdigest()
 
     def _rows(self, cell: Cell, rows: list[int]) -> NDArray[np.uint8]:
-        """Some images of a cell, uint8 (len(rows), H, W, 3)."""
         first = SEVERITIES.index(cell[1]) * len(self)
         found: NDArray[np.uint8] = self._array(cell[0])[[first + row for row in rows]]
         return found
@@ -147,7 +146,6 @@ class StoredArrays:
         return torch.from_numpy(blocks[0].astype(np.int64))
 
     def _open(self, name: str, shape: tuple[int, ...], kind: type[np.generic] = np.integer) -> NDArray[Any]:
-        """An array of the folder, memory-mapped, never unpickled."""
         path = self.folder / name
         check_inside(path, self.base)
         try:

@@ -129,7 +129,6 @@ def _losses(model: nn.Module, words: Tensor) -> Tensor:
 
 
 def _windows(shard: Shard) -> Tensor:
-    """The first few windows of a text, int64 (B, L + 1)."""
     stream = torch.from_numpy(shard.text.stream())
     length = min(shard.image_size, len(stream) - 1)
     count = min(IMAGES, (len(stream) - 1) // length)

@@ -139,7 +139,6 @@ def _answers(
 
 
 def _changed(clean: Tensor, answers: Tensor, *, discrete: bool) -> Tensor:
-    """How far actions differ, (B,)."""
     if discrete:
         return (clean.argmax(dim=1) != answers.argmax(dim=1)).double()
     return (clean - answers).abs().mean(dim=1)

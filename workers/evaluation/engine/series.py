@@ -187,7 +187,6 @@ class Perturbed:
         return measured
 
     def _moved(self, series: Tensor, sources: Sequence[Source]) -> Tensor:
-        """Perturbed rows (B, F + 1, T); only the steps that exist change."""
         moved, (values, present) = series.clone(), split_steps(series)
         for row, own, length, source in zip(moved, values, present.sum(1).tolist(), sources, strict=True):
             changed = self.change(own[:, :length].double(), source)

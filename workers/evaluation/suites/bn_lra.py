@@ -1,4 +1,4 @@
-"""Accuracy on a task of the Long Range Arena: Attention-BN's and -SH's tables 2, 7 and 11."""
+"""Attention-BN's and -SH's tables 2, 7 and 11."""
 
 from __future__ import annotations
 

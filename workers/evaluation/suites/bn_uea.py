@@ -1,4 +1,4 @@
-"""Accuracy on a set of the UEA archive, and under attack: Attention-BN's and -SH's tables 1, 5 and 10."""
+"""Attention-BN's and -SH's tables 1, 5 and 10."""
 
 from __future__ import annotations
 

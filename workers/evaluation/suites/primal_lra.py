@@ -1,4 +1,4 @@
-"""Accuracy on a task of the Long Range Arena: Primal-Attention's tables 3 and 8."""
+"""Primal-Attention's tables 3 and 8."""
 
 from __future__ import annotations
 

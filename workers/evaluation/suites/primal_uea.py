@@ -1,4 +1,4 @@
-"""Accuracy on a set of the UEA archive, and what is left of it under attack: Primal-Attention's table 1."""
+"""Primal-Attention's table 1."""
 
 from __future__ import annotations
 

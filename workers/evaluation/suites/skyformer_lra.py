@@ -1,4 +1,4 @@
-"""Accuracy on a task of the Long Range Arena: Skyformer's table 1."""
+"""Skyformer's table 1."""
 
 from __future__ import annotations
 

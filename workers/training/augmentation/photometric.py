@@ -43,7 +43,6 @@ def distort(pixels: Bytes, draws: random.Random) -> Bytes:
 
 
 def _perhaps(draws: random.Random, low: float, high: float) -> float | None:
-    """A number between the two, or None; the draws are as many either way."""
     happens, value = draws.random() < 0.5, draws.uniform(low, high)
     return value if happens else None
 

@@ -1,4 +1,4 @@
-"""Recipe of Primal.+DeiT-Small on ImageNet-100 and ImageNet-1K: DeiT's, in batches of 1024."""
+"""Recipe of Primal.+DeiT-Small: DeiT's, in batches of 1024."""
 
 from __future__ import annotations
 

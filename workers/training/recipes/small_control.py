@@ -1,4 +1,4 @@
-"""Recipe for small policies on a few hundred trajectories: AdamW, cosine, by steps; a minute on a CPU."""
+"""Recipe for a minute on a CPU: AdamW, cosine, by steps."""
 
 from __future__ import annotations
 

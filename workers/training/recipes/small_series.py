@@ -1,4 +1,4 @@
-"""Recipe for small classifiers of time series: AdamW, cosine; minutes on a CPU."""
+"""Recipe for minutes on a CPU: AdamW, cosine."""
 
 from __future__ import annotations
 

@@ -227,7 +227,6 @@ def _l2(delta: Tensor) -> Tensor:
 
 
 def _on_side(upright: Tensor, uniform: Tensor, images: Tensor) -> Tensor:
-    """The pattern (s, s), on its side where the draw is above a half: (B, 1, s, s)."""
     upright = sent(upright.to(images.dtype), images)
     return torch.where(uniform[:, None, None, None] > 0.5, upright.T, upright)
 

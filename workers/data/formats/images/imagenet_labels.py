@@ -69,7 +69,6 @@ def _kaggle(path: Path) -> Labels:
 
 
 def _synsets(path: Path) -> Labels:
-    """One WordNet id per image, in the order of their numbers."""
     return {number: _label(path, wnid) for number, wnid in enumerate(_lines(path), start=1)}
 
 

@@ -89,5 +89,4 @@ class ErrorBound:
 
 
 def _scale(rough: Tensor) -> Tensor:
-    """Largest finite logit of each row, (B,)."""
     return rough.double().abs().masked_fill(~rough.isfinite(), 0.0).amax(1).clamp(min=1e-12)

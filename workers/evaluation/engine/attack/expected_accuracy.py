@@ -56,8 +56,6 @@ class Drawn:
 
 @dataclass
 class _Counts:
-    """Counts of a stage over all batches."""
-
     n: int = 0
     forward: int = 0
     backward: int = 0

@@ -133,7 +133,6 @@ class _Run:
 
     @property
     def _right(self) -> Tensor:
-        """Right pixels of each image under each candidate, int64 (n, 1 + L)."""
         return self._counts[:, :, 0].sum(2)
 
     def judge_clean(self) -> None:

@@ -127,16 +127,12 @@ class TokenAttack:
 
 
 class _Attacked(NamedTuple):
-    """A text under attack."""
-
     number: int  # its row in the shard
     row: TextRow  # its outcome without an attack
     victim: Victim
 
 
 class _Model:
-    """The shard's model, as searches see it."""
-
     def __init__(self, shard: Shard, passes: int) -> None:
         autocast = shard.dtype == "bfloat16"
         self.data = shard.sentences
