@@ -43,6 +43,7 @@ def charged(store: Store) -> dict[tuple[str, str], float]:
     return {(row.tenant, row.pool): row.seconds for row in rows}
 
 
+@pytest.mark.costly
 def test_a_small_job_starts_within_two_shards_behind_a_thousand(store: Store) -> None:
     """And from then on both have half of the workers."""
     submit_many(store, "alice", 1000)

@@ -79,6 +79,7 @@ def differing(one: ExampleOutcomes, other: ExampleOutcomes) -> int:
     return int((~same).sum())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ATTACKS)
 def test_batch_size_changes_nothing_in_float64(shard: Any, name: str) -> None:
     runs = []
