@@ -48,9 +48,7 @@ READ_NOW = 40
 # Between the pieces of the thread that reads the others: pages are served meanwhile.
 PAUSE_SECONDS = 0.02
 MAX_KEPT_JOBS = 3 * MAX_JOBS
-SHOWN_GROUPS = 8
-ROWS_OF_GROUPS = 20
-ROWS_OF_ONE = 200
+MAX_ROWS = 200
 # Trainings that go on from the weights of another training.
 MAX_CHAIN = 5
 PLOTS = ("tradeoff", "cost")
@@ -212,21 +210,21 @@ def leaderboard(
         known = store.features.of(Leaderboards).signed({entry.job for entry in found})
         found = [entry for entry in found if entry.job in known]
     boards = _boards(found, filters)
+    shown = _plotted(store, catalog, boards[0]) if boards else None
+    radii = [] if shown is None else _radii(shown.group, entries, filters)
+    near = [address for _, address, _ in radii]
     values = {
         "title": "Leaderboard",
         "section": "/leaderboard",
         "filters": filters,
         "options": options,
-        "boards": [_plotted(store, catalog, board) for board in boards[:SHOWN_GROUPS]],
-        "others": boards[SHOWN_GROUPS:],
-        "signed": store.features.of(Leaderboards).signed(
-            {
-                job
-                for board in boards[:SHOWN_GROUPS]
-                for method, _ in board.shown
-                for entry in method.weights
-                for job in entry.jobs
-            }
+        "board": shown,
+        "radii": radii,
+        "others": [board for board in boards if board.address not in near],
+        "signed": set()
+        if shown is None
+        else store.features.of(Leaderboards).signed(
+            {job for method, _ in shown.shown for entry in method.weights for job in entry.jobs}
         ),
         "cut": MAX_JOBS if cut else None,
         "unread": unread,
@@ -275,15 +273,22 @@ def _boards(entries: Iterable[LeaderboardEntry], filters: Mapping[str, str]) -> 
     for entry in entries:
         groups.setdefault(entry.group, []).append(entry)
     ordered = sorted(groups, key=lambda one: (not one.norm, -len(groups[one]), one))
-    most = ROWS_OF_ONE if len(ordered) == 1 else ROWS_OF_GROUPS
-    return [_board(group, groups[group], most, filters) for group in ordered]
+    return [_board(group, groups[group], filters) for group in ordered]
 
 
-def _board(
-    group: LeaderboardGroup, entries: Sequence[LeaderboardEntry], most: int, filters: Mapping[str, str]
-) -> Board:
+def _radii(
+    shown: LeaderboardGroup, entries: Iterable[LeaderboardEntry], filters: Mapping[str, str]
+) -> list[tuple[str, str, bool]]:
+    """Threat and address of the tables on the same examples, and whether the table is shown."""
+    groups = {entry.group for entry in entries if _examples(entry.group) == _examples(shown)}
+    alike = [one for one in groups if (one.data, one.protocol) == (shown.data, shown.protocol)]
+    alike.sort(key=lambda one: (one.norm, one.epsilon))
+    return [(one.threat, _address(one, filters), one == shown) for one in alike]
+
+
+def _board(group: LeaderboardGroup, entries: Sequence[LeaderboardEntry], filters: Mapping[str, str]) -> Board:
     methods = ranked_methods(entries)
-    rows = methods[:most]
+    rows = methods[:MAX_ROWS]
     # The plots take an accuracy without attack from the same job.
     clean = {entry.job for entry in entries if group.norm and entry.clean is not None}
     jobs = [[one.job for one in row.weights[: row.seeds] if one.job in clean] for row in rows]

@@ -46,7 +46,7 @@ GROUPED: Mapping[str, tuple[FromClause | None, dict[ColumnElement[Any], bool]]] 
     "tag": (GROUP_TAGS, {GROUP_TAGS.c.tag: False}),
 }
 # What jobs are ordered by, never null, and whether descending.
-Order = list[tuple[ColumnElement[Any], bool]]
+JobOrder = list[tuple[ColumnElement[Any], bool]]
 
 
 class JobPage(NamedTuple):
@@ -127,14 +127,14 @@ def _filtered(statement: Select[Any], asked: JobListing) -> Select[Any]:
     return statement if source is None else statement.outerjoin(source, source.c.job_id == jobs.c.id)
 
 
-def _keys(value: ColumnElement[Any], descending: bool) -> Order:
+def _keys(value: ColumnElement[Any], descending: bool) -> JobOrder:
     # Constants in the text, as PostgreSQL groups by equal expressions.
     missing = case((value.is_(None), literal_column("1", Integer)), else_=literal_column("0", Integer))
     nothing: ColumnElement[Any] = literal_column({str: "''", int: "0", float: "0.0"}[_kind(value)])
     return [(missing, False), (func.coalesce(value, nothing, type_=value.type), descending)]
 
 
-def _directed(order: Order) -> list[ColumnElement[Any]]:
+def _directed(order: JobOrder) -> list[ColumnElement[Any]]:
     return [key.desc() if descending else key.asc() for key, descending in order]
 
 
@@ -143,18 +143,18 @@ def _kind(value: ColumnElement[Any]) -> type:
     return str if kind is object else kind  # of a type of `store/columns.py`
 
 
-def _labelled(order: Order) -> list[ColumnElement[Any]]:
+def _labelled(order: JobOrder) -> list[ColumnElement[Any]]:
     return [key.label(f"k{number}") for number, (key, _) in enumerate(order)]
 
 
-def _after(order: Order, places: Sequence[Any]) -> ColumnElement[bool]:
+def _after(order: JobOrder, places: Sequence[Any]) -> ColumnElement[bool]:
     found: ColumnElement[bool] = false()
     for (key, descending), place in reversed(list(zip(order, places, strict=True))):
         found = (key < place if descending else key > place) | ((key == place) & found)
     return found
 
 
-def _places(cursor: str, by: list[str | None], order: Order) -> list[Any]:
+def _places(cursor: str, by: list[str | None], order: JobOrder) -> list[Any]:
     if len(order) == 1:
         return [decode_cursor(cursor)]
     try:
@@ -170,7 +170,7 @@ def _places(cursor: str, by: list[str | None], order: Order) -> list[Any]:
 
 
 def _groups(
-    connection: Connection, rows: Sequence[Row[Any]], order: Order, asked: JobListing
+    connection: Connection, rows: Sequence[Row[Any]], order: JobOrder, asked: JobListing
 ) -> list[JobGroup]:
     """The group of each row: its name, and number and means of all of its jobs that match the filters."""
     placed = [tuple(row[2 : 2 + len(order)]) for row in rows]

@@ -17,6 +17,7 @@ from assay.service.leaderboard.store import Leaderboards
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
 from tests.service.conftest import provenance
+from tests.support.pages import Tags
 
 Make = Callable[..., dict[str, Any]]
 PAGE = {"Accept": "text/html"}
@@ -54,7 +55,8 @@ def test_jobs_are_ranked_and_other_examples_stand_apart(
     finished([1, 1])
     text = page(api, "/leaderboard")
     assert "2 jobs on 4 examples" in text
-    assert "1 job on 2 examples" in text
+    assert text.count("<table") == 1
+    assert "2 examples</a>: 1 jobs" in text
 
 
 def test_filters_choose_and_refuse(api: httpx.Client, finished: Callable[..., str]) -> None:
@@ -125,13 +127,12 @@ def test_a_page_waits_for_few_jobs_and_a_thread_reads_the_others(
 def test_long_tables_are_cut_and_told(
     api: httpx.Client, finished: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaderboard, "ROWS_OF_GROUPS", 1)
-    monkeypatch.setattr(leaderboard, "SHOWN_GROUPS", 1)
+    monkeypatch.setattr(leaderboard, "MAX_ROWS", 1)
     for correct in ([1, 0], [1, 1], [1, 1, 1]):
         finished(correct)
     text = page(api, "/leaderboard")
     assert "2 jobs on 2 examples" in text
-    assert "show more" in text
+    assert "the first 1 are shown" in text
     assert "Other tables" in text
     assert "3 examples</a>: 1 jobs" in text
 
@@ -232,7 +233,19 @@ def test_jobs_of_the_same_weights_are_one_row_with_the_lowest_accuracy(
     assert strong in lines[1]
     assert "25.0 %" in lines[1]
     assert "75.0 %" not in text
-    assert text.count("<code>single_attack</code>") == 3, "of both sets of weights and of their method"
+    assert text.count(">caution: single attack</a>") == 3, "of both sets of weights and of their method"
+
+
+def test_the_radius_of_the_table_is_chosen(api: httpx.Client, measured: Callable[..., str]) -> None:
+    measured("a" * 64, None, ("pgd", [1, 0, 0, 0]))
+    text = page(api, "/leaderboard")
+    assert text.count("<table") == 1
+    links = [one for tag, one in Tags(text).found if tag == "a" and "threat=" in str(one.get("href"))]
+    assert [one.get("aria-current") for one in links] == [None, "page"]
+    assert "Other tables" not in text
+    other = page(api, str(links[0]["href"]))
+    assert "no attack, protocol pixel, 4 examples</h2>" in other
+    assert str(links[1]["href"]).replace("&", "&amp;") in other
 
 
 def test_a_coarser_arithmetic_is_a_row_that_names_it(api: httpx.Client, finished: Callable[..., str]) -> None:
