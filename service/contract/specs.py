@@ -203,7 +203,7 @@ class EvaluateSpec(JobSpecBase, SparseSpec):
     save_adversarial: Annotated[bool, Field(description="adversarial examples become artifacts")] = False
     save_traces: Annotated[
         Annotated[int, Field(ge=0, le=32)] | None,
-        Field(description="first examples of which each gradient attack's steps become artifacts"),
+        Field(description="gradient attacks' steps on so many first examples become artifacts"),
     ] = None
     evaluations: Annotated[list[EvaluationSpec | SuiteSpec], Field(min_length=1, max_length=500)]
     left_out: Annotated[

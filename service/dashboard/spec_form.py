@@ -44,7 +44,7 @@ HELP = {
     "seed": "of everything random; the same seed gives the same numbers.",
     "limit": "how many examples; empty for all. Every job and model gets the same ones.",
     "protocol": "pixel: attacks see pixels in [0, 1]. paper: normalised images, as in published code.",
-    "save_traces": "first examples of which each gradient attack's steps are kept and drawn; empty for none.",
+    "save_traces": "how many first examples keep the steps of their attacks, to be drawn; empty for none.",
     "timeout_seconds": "seconds after which the job ends; empty for ten times its estimate.",
     "device": "class of the device.",
     "dtype": "arithmetic of the model; tf32 is for GPUs, recipe the published training's.",

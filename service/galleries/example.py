@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -29,11 +30,10 @@ from assay.service.dashboard.examples import TITLES, example_count, grid_of
 from assay.service.dashboard.frame import render
 from assay.service.galleries.files import class_text, gallery_files, read_gallery
 from assay.service.galleries.pages import MAX_WORDS, ShownItem, evaluation_labels, shown_items
-from assay.service.galleries.saved import SavedExample, read_saved, read_steps, saved_file
+from assay.service.galleries.saved import SavedExample, read_saved, saved_file
 from assay.service.plots.routes import Scheme, plot_answer
-from assay.service.plots.trace import EXPLAINED, SIZE, seen_codes, trace
+from assay.service.plots.trace import EXPLAINED, SIZE, read_steps, seen_codes, trace
 from assay.service.reports.numbers import row_params
-from assay.service.settings import Settings
 from assay.service.store.rows import ArtifactRow, JobRow
 from assay.service.store.tenants import TenantStore
 
@@ -76,7 +76,7 @@ def show_example(
     result, example = results[evaluation], str(rows[evaluation]["id"][0])
     same = {index: row for index, row in rows.items() if index in results and row.get("id") == [example]}
     files = store.artifacts.of(job.id)
-    kept = _kept(settings, files, result, evaluation, number, example)
+    kept = _kept(settings.artifacts, files, result.protocol == "pixel", evaluation, number, example)
     outcomes = _outcomes(same, results, evaluation_labels(stored), kept.names)
     steps = read_steps(settings.artifacts, saved_file(files, evaluation, number, "trace"), example)
     seen = seen_codes(steps)
@@ -116,20 +116,13 @@ def show_example(
 
 @router.get("/jobs/{job_id}/examples/{evaluation}/{number}/trace.svg")
 def show_trace(
-    job: JobDep,
-    evaluation: int,
-    number: int,
-    request: Request,
-    store: StoreDep,
-    settings: SettingsDep,
+    job: JobDep, evaluation: int, number: int, request: Request, store: StoreDep, settings: SettingsDep,
     scheme: Scheme = "light",
-) -> Response:
+) -> Response:  # fmt: skip
     """The steps of the evaluation's attack on the example, as a plot."""
     rows = _found(store, job, evaluation, number, store.results.of(job.id))[2]
-    example, file = (
-        str(rows[evaluation]["id"][0]),
-        saved_file(store.artifacts.of(job.id), evaluation, number, "trace"),
-    )
+    example = str(rows[evaluation]["id"][0])
+    file = saved_file(store.artifacts.of(job.id), evaluation, number, "trace")
     steps = read_steps(settings.artifacts, file, example)
     if not steps:
         raise NotFound(f"no steps of evaluation {evaluation} on example {number} were kept")
@@ -141,33 +134,27 @@ def _found(
 ) -> tuple[dict[int, EvaluationResult], int, dict[int, Columns]]:
     """All results, the evaluation's number of examples, and of each evaluation the row of an example."""
     results = {index: read_result(result) for index, result in stored.items()}
+    this = f"evaluation {evaluation} of job {job.id}"
     if evaluation not in results:
-        raise NotFound(f"evaluation {evaluation} of job {job.id} has no results")
+        raise NotFound(f"{this} has no results")
     count = example_count(job, evaluation, results)
     if not 0 <= number < count:
-        raise NotFound(
-            f"evaluation {evaluation} of job {job.id} has no example {number}; allowed: 0 to {count - 1}"
-        )
+        raise NotFound(f"{this} has no example {number}; allowed: 0 to {count - 1}")
     found = store.results.example(job.id, number, evaluation)
     rows: dict[int, Columns] = {index: joined_columns([row]) for index, row in found.items()}
     if not rows.get(evaluation, {}).get("id"):
-        raise NotFound(f"evaluation {evaluation} of job {job.id} has no outcomes of examples")
+        raise NotFound(f"{this} has no outcomes of examples")
     return results, count, rows
 
 
 def _kept(
-    settings: Settings,
-    files: Sequence[ArtifactRow],
-    result: EvaluationResult,
-    evaluation: int,
-    number: int,
-    example: str,
+    folder: Path, files: Sequence[ArtifactRow], drawn: bool, evaluation: int, number: int, example: str
 ) -> KeptPictures:
     """What is kept to look at, of the evaluation's gallery, else of its saved examples."""
     found: dict[int, Gallery] = {}
     for file in sorted(gallery_files(files), key=lambda file: file.index != evaluation)[:MAX_GALLERIES]:
         with suppress(NotFound):
-            found[file.index] = read_gallery(settings.artifacts, file)
+            found[file.index] = read_gallery(folder, file)
     names = {one.index: one.name for gallery in reversed(found.values()) for one in gallery.classes}
     having = [index for index, gallery in found.items() if any(one.id == example for one in gallery.items)]
     if evaluation in having:
@@ -176,17 +163,14 @@ def _kept(
         legend = [one for one in gallery.classes if one.colour is not None]
         return KeptPictures(names, having, kind=gallery.kind, items=items, legend=legend)
     row = saved_file(files, evaluation, number)
-    drawn = result.protocol == "pixel"
-    saved = None if row is None else read_saved(settings.artifacts, row, example, drawn=drawn)
+    saved = None if row is None else read_saved(folder, row, example, drawn=drawn)
     return KeptPictures(names, having, saved=saved)
 
 
 def _outcomes(
-    rows: Mapping[int, Columns],
-    results: dict[int, EvaluationResult],
-    labels: Mapping[int, str],
+    rows: Mapping[int, Columns], results: dict[int, EvaluationResult], labels: Mapping[int, str],
     names: dict[int | None, str],
-) -> list[ExampleOutcome]:
+) -> list[ExampleOutcome]:  # fmt: skip
     found, grid = [], dict[int, float]()
     for index, row in sorted(rows.items()):
         cells = {name: row[name][0] for name in shown_columns(row) if name not in SAME}

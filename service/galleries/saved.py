@@ -11,17 +11,12 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
 from assay.service.api.artifacts import open_artifact, read_artifact
-from assay.service.contract import traces
 from assay.service.contract.errors import AssayError
-from assay.service.contract.findings.traces import Step, TraceFile
 from assay.service.contract.gallery import MAX_BYTES
 from assay.service.contract.strict_json import parse_json
 from assay.service.files.safetensors_header import read_header
@@ -42,37 +37,24 @@ class SavedExample:
     file: str  # the file's name
     width: int = 0  # in pixels
     height: int = 0
-    png: bytes | None = None
+    address: str = ""  # of the picture, which is in it
     text: str | None = None
-
-    @property
-    def address(self) -> str:
-        """The picture as the address of an image."""
-        return "data:image/png;base64," + base64.b64encode(self.png or b"").decode()
 
 
 def saved_file(
     rows: Iterable[ArtifactRow], evaluation: int, number: int, stem: str = "adversarial"
 ) -> ArtifactRow | None:
-    """The file of this stem of the shard that has the evaluation's example `number`."""
-    found = [
-        (int(match[3]), row)
-        for row in rows
-        if (match := NAME.fullmatch(row.name)) and (match[1], int(match[2])) == (stem, evaluation)
-        if row.expired_at is None
-    ]
-    return max(((start, row) for start, row in found if start <= number), default=(0, None), key=_start)[1]
-
-
-def _start(one: tuple[int, ArtifactRow | None]) -> int:
-    return one[0]
+    """The file of this stem of the shard that has the evaluation's example `number`; of rows by name."""
+    found = None
+    for row in rows:
+        match = NAME.fullmatch(row.name)
+        if match and row.expired_at is None and (match[1], int(match[2])) == (stem, evaluation):
+            found = row if int(match[3]) <= number else found
+    return found
 
 
 def read_saved(folder: Path, row: ArtifactRow, example: str, *, drawn: bool) -> SavedExample | None:
-    """The adversarial example of an example's id; None where the file has none, or cannot be read.
-
-    `drawn`: whether values are pixels in [0, 1].
-    """
+    """The adversarial example of an id, or None; `drawn`: whether values are pixels in [0, 1]."""
     try:
         if row.name.endswith(".jsonl"):
             return _text(row, read_artifact(folder, row, MAX_BYTES), example)
@@ -81,20 +63,10 @@ def read_saved(folder: Path, row: ArtifactRow, example: str, *, drawn: bool) -> 
         return None
 
 
-def read_steps(folder: Path, row: ArtifactRow | None, example: str) -> list[Step]:
-    """The steps of an attack on an example; empty where the file has none, or cannot be read."""
-    with suppress(AssayError, ValidationError, OSError):
-        if row is not None:
-            content = read_artifact(folder, row, traces.MAX_BYTES)
-            return TraceFile.model_validate_json(content).examples.get(example, [])
-    return []
-
-
 def _text(row: ArtifactRow, content: bytes, example: str) -> SavedExample | None:
     lines = (parse_json(line, MAX_DEPTH) for line in content.split(b"\n") if line)
-    return next(
-        (SavedExample(row.name, text=str(one["text"])) for one in lines if one["id"] == example), None
-    )
+    texts = (str(one["text"]) for one in lines if one["id"] == example)
+    return next((SavedExample(row.name, text=text) for text in texts), None)
 
 
 def _image(folder: Path, row: ArtifactRow, example: str, drawn: bool) -> SavedExample | None:
@@ -116,7 +88,8 @@ def _image(folder: Path, row: ArtifactRow, example: str, drawn: bool) -> SavedEx
         values.frombytes(file.read(size))
     if ids.index(example) >= shape[0]:
         return None
-    return SavedExample(row.name, width, height, _png(values, channels, height, width))
+    picture = base64.b64encode(_png(values, channels, height, width)).decode()
+    return SavedExample(row.name, width, height, f"data:image/png;base64,{picture}")
 
 
 def _png(values: array[float], channels: int, height: int, width: int) -> bytes:
@@ -128,9 +101,6 @@ def _png(values: array[float], channels: int, height: int, width: int) -> bytes:
     line = channels * width
     rows = b"".join(b"\x00" + pixels[at : at + line] for at in range(0, len(pixels), line))
     header = struct.pack(">IIBBBBB", width, height, 8, COLOURS[channels], 0, 0, 0)
-    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    return SIGNATURE + b"".join(_chunk(kind, data) for kind, data in parts)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    parts = (b"IHDR" + header, b"IDAT" + zlib.compress(rows), b"IEND")
+    ends = ((struct.pack(">I", len(part) - 4), part, struct.pack(">I", zlib.crc32(part))) for part in parts)
+    return SIGNATURE + b"".join(b"".join(end) for end in ends)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
-from assay.service.contract.findings.traces import Step
+from pydantic import ValidationError
+
+from assay.service.api.artifacts import read_artifact
+from assay.service.contract.errors import AssayError
+from assay.service.contract.findings.traces import MAX_BYTES, TracedStep, TraceFile
 from assay.service.plots.marks import categories, quantity
 from assay.service.plots.theme import DataRows, Vega, cycled, frame
+from assay.service.store.rows import ArtifactRow
 
 TITLE = "Steps of the attack"
 PANELS = {
@@ -22,7 +29,7 @@ SIDE = 190  # of a panel, in pixels
 SIZE = (535, 545)  # of the plot, nearly
 
 
-def trace(steps: Sequence[Step], example: str) -> Vega:
+def trace(steps: Sequence[TracedStep], example: str) -> Vega:
     """A panel for each number, against the iterates in order; stages and restarts in their colours."""
     rows: DataRows = [
         {**step._asdict(), "iterate": place, "series": f"{step.stage}, restart {step.restart}"}
@@ -46,8 +53,8 @@ def trace(steps: Sequence[Step], example: str) -> Vega:
     return frame("trace", TITLE, body, description=description, subtitle=f"Example {example}")
 
 
-def seen_codes(steps: Sequence[Step]) -> set[str]:
-    """The codes of which the steps on an example are a case, of those that its steps can show."""
+def seen_codes(steps: Sequence[TracedStep]) -> set[str]:
+    """Codes of warnings that the steps on an example show."""
     slopes = [step.gradient for step in steps if step.gradient is not None]
     found = {"zero_gradient"} if slopes and not slopes[0] else set[str]()
     raised = [step.objective for step in steps if step.objective is not None]
@@ -55,3 +62,12 @@ def seen_codes(steps: Sequence[Step]) -> set[str]:
     rise = max(raised, default=0.0) - before
     held = all(step.margin is None or step.margin >= 0 for step in steps)
     return found | ({"unconverged"} if held and rise > max(0.01, 0.05 * abs(before)) else set())
+
+
+def read_steps(folder: Path, row: ArtifactRow | None, example: str) -> list[TracedStep]:
+    """The steps of an attack on an example; empty where the file has none, or cannot be read."""
+    with suppress(AssayError, ValidationError, OSError):
+        if row is not None:
+            content = read_artifact(folder, row, MAX_BYTES)
+            return TraceFile.model_validate_json(content).examples.get(example, [])
+    return []

@@ -9,26 +9,26 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from assay.service.contract.gallery import Finite
 from assay.service.contract.results import Answer
 
 VERSION = 1
 MAX_STEPS = 1000
 MAX_BYTES = 8 * 2**20
-Number = Annotated[float, Field(allow_inf_nan=False)] | None
-"""A number; null where it is not finite."""
 
 
-class Step(NamedTuple):
+class TracedStep(NamedTuple):
     """An iterate of an attack."""
 
     stage: str  # the attack, also within an ensemble
     restart: int
     step: int  # gradient steps before it, in the restart
-    objective: Number  # what the attack raises
-    margin: Number  # logit of the true class less the highest other
-    linf: Number  # of the change from the clean example
-    l2: Number
-    gradient: Number  # L2 norm; null where none was taken
+    # Null where a number is not finite
+    objective: Finite | None  # what the attack raises
+    margin: Finite | None  # logit of the true class less the highest other
+    linf: Finite | None  # of the change from the clean example
+    l2: Finite | None
+    gradient: Finite | None  # L2 norm; null where none was taken
 
 
 class TraceFile(Answer):
@@ -36,4 +36,4 @@ class TraceFile(Answer):
 
     version: Literal[1]
     columns: list[str]  # the fields of a step
-    examples: dict[str, Annotated[list[Step], Field(max_length=MAX_STEPS)]]
+    examples: dict[str, Annotated[list[TracedStep], Field(max_length=MAX_STEPS)]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from pathlib import Path
@@ -31,19 +32,19 @@ def test_a_picture_has_the_rounded_pixels(tmp_path: Path, channels: int, dtype: 
     values: Any = np.random.default_rng(0).uniform(-0.1, 1.1, (3, channels, 4, 5)).astype(dtype)
     values[2, 0, 0, 0] = np.nan
     tensors = {"labels": np.arange(3), "images": values}
-    content = save(tensors, {"ids": json.dumps(["a", "b", "c"])})
-    file = row(tmp_path, "adversarial-000-pgd-00000000.safetensors", content)
+    file_content = save(tensors, {"ids": json.dumps(["a", "b", "c"])})
+    file = row(tmp_path, "adversarial-000-pgd-00000000.safetensors", file_content)
     for place, example in enumerate("abc"):
         found = read_saved(tmp_path, file, example, drawn=True)
         assert found is not None
-        assert found.png is not None
-        pixels = np.asarray(Image.open(io.BytesIO(found.png)))
+        content = base64.b64decode(found.address.removeprefix("data:image/png;base64,"))
+        pixels = np.asarray(Image.open(io.BytesIO(content)))
         wanted = np.floor(255 * np.nan_to_num(values[place]).clip(0, 1) + 0.5).transpose(1, 2, 0)
         assert np.array_equal(pixels.reshape(wanted.shape), wanted)
     assert read_saved(tmp_path, file, "d", drawn=True) is None
     undrawn = read_saved(tmp_path, file, "a", drawn=False)
     assert undrawn is not None
-    assert undrawn.png is None
+    assert undrawn.address == ""
 
 
 def test_a_text_is_found_by_its_id(tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_damaged_files_are_not_shown(tmp_path: Path) -> None:
         tmp_path, row(tmp_path, "adversarial-000-pgd-00000000.safetensors", series), "a", drawn=True
     )
     assert found is not None
-    assert found.png is None
+    assert found.address == ""
     file = row(tmp_path, "adversarial-000-pgd-00000000.safetensors", cut)
     assert read_saved(tmp_path, file, "b", drawn=True) is None
     file = row(tmp_path, "adversarial-000-words-00000000.jsonl", b"[1]\n{}\n")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from assay.service.contract.findings.traces import Step
+from assay.service.contract.findings.traces import TracedStep
 from assay.service.plots.trace import PANELS, seen_codes, trace
 
 
-def step(number: int, objective: float | None, margin: float = 1.0, gradient: float | None = 0.5) -> Step:
-    return Step("pgd", 0, number, objective, margin, 0.1, 0.2, gradient)
+def step(
+    number: int, objective: float | None, margin: float = 1.0, gradient: float | None = 0.5
+) -> TracedStep:
+    return TracedStep("pgd", 0, number, objective, margin, 0.1, 0.2, gradient)
 
 
 def test_a_panel_for_each_number_has_all_iterates_in_order() -> None:
-    steps = [step(0, 1.0), step(1, None), Step("square", 1, 0, 2.0, -0.5, 0.1, 0.2, None)]
+    steps = [step(0, 1.0), step(1, None), TracedStep("square", 1, 0, 2.0, -0.5, 0.1, 0.2, None)]
     spec = trace(steps, "x3")
     rows = spec["data"]["values"]
     assert [row["iterate"] for row in rows] == [0, 1, 2]

@@ -100,7 +100,7 @@ class Shard:
     capture: bool = False  # whether attacks replay passes of the model as graphs of the device
     compiled: bool = False  # whether attacks run compiled passes of the model
     save_adversarial: bool = False  # whether the outcomes' files include adversarial examples
-    save_traces: int = 0  # first rows of which the steps of gradient attacks are kept
+    save_traces: int = 0  # so many first rows keep the steps of gradient attacks
     # Rows that a gallery may show, with their places in the order of sampling of the whole job
     ranks: Mapping[int, int] = field(default_factory=dict)
     planned: Mapping[str, Any] = field(default_factory=dict)  # the plan's facts about the evaluation, by name

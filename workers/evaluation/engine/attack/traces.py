@@ -16,10 +16,10 @@ from torch import Tensor
 from assay.attacks.judgement import wrong_by
 from assay.attacks.kernel import Attack, State
 from assay.attacks.sending import sent
-from assay.service.contract.findings.traces import MAX_STEPS, VERSION, Step
+from assay.service.contract.findings.traces import MAX_STEPS, VERSION, TracedStep
 from assay.workers.evaluation.engine.forward import Passes
 
-Watched = tuple[int, Attack, Sequence[Passes]]
+StageRun = tuple[int, Attack, Sequence[Passes]]
 MAX_SEEN = 20_000  # Steps of batches
 
 
@@ -31,7 +31,7 @@ class Traces:
         self._stage = ""
         self._seen: list[tuple[str, Tensor, Tensor]] = []
 
-    def over(self, runs: Sequence[Watched]) -> Iterator[Watched]:
+    def over(self, runs: Sequence[StageRun]) -> Iterator[StageRun]:
         """The runs of an attack, each watched as it comes; what was seen before is forgotten."""
         self._seen = []
         for number, attack, forwards in runs:
@@ -68,7 +68,7 @@ class Traces:
                         [stage, restart, step, *(one if math.isfinite(one) else None for one in values)]
                     )
         return (
-            json.dumps({"version": VERSION, "columns": Step._fields, "examples": steps}).encode()
+            json.dumps({"version": VERSION, "columns": TracedStep._fields, "examples": steps}).encode()
             if steps
             else None
         )
