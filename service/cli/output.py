@@ -69,30 +69,25 @@ def json_text(value: Any) -> str:
 
 def jobs_table(jobs: Sequence[Job]) -> str:
     """A line per job."""
-    return table(
-        ("ID", "KIND", "STATE", "DONE", "CLEAN", "WORST", "MODEL", "NAME"),
-        [
-            (
-                job.id,
-                job.kind,
-                job.state.value,
-                done(job),
-                *_accuracies(job),
-                str(job.spec["model"]["name"]),
-                job.name,
-            )
-            for job in jobs
-        ],
-    )
+    names = ("ID", "KIND", "STATE", "DONE", "CLEAN", "WORST", "MODEL", "NAME")
+    return table(names, [_job_cells(job, job.summary or JobSummary()) for job in jobs])
 
 
-def _accuracies(job: Job) -> list[str]:
-    summary = job.summary or JobSummary()
-    shown = [
-        (number(one.value, "proportion"), one.at) if one else ("-", "")
+def _job_cells(job: Job, summary: JobSummary) -> tuple[str, ...]:
+    clean, worst = (
+        f"{number(one.value, 'proportion')} {one.at and f'at {one.at}'}".strip() if one else "-"
         for one in (summary.clean, summary.worst)
-    ]
-    return [f"{value} at {at}" if at else value for value, at in shown]
+    )
+    return (
+        job.id,
+        job.kind,
+        job.state.value,
+        done(job),
+        clean,
+        worst,
+        str(job.spec["model"]["name"]),
+        job.name,
+    )
 
 
 def done(job: Job) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 Group = Literal["study", "arm", "tag"]
 Sort = Literal[
@@ -14,10 +14,8 @@ Sort = Literal[
 """What lists of jobs are sorted by, descending with `-`."""
 
 
-class SummaryValue(BaseModel):
+class SummaryValue(BaseModel, extra="forbid"):
     """An accuracy in [0, 1] over `n` examples; `at` is the radius of the worst case, as `8/255`, or empty."""
-
-    model_config = ConfigDict(extra="forbid")
 
     metric: str
     value: float
@@ -25,14 +23,12 @@ class SummaryValue(BaseModel):
     at: str = ""
 
 
-class JobSummary(BaseModel):
+class JobSummary(BaseModel, extra="forbid"):
     """What lists of jobs show and sort by; null where the job has no such accuracy.
 
     `worst` is the lowest that any one attack left at the largest radius where a tenth holds. `invalid`: codes
     of the warnings that make numbers of the job invalid.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     clean: SummaryValue | None = None
     worst: SummaryValue | None = None

@@ -171,7 +171,6 @@ class Board:
     count: int  # of the jobs of all of them
     plotted: list[str]  # ids of the jobs in its plots, one for each method; empty without attack
     plots: list[tuple[str, str]]  # kind and title of each plot that these jobs allow together
-    examples: str  # what tells the group's examples from others, in an address
     address: str  # of the page with this group alone
     methods: int = 0  # the number of all methods
 
@@ -300,7 +299,7 @@ def _board(group: LeaderboardGroup, entries: Sequence[LeaderboardEntry], filters
     )
     shown = list(zip(rows, texts, strict=True))
     address = _address(group, filters)
-    return Board(group, shown, len(entries), plotted, [], _examples(group), address, len(methods))
+    return Board(group, shown, len(entries), plotted, [], address, len(methods))
 
 
 def _plotted(store: TenantStore, catalog: Catalog, board: Board) -> Board:

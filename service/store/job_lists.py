@@ -7,20 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, Unpack
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    FromClause,
-    Integer,
-    Row,
-    Select,
-    case,
-    false,
-    func,
-    literal_column,
-    select,
-    tuple_,
-)
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, func, literal_column, select
 
 from assay.service.contract.summaries import Group, Sort
 from assay.service.store.ids import decode_cursor, encode_cursor, foreign_cursor, is_id
@@ -129,7 +117,9 @@ def _filtered(statement: Select[Any], asked: JobListing) -> Select[Any]:
 
 def _keys(value: ColumnElement[Any], descending: bool) -> JobOrder:
     # Constants in the text, as PostgreSQL groups by equal expressions.
-    missing = case((value.is_(None), literal_column("1", Integer)), else_=literal_column("0", Integer))
+    missing = sa.case(
+        (value.is_(None), literal_column("1", sa.Integer)), else_=literal_column("0", sa.Integer)
+    )
     nothing: ColumnElement[Any] = literal_column({str: "''", int: "0", float: "0.0"}[_kind(value)])
     return [(missing, False), (func.coalesce(value, nothing, type_=value.type), descending)]
 
@@ -148,7 +138,7 @@ def _labelled(order: JobOrder) -> list[ColumnElement[Any]]:
 
 
 def _after(order: JobOrder, places: Sequence[Any]) -> ColumnElement[bool]:
-    found: ColumnElement[bool] = false()
+    found: ColumnElement[bool] = sa.false()
     for (key, descending), place in reversed(list(zip(order, places, strict=True))):
         found = (key < place if descending else key > place) | ((key == place) & found)
     return found
@@ -176,7 +166,7 @@ def _groups(
     placed = [tuple(row[2 : 2 + len(order)]) for row in rows]
     keys = [key for key, _ in order]
     counted = func.count(), func.avg(jobs.c.clean), func.avg(jobs.c.worst)
-    statement = _filtered(select(*_labelled(order), *counted), asked).where(tuple_(*keys).in_(set(placed)))
+    statement = _filtered(select(*_labelled(order), *counted), asked).where(sa.tuple_(*keys).in_(set(placed)))
     facts = {tuple(row[: len(keys)]): row for row in connection.execute(statement.group_by(*keys))}
     ids = {places[1] for places in placed}
     read = select(studies.c.id, studies.c.name, studies.c.spec).where(studies.c.id.in_(ids))

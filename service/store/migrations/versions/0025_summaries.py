@@ -13,10 +13,7 @@ depends_on = None
 COLUMNS = ("seed", sa.BigInteger), ("clean", sa.Double), ("worst", sa.Double), ("examples", sa.BigInteger)
 SEED = {"postgresql": "(spec::json ->> 'seed')::bigint", "sqlite": "json_extract(spec, '$.seed')"}
 
-LISTED = (
-    "tenant", "kind", "state", "model", "study_id", "seed", "clean", "worst", "examples", "started_at",
-    "finished_at", "name", "id",
-)  # fmt: skip
+LISTED = "tenant kind state model study_id seed clean worst examples started_at finished_at name id"
 
 
 def upgrade() -> None:
@@ -24,7 +21,7 @@ def upgrade() -> None:
     for name, kind in (*COLUMNS, ("summary", sa.Text)):
         op.add_column("jobs", sa.Column(name, kind))
     op.execute(f"UPDATE jobs SET seed = {SEED[op.get_bind().dialect.name]}")  # noqa: S608
-    op.create_index("jobs_list_idx", "jobs", LISTED)
+    op.create_index("jobs_list_idx", "jobs", LISTED.split())
 
 
 def downgrade() -> None:
