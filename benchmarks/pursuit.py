@@ -1,6 +1,6 @@
 """Settings of RPC-Attention at which its pursuit acts on the demo's digits: `python -m benchmarks.pursuit`.
 
-Trains the demo's model once for each setting of the published grid (iterations, layers, lambda) and for both
+Trains a model of twice the demo's depth and width once for each setting of the published grid (iterations, layers, lambda) and for both
 readings of the threshold and of the width in mu, seed 0, and prints a row of `pursuit_check`, the clean
 accuracy, and that under PGD-20. Shares of S are those of the layer with most, by iteration. With --folder a
 second run takes the weights of the first. About a minute of one core for each setting.
@@ -19,13 +19,14 @@ from typing import Any
 from assay.service.catalog.catalog import load
 from assay.service.contract.messages import TrainRequest
 from assay.service.metrics.table import Context, Summary, joined
-from assay.service.studies.demo import DATA, SHAPE
+from assay.service.studies.demo import DATA
 from assay.service.submission.validate import validate
 from assay.workers import catalog
 from assay.workers.jobs.evaluate import evaluation_of, shard_of
 from assay.workers.jobs.session import Session, configure
 from assay.workers.jobs.trainer import train_model
 
+SHAPE = {"image_size": 32, "patch_size": 8, "depth": 4, "width": 96, "heads": 3}
 PGD = {"name": "pgd", "params": {"epsilon": "4/255"}}
 ALL = {"rpc_layers": "all", "iterations": 2}
 HEAD, PAPER = {"mu_width": "head"}, {"threshold": "paper"}
