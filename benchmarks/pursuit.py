@@ -1,9 +1,10 @@
 """Settings of RPC-Attention at which its pursuit acts on the demo's digits: `python -m benchmarks.pursuit`.
 
-Trains a model of twice the demo's depth and width once for each setting of the published grid (iterations, layers, lambda) and for both
-readings of the threshold and of the width in mu, seed 0, and prints a row of `pursuit_check`, the clean
-accuracy, and that under PGD-20. Shares of S are those of the layer with most, by iteration. With --folder a
-second run takes the weights of the first. About a minute of one core for each setting.
+Trains a model of twice the demo's depth and width once for each setting of the published grid (iterations,
+layers, lambda) and for both readings of the threshold and of the width in mu, seed 0, and prints a row of
+`pursuit_check`, the clean accuracy, and the accuracy under PGD-20. Shares of S are those of the layer with
+most, by iteration. With --folder a second run takes the weights of the first. About a minute of one core for
+each setting.
 """
 
 from __future__ import annotations
