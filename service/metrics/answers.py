@@ -20,10 +20,8 @@ UNKNOWN = -1
 # Of a guess among the K classes an accuracy is told apart where its interval ends above 1/K plus this share
 # of the way from there to 1; below it, an interval that reaches 1/K is a guess.
 MARGIN = 0.05
-# One class holds at least this share of the predictions, and at most this share of the labels.
-CONSTANT, VARIED = 0.99, 0.95
-# Fewer examples of other labels, or fewer examples at all, may be chance.
-MIN_OTHERS, MIN_ANSWERS = 5, 20
+CONSTANT, VARIED = 0.99, 0.95  # At least this share of predictions in a class, at most this share of labels
+MIN_OTHERS, MIN_ANSWERS = 5, 20  # Fewer examples of other labels, or fewer examples at all, may be chance.
 
 
 @dataclass(frozen=True)
@@ -34,16 +32,13 @@ class Answers:
     total: int  # Answers: examples, or pixels
     bounds: tuple[float, float]  # The 95 % interval of right / total
     labels: Mapping[int, int]  # How often each class is the label, by class
-    # How often each class is the prediction; what is not known or not finite is in none
-    predictions: Mapping[int, int]
+    predictions: Mapping[int, int]  # Of each class; what is not known or not finite is in none
     examples: int  # n
     attacked: bool  # Whether the metrics of the row are of attacked examples
 
     def no_better_than(self, chance: float) -> bool:
-        """Whether the accuracy is below a guess of this probability, or cannot be told from it.
-
-        The 95 % interval reaches or lies below `chance`, and ends within `MARGIN` of it.
-        """
+        """Whether the accuracy is below a guess of this probability, or cannot be told from it."""
+        # The 95 % interval reaches or lies below `chance`, and ends within `MARGIN` of it.
         low, high = self.bounds
         return low <= chance and high <= chance + MARGIN * (1 - chance)
 

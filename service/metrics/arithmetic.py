@@ -9,18 +9,15 @@ from assay.service.contract.records import CapturedRun, CompiledRun, Evidence, P
 from assay.service.contract.results import EvaluationResult
 from assay.service.contract.stored_specs import Execution
 
-# Coarser than float32: numbers differ by more than its rounding.
-COARSE = ("tf32", "bfloat16", "float16")
+COARSE = ("tf32", "bfloat16", "float16")  # Coarser than float32: numbers differ by more than its rounding.
 
 
 def arithmetic_settings(
     execution: Execution, provenance: Mapping[str, Any], rows: Iterable[EvaluationResult]
 ) -> dict[str, str]:
-    """The `dtype`, and what else changed numbers, by setting; what is off is left out.
-
-    TF32 on devices without it is float32; without a provenance, which a job has at its end, it is what was
-    asked for. A screening counts where an attack of the job's `rows` ran so.
-    """
+    """The `dtype`, and what else changed numbers, by setting; what is off is left out."""
+    # TF32 on devices without it is float32; without a provenance, which a job has at its end, it is what was
+    # asked for. A screening counts where an attack of the job's `rows` ran so.
     dtype, device = str(execution["dtype"]), provenance.get("device", {})
     if dtype == "tf32" and device and not any(one.get("tf32") for one in (device, *device.get("mixed", ()))):
         dtype = "float32"

@@ -35,8 +35,7 @@ class Column:
     """A column of outcomes."""
 
     name: str  # In shards and in the CSV
-    # Whether outcomes of earlier versions, or with other parameters, may lack it
-    optional: bool = False
+    optional: bool = False  # Whether outcomes of earlier versions, or with other parameters, may lack it
     # A regular expression of the names of several columns, here in the order of the first shard; `name` then
     # describes them. None for a single column
     pattern: str | None = None
@@ -60,8 +59,7 @@ class Context:
     params: Mapping[str, Any] = field(default_factory=dict)  # Of the evaluation, with every default filled in
     protocol: str = "pixel"  # That of the row (`results.RowProtocol`)
     evidence: Sequence[Evidence] = ()  # The reports of the shards, in their order
-    # On which the first shard ran, as in the provenance
-    device: Mapping[str, Any] = field(default_factory=dict)
+    device: Mapping[str, Any] = field(default_factory=dict)  # Of the first shard, as in the provenance
     # Errors of the baseline of the mean corruption error, in [0, 1], by corruption; None without a baseline
     baseline_errors: Mapping[str, float] | None = None
     classes: int | None = None  # Of the data; None where not known

@@ -64,8 +64,7 @@ class Panel:
     y: Point  # Range of y
     whole: bool = False  # Whether only whole numbers are marked on the x axis
     legend: Literal["top", "bottom"] = "bottom"  # Vertical position of the labels, at the panel's right
-    # In place of numbers on the x axis: the text at each x
-    names: Mapping[float, str] = field(default_factory=dict)
+    names: Mapping[float, str] = field(default_factory=dict)  # Texts at each x, in place of numbers
 
 
 @dataclass(frozen=True)

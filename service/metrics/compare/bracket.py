@@ -27,8 +27,7 @@ from assay.service.metrics.statistics.security_curve import distances
 from assay.service.metrics.tables import verification
 
 COUNTED = ("top1", "median_distance")  # Metrics of an attack: its accuracy, or how far it had to go.
-# An attack of a model that draws random numbers breaks an example in one draw: another claim.
-EXPECTED = "expected"
+EXPECTED = "expected"  # An attack of a model that draws numbers breaks one draw: another claim.
 RANDOM = "random_outputs"
 MAX_IDS = 20
 SAME = 1e-9  # Radii closer than this are one.
@@ -56,8 +55,7 @@ class _Told(NamedTuple):
 
     n: int  # examples
     examples: str  # hash of their ids
-    # a bit for each example in the order of ids, the first one lowest: whether it is verified, or broken
-    flags: int
+    flags: int  # a bit for each example by ids, the first lowest: whether it is verified, or broken
 
 
 @dataclass(frozen=True)
@@ -137,10 +135,7 @@ def with_contradictions(
 
 
 def _ball(one: EvaluationResult, threat_of: ThreatOf) -> tuple[str, str, float | None] | None:
-    """Data, norm and radius of a verified row or of an attack that counts; None of any other row.
-
-    The radius is None where the attack minimises the norm, without one.
-    """
+    """Data, norm and radius (None where minimised) of a verified row or an attack that counts; else None."""
     epsilon, random = one.params.get("epsilon"), any(warning.code == RANDOM for warning in one.warnings)
     if one.protocol != "pixel" or random:
         return None

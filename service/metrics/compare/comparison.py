@@ -100,8 +100,7 @@ class JobResults:
     columns: Callable[[int], Rows]  # the outcome columns (id, correct, ...) of the evaluation at a position
     # the outcome table of the evaluation at a position, where known; without one there are no paired tests
     tables: Mapping[int, OutcomeTable] = field(default_factory=dict)
-    # content hash of each data set by `data_label`
-    data_sha256: Mapping[str, str] = field(default_factory=dict)
+    data_sha256: Mapping[str, str] = field(default_factory=dict)  # content hash by `data_label`
     seed: int | None = None  # of the job; None where unknown
     code: Mapping[str, Any] = field(default_factory=dict)  # `version`, `commit`, `source_sha256`, as known
     error: JobError | None = None  # that the job failed with
@@ -328,8 +327,7 @@ def positions(evaluations: Mapping[int, EvaluationResult]) -> dict[str, int]:
     """Positions of a job's evaluations by their identity; of equal evaluations the first."""
     found: dict[str, int] = {}
     for position, evaluation in sorted(evaluations.items()):
-        # Rows without pixels were labelled `pixel` by earlier versions.
-        paper = evaluation.protocol == "paper"
+        paper = evaluation.protocol == "paper"  # Earlier versions labelled rows without pixels `pixel`.
         same = [evaluation.name, evaluation.params, evaluation.data, paper, evaluation.backend]
         found.setdefault(json.dumps(canonical(same), sort_keys=True), position)
     return found

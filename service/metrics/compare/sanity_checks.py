@@ -26,8 +26,7 @@ from assay.service.contract.warning_codes import WarningCode
 TOLERANCE = 0.002
 MIN_EXAMPLES = 2
 LARGE_EPSILON = 64 / 255
-# The compared metric: the first one present.
-ACCURACIES = ("top1", "expected_top1", "pixel_accuracy")
+ACCURACIES = ("top1", "expected_top1", "pixel_accuracy")  # The compared metric: the first one present.
 NEAR_ZERO = 0.05
 # Parameters that can only help an attack when they increase.
 EFFORT = ("steps", "restarts", "queries", "samples", "iterations", "searches", "draws", "targets")
@@ -35,8 +34,7 @@ SCALED = ("epsilon", "step_size")  # A grid over epsilon may scale the step size
 
 
 _Attack = tuple[EvaluationResult, Threat]
-# Parameters that ask more of an attack than any wrong answer: it then breaks less than it could.
-HARDER = ("targeted", "confidence")
+HARDER = ("targeted", "confidence")  # They ask more than any wrong answer: an attack breaks less.
 
 
 class _Order(NamedTuple):
@@ -96,11 +94,9 @@ ORDERS = (
 def cross_checks(
     evaluations: Sequence[EvaluationResult], threat_of: ThreatOf, unit_of: RadiusUnitOf = protocol_unit
 ) -> list[Warning]:
-    """All warnings from comparisons between the evaluations of a job.
-
-    An attack with an unknown threat model (old results may have attacks that this version lacks) is compared
-    with itself only; no radius in another unit than pixels is large.
-    """
+    """All warnings from comparisons between the evaluations of a job."""
+    # An attack with an unknown threat model (old results may have attacks that this version lacks) is
+    # compared with itself only; no radius in another unit than pixels is large.
     attacks = [e for e in evaluations if e.protocol != "paper" and _is_attack(e)]
     bounded = [attack for attack in attacks if attack.params.get("epsilon") is not None]
     known = [(attack, threat) for attack in bounded if (threat := threat_of(attack.name)) is not None]
@@ -132,11 +128,9 @@ def _strongest_by_epsilon(group: Sequence[EvaluationResult]) -> list[EvaluationR
 
 
 def _out_of_order(attacks: Sequence[_Attack], order: _Order) -> Iterable[Warning]:
-    """Compares each weaker attack with the strongest setting of each comparable stronger one.
-
-    To beat a black box, the best white box is enough; noise and single steps have to be beaten by every
-    attack.
-    """
+    """Compares each weaker attack with the strongest setting of each comparable stronger one."""
+    # To beat a black box, the best white box is enough; noise and single steps have to be beaten by every
+    # attack.
     for attack in (attack for attack in attacks if order.weaker(attack[1])):
         weaker = attack[0]
         rivals = [other for other in attacks if order.stronger(other[1]) and _same_terms(other, attack)]

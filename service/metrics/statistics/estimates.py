@@ -41,11 +41,9 @@ def resamples(cost: int, budget: int) -> int:
 
 @lru_cache(maxsize=8)
 def groups(n: int) -> tuple[frozenset[int], ...]:
-    """The places of n examples in at most `GROUPS` groups, of sizes that differ by at most 1.
-
-    Up to `GROUPS` examples each is a group. More are dealt out in a fixed random order: ids are often sorted
-    by class, or go round the classes, and groups of like examples would show another spread.
-    """
+    """The places of n examples in at most `GROUPS` groups, of sizes that differ by at most 1."""
+    # Up to `GROUPS` examples each is a group. More are dealt out in a fixed random order: ids are often
+    # sorted by class, or go round the classes, and groups of like examples would show another spread.
     places = list(range(n))
     if n > GROUPS:
         random.Random(f"assay/groups/{n}").shuffle(places)
@@ -62,8 +60,7 @@ def measured(value: float | None, bounds: Bounds, n: int, *, higher_is_better: b
 
 def percentiles(sampled: Sequence[float]) -> Interval:
     """The ends of the central 95 % of at least two resampled values."""
-    # Of 39 cuts the first and the last leave 2.5 % outside.
-    cuts = quantiles(sampled, n=40, method="inclusive")
+    cuts = quantiles(sampled, n=40, method="inclusive")  # The first and last of 39 cuts leave 2.5 % outside.
     return cuts[0], cuts[-1]
 
 
@@ -83,10 +80,7 @@ def undefined(n: int, *, higher_is_better: bool = True) -> Metric:
 
 
 def jackknifed(value: float | None, left_out: Sequence[float | None], n: int) -> Metric:
-    """A share in [0, 1] that is no mean, with its jackknife interval, from `MIN_EXAMPLES` examples on.
-
-    `left_out` has it for all examples but each group of `groups(n)`; None where it has no value.
-    """
+    """A share in [0, 1] that is no mean, jackknifed by `left_out`, values without each of `groups(n)`."""
     known = [one for one in left_out if one is not None]
     bounds = TOO_FEW
     if value is not None and n >= MIN_EXAMPLES and len(known) > 1:

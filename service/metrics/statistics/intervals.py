@@ -35,8 +35,7 @@ from assay.service.metrics.statistics.tango import carried_score, few_carry
 # 0/1 outcomes and their differences then cost O(sqrt(n)) per resample instead of O(n).
 MULTINOMIAL_VALUES = 8
 MIN_EXAMPLES = 10  # The bootstrap of fewer examples covers too rarely (`benchmarks/coverage.py`).
-# From more examples on, Student's interval covers as often as the studentised bootstrap, without its draws.
-MAX_STUDENTISED = 500
+MAX_STUDENTISED = 500  # Above, Student's interval covers as often as the studentised bootstrap.
 STUDENTISED_RESAMPLES = 1000
 SAME = 1e-12  # Values that differ by less than this share of their size are the same up to rounding.
 

@@ -28,10 +28,7 @@ class Variance(NamedTuple):
 
 
 def jackknife_variance(left_out: Sequence[float]) -> Variance:
-    """The jackknife's variance, (n - 1) / n times the sum of squares around the mean.
-
-    Of the values without each example of the sample, or without each group, (n,), n at least 2.
-    """
+    """The variance, (n - 1) / n sum of squares, of values without each of n >= 2 examples or groups."""
     n = len(left_out)
     mean = math.fsum(left_out) / n
     squares = math.fsum((one - mean) ** 2 for one in left_out)
@@ -39,10 +36,7 @@ def jackknife_variance(left_out: Sequence[float]) -> Variance:
 
 
 def logit_bounds(value: float, variances: Sequence[Variance], confidence: float = 0.95) -> Bounds:
-    """Student's interval of a share on the logit scale, with ends in [0, 1].
-
-    `NO_SPREAD` where the value is 0 or 1, or no example changes it.
-    """
+    """Student's interval on the logit scale, in [0, 1]; `NO_SPREAD` at 0, 1, or without any change."""
     error, df = _error(variances)
     if not 0 < value < 1 or error <= ROUNDING:
         return NO_SPREAD
@@ -53,10 +47,7 @@ def logit_bounds(value: float, variances: Sequence[Variance], confidence: float 
 
 
 class TestedDifference(NamedTuple):
-    """A difference with its interval, the two-sided p of "no difference" and the degrees of freedom of both.
-
-    The p is None where there is a difference without an interval: it would mean nothing.
-    """
+    """A difference, its interval, the two-sided p (None without an interval), and the degrees of freedom."""
 
     value: float
     bounds: Bounds
@@ -67,10 +58,7 @@ class TestedDifference(NamedTuple):
 def student_difference(
     value: float, variances: Sequence[Variance], n: int, confidence: float = 0.95
 ) -> TestedDifference:
-    """Student's interval, with ends in [-1, 1], and test of a paired difference of two shares.
-
-    `TOO_FEW` of fewer than `MIN_EXAMPLES`, `NO_SPREAD` where no example changes the difference.
-    """
+    """Student's interval, in [-1, 1], and test; `TOO_FEW`, or `NO_SPREAD` where no example counts."""
     error, df = _error(variances)
     enough = n >= MIN_EXAMPLES and len(variances) > 0
     bounds = NO_SPREAD if enough else TOO_FEW

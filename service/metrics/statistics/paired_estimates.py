@@ -38,8 +38,7 @@ from assay.service.metrics.statistics.jackknife import Variance, jackknife_varia
 from assay.service.metrics.statistics.paired_tests import sign_flip
 from assay.service.metrics.statistics.score_intervals import paired_score
 
-# One outcome counts a little more in the model that has fewer of them: by less than this share, it is a tie.
-TIE = 0.05
+TIE = 0.05  # An outcome counts more in the model that has fewer of them: by less than this it's a tie.
 
 ExampleValues = Sequence[Any] | None
 """What a metric is computed from, one entry per example; None where it does not follow from the rows."""
@@ -64,8 +63,7 @@ class Estimator:
     # The metric and its terms, from these numbers; None where the metric has no value. Without `linear` the
     # numbers are the terms
     linear: Callable[[Sequence[Any]], Linear | None] | None = None
-    # The largest possible difference of a number between two models, where there is one
-    largest: float | None = None
+    largest: float | None = None  # Largest possible difference of a number between two models
     limit: float = math.inf  # The largest possible difference of the metric; `largest` where that is given
 
 
@@ -199,10 +197,8 @@ def _linear(pair: Pair, metric: str, estimator: Estimator, common: Sequence[list
 
 
 def _alike(first: Linear, second: Linear) -> list[float]:
-    """The differences of the terms; of ratios as if both were the same, and half-way between them.
-
-    What an example that counts more often adds is then no part of the difference, and the sum is as before.
-    """
+    """The differences of the terms; of ratios as if both were the same, and half-way between them."""
+    # What an example that counts more often adds is then no part of the difference, and the sum is as before.
     differences = list(map(sub, second.terms, first.terms))
     if first.weights is None or second.weights is None:
         return differences

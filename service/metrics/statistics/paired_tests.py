@@ -54,8 +54,7 @@ def sign_flip(differences: Sequence[float], *, tie: float = 0.0) -> float:
     if not sizes:
         return 1.0
     total = abs(math.fsum(differences)) - SAME * math.fsum(sizes) - tie * sizes[0]
-    # Half of the patterns: the others are their negatives.
-    sums = [sizes[0]]
+    sums = [sizes[0]]  # Half of the patterns: the others are their negatives.
     for one in sizes[1:MAX_FLIPPED]:
         sums = [part + sign * one for part in sums for sign in (1, -1)]
     rest = math.sqrt(math.fsum(one * one for one in sizes[MAX_FLIPPED:]))

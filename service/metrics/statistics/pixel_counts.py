@@ -88,10 +88,8 @@ def total(images: Sequence[Counts]) -> Counts:
 
 
 def left_out_ratios(images: Sequence[Counts]) -> tuple[Ratios, list[Ratios]]:
-    """The ratios of all images, and those without each group of `groups(n)`.
-
-    The groups depend on the order of the images. Cost: n additions of integers with a digit for each count.
-    """
+    """The ratios of all images, and those without each group of `groups(n)`."""
+    # The groups depend on the order of the images. Cost: n additions of integers with a digit for each count.
     classes, n = len(images[0][0]), len(images)
     packed = list(map(_packed, images))
     sums = sum(packed)

@@ -11,8 +11,7 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
-# Smaller p-values are not told apart.
-MIN_P = 1e-12
+MIN_P = 1e-12  # Smaller p-values are not told apart.
 TINY = 1e-300
 
 

@@ -15,11 +15,9 @@ from statistics import median
 from assay.service.metrics.statistics.distributions import normal_quantile
 
 STEPS = 60  # Of the bisection; the interval [-1, 1] shrinks below the spacing of floats.
-# Resamples of n values miss k of them in exp(-k) of the cases: fewer carriers make the bootstrap fail.
-MAX_CARRIERS = 8
+MAX_CARRIERS = 8  # Resamples miss k values in exp(-k) of cases: fewer make the bootstrap fail.
 CARRIED_SHARE = 1 / 8  # Of n examples without outliers more than n / 8 carry the spread.
-# The median square is below this share of the mean square where most values are the same.
-TYPICAL_SHARE = 0.01
+TYPICAL_SHARE = 0.01  # Median square over mean square: below this most values are the same.
 
 
 def tango(more: float, fewer: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
@@ -41,11 +39,9 @@ def tango(more: float, fewer: float, n: float, confidence: float = 0.95) -> tupl
 
 
 def few_carry(values: Sequence[float]) -> bool:
-    """Whether so few values carry the spread around the median that resamples often miss them.
-
-    They are (sum u^2)^2 / sum u^4 of the distances u to the median: k where k values are equally far and the
-    others are the same. The values are in any order, not all the same.
-    """
+    """Whether so few values carry the spread around the median that resamples often miss them."""
+    # They are (sum u^2)^2 / sum u^4 of the distances u to the median: k where k values are equally far and
+    # the others are the same. The values are in any order, not all the same.
     squares = [one * one for one in _distances(values)[1]]
     whole, n = math.fsum(squares), len(squares)
     carriers = whole * whole / math.fsum(one * one for one in squares)

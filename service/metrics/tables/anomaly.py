@@ -120,8 +120,7 @@ def average_precision(positives: Sequence[int], negatives: Sequence[int]) -> flo
     passing, false = Counter(positives), Counter(negatives)
     levels = sorted(passing)
     true = accumulate(passing[level] for level in levels)
-    # Others that lie between two levels pass with the next one.
-    wrong = _cumulated(false, levels)
+    wrong = _cumulated(false, levels)  # Others that lie between two levels pass with the next one.
     precisions = (
         passing[level] * hits / (hits + misses)
         for level, hits, misses in zip(levels, true, wrong, strict=True)

@@ -21,8 +21,7 @@ from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary,
 
 __all__ = ["AttentionSpectrum"]
 
-# Metric to column; the second is divided by the number of tokens.
-METRICS = {
+METRICS = {  # Metric to column; the second is divided by the number of tokens.
     "explained_by_largest": "largest",
     "rank_90": "rank_90",
     "rank_90_share": "rank_90",

@@ -53,8 +53,7 @@ __all__ = ["Calibration"]
 
 DRAWS = 4_000_000  # A resample draws and sorts n examples; beyond this many draws R shrinks.
 
-# Confidences in ascending order, and whether each answer is right.
-Ordered = tuple[Sequence[float], Sequence[int]]
+Ordered = tuple[Sequence[float], Sequence[int]]  # Ascending confidences, and whether each answer is right.
 
 
 class Bin(NamedTuple):
@@ -245,10 +244,7 @@ def _value(error: Error, ordered: Ordered) -> float | None:
 
 
 def _left_out(error: Error, answers: Sequence[tuple[float, int]], outs: Groups) -> list[float | None]:
-    """The error without each group of answers, with the edges of all answers' bins.
-
-    Bins of equal size would have other members, and their number would jump.
-    """
+    """The error without each group, with the edges of all answers' bins: else their number would jump."""
     n = len(answers)
     order = sorted(range(n), key=lambda place: answers[place][0])
     bins = error.bins(_ordered(answers))

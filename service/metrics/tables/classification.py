@@ -33,19 +33,15 @@ from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary,
 
 __all__ = ["Attack", "Classification"]
 
-# Metric to outcome column: the share of its true entries.
-SHARES = {"top1": "correct", "top5": "correct5", "top1_8bit": "correct8"}
+SHARES = {"top1": "correct", "top5": "correct5", "top1_8bit": "correct8"}  # Metric to column of flags.
 # Metric to outcome column: its mean, for models that answer at random.
 EXPECTED = {"expected_top1": "expected", "clean_expected_top1": "clean_expected"}
 MOSTLY = 0.5  # An example is mostly right where more than this share of the draws is.
-# With fewer classes than this, top-5 accuracy says nothing: of five classes it is always 1.
-TOP5_CLASSES = 6
-# Metric to outcome column: its median over the broken examples.
-MEDIANS = {"median_linf": "linf", "median_l2": "l2"}
+TOP5_CLASSES = 6  # With fewer classes than this, top-5 accuracy says nothing: of five classes it is always 1.
+MEDIANS = {"median_linf": "linf", "median_l2": "l2"}  # Metric to column: the median over broken examples.
 COLUMNS = "id label prediction correct correct5 clean_correct loss forward backward"
 
-# A custom ensemble may name a stage twice: its number tells them apart.
-StageKey = tuple[int | None, str]
+StageKey = tuple[int | None, str]  # A custom ensemble may name a stage twice: its number tells them apart.
 
 
 class Classification(OutcomeTable):
@@ -69,10 +65,7 @@ class Classification(OutcomeTable):
 
 
 class Attack(Classification):
-    """Answers to the final images of an attack, a stage or an ensemble.
-
-    Outcomes of the first versions have neither queries nor norms, and later ones no margins.
-    """
+    """Final answers to an attack, stage or ensemble; early outcomes lack queries and norms, or margins."""
 
     name = "attack"
     columns = columns_of(
@@ -281,12 +274,10 @@ def _norms(name: str) -> Callable[[Rows], list[tuple[int, float]] | None]:
 
 
 def stage_breakdown(evidence: Sequence[Evidence], n: int) -> list[StageBreakdown]:
-    """One row per stage, in the order of their runs on the n examples of an evaluation.
-
-    The `stages` of a shard's evidence are {"name", "n", "broken", "forward", "backward", "seconds"}. A shard
-    may leave out the last stages, and name one twice (screening in low precision first): the second run got
-    the examples left by the first. Examples seen by no stage were wrong before the attack.
-    """
+    """One row per stage, in the order of their runs on the n examples of an evaluation."""
+    # The `stages` of a shard's evidence are {"name", "n", "broken", "forward", "backward", "seconds"}. A
+    # shard may leave out the last stages, and name one twice (screening in low precision first): the second
+    # run got the examples left by the first. Examples seen by no stage were wrong before the attack.
     parts: dict[StageKey, list[Mapping[str, Any]]] = {}
     entered: dict[StageKey, int] = {}
     # The shard with the most stages has the order of all of them.

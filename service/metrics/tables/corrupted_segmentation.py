@@ -35,8 +35,7 @@ from assay.service.metrics.tables.segmentation import (
 
 __all__ = ["CorruptedSegmentation"]
 
-# Prefix of the means over corruptions and severities; metrics of cells, in the breakdown, lack it.
-PREFIX = "corrupted_"
+PREFIX = "corrupted_"  # Of means over corruptions and severities; metrics of cells lack it.
 
 
 class CorruptedSegmentation(Segmentation):

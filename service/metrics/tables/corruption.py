@@ -127,10 +127,8 @@ def _paired(pair: Pair) -> PairedMetrics:
 
 
 def _baseline(pair: Pair) -> dict[str, float]:
-    """The baseline's error by corruption, as the results of either job show it: error / ce.
-
-    A corruption without an error in both jobs has no part in the difference: its error counts as 1.
-    """
+    """The baseline's error by corruption, as the results of either job show it: error / ce."""
+    # A corruption without an error in both jobs has no part in the difference: its error counts as 1.
     found: dict[str, float] = {}
     for result in pair.results or ():
         for part in result.breakdown:

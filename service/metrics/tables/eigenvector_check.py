@@ -20,8 +20,7 @@ from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary,
 __all__ = ["EigenvectorCheck"]
 
 CONTROLS: tuple[Literal["random", "permuted"], ...] = ("random", "permuted")
-# Metric to column; controls have the first four.
-METRICS = {
+METRICS = {  # Metric to column; controls have the first four.
     "gamma_difference_mean": "difference_mean", "gamma_difference_std": "difference_std",
     "eigenvector_cosine": "cosine", "offset": "offset", "eigenvalue_max": "largest",
     "eigenvalue_min": "smallest", "eigenvalue_mean": "average", "eigenvalue_median": "middle",

@@ -20,16 +20,12 @@ from assay.service.metrics.tables.perplexity import (
 
 __all__ = ["ForcedContinuation"]
 
-# Metric to column.
-HITS = {"target_hit_rate": "hit", "target_hit_rate_before": "hit_before"}
+HITS = {"target_hit_rate": "hit", "target_hit_rate_before": "hit_before"}  # Metric to column.
 PERPLEXITIES = {"target_perplexity": "nll", "target_perplexity_before": "nll_before"}
 
 
 class ForcedContinuation(OutcomeTable):
-    """Losses of a target after prompts with and without swapped words; a row is a document.
-
-    `tokens` are the target's words, `words` the prompt's words; `eligible` of these could be swapped.
-    """
+    """Losses of a target of `tokens` words after prompts of `words`, with `eligible` ones swapped or not."""
 
     name = "forced_continuation"
     columns = columns_of(

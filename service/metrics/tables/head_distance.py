@@ -94,11 +94,9 @@ def _moments(rows: Rows) -> list[tuple[tuple[float, float], ...] | None]:
 
 
 def _linear_spread(moments: Sequence[tuple[tuple[float, float], ...]]) -> Linear:
-    """The standard deviation, and its linearisation.
-
-    At the means m of d and M of d^2 of each layer, with s = sqrt(M - m^2), the influence of example i is the
-    average over layers of (d_i^2 - M - 2 m (d_i - m)) / (2 s).
-    """
+    """The standard deviation, and its linearisation."""
+    # At the means m of d and M of d^2 of each layer, with s = sqrt(M - m^2), the influence of example i is
+    # the average over layers of (d_i^2 - M - 2 m (d_i - m)) / (2 s).
     n, layers, value = len(moments), len(moments[0]), 0.0
     influences = [0.0] * n
     for layer in range(layers):

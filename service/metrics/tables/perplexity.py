@@ -55,10 +55,8 @@ class Perplexity(OutcomeTable):
 
 
 def causal(metrics: dict[str, Metric], context: Context, others: Sequence[str] = ()) -> Summary:
-    """The metrics of a language model, without the perplexities where its shards found that it sees ahead.
-
-    What was measured in their place is evidence of the warning `leaks_future`.
-    """
+    """The metrics of a language model, without the perplexities where its shards found that it sees ahead."""
+    # What was measured in their place is evidence of the warning `leaks_future`.
     found = next((shard["leaks_future"] for shard in context.evidence if "leaks_future" in shard), None)
     if found is None:
         return Summary(metrics)
@@ -131,7 +129,6 @@ def _bounds(documents: Sequence[Document]) -> Bounds:
     bounds = ratio_bounds(documents, seed="metric/perplexity")
     if bounds.low is None or bounds.high is None:
         return bounds
-    # The upper end may be too large where the perplexity is not.
-    if bounds.high >= MAX_MEAN:
+    if bounds.high >= MAX_MEAN:  # The upper end may be too large where the perplexity is not.
         return NO_BOUNDS
     return Bounds(math.exp(max(0.0, bounds.low)), math.exp(bounds.high), bounds.method)

@@ -32,8 +32,7 @@ PLANTED = ("noise", "occlusion", "adversarial")
 TAGS = ("unplanted", *PLANTED)
 CURVE = 17  # points of a layer's curve
 
-# Metric to column: a value of each layer and iteration.
-OF_ITERATIONS = {
+OF_ITERATIONS = {  # Metric to column: a value of each layer and iteration.
     "nonzero_share": "nonzero",
     **{f"nonzero_share_{kind}": f"nonzero_{kind}" for kind in PLANTED},
     "sparse_norm": "sparse_norm",
@@ -41,8 +40,7 @@ OF_ITERATIONS = {
     "effective_rank": "effective_rank",
     **{f"auroc_{tag}": f"auroc_{tag}" for tag in TAGS},
 }
-# Metric to column: a value of each layer.
-OF_LAYERS = {
+OF_LAYERS = {  # Metric to column: a value of each layer.
     "keys_effective_rank": "keys_effective_rank",
     **{f"keys_auroc_{tag}": f"keys_auroc_{tag}" for tag in TAGS},
 }

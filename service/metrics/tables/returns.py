@@ -15,8 +15,7 @@ from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary,
 
 __all__ = ["Returns"]
 
-# Metric to column.
-MEANS = {
+MEANS = {  # Metric to column.
     "normalized_return": "normalized",
     "return": "return",
     "episode_length": "length",

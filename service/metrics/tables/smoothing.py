@@ -98,8 +98,7 @@ def _plot(rows: Rows, sigmas: Sequence[float]) -> str | None:
         certified = _certified(rows, level)
         known = sorted(found for found in certified if found is not None)
         if known:
-            # Right of the i-th radius, i + 1 certificates less hold.
-            points = [(0.0, len(known) / len(certified))]
+            points = [(0.0, len(known) / len(certified))]  # Right of radius i, i + 1 certificates less hold.
             points += [(r, (len(known) - place - 1) / len(certified)) for place, r in enumerate(known)]
             curves.append(Series(f"sigma {sigma:g}", tuple(dict(points).items()), style="steps"))
     if not curves:

@@ -19,8 +19,7 @@ from assay.service.metrics.table import Column, Context, OutcomeTable, Reasons, 
 
 __all__ = ["SpectralError"]
 
-# Method to what it approximates.
-TARGETS = {
+TARGETS = {  # Method to what it approximates.
     "nystrom_scores": "softmax",
     "nystromformer": "softmax",
     "linformer": "softmax",

@@ -25,8 +25,7 @@ from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary,
 
 __all__ = ["TextAttack"]
 
-# Metric to column: the share of its true entries.
-SHARES = {"accuracy_under_attack": "correct", "accuracy": "clean_correct"}
+SHARES = {"accuracy_under_attack": "correct", "accuracy": "clean_correct"}  # Metric to column of flags.
 # Metric to column: its mean, for models that answer at random.
 EXPECTED = {"expected_accuracy_under_attack": "expected", "expected_accuracy": "clean_expected"}
 

@@ -159,10 +159,7 @@ def least_mean_accuracy(images: Sequence[Sequence[Counts]]) -> list[int]:
 
 
 def least_miou(images: Sequence[Sequence[Counts]]) -> list[int]:
-    """The candidate of each image by the greedy search for the smallest mIoU of all of them.
-
-    Of the counts of every candidate of an image; all images have as many candidates.
-    """
+    """The candidate of each image (all have as many) by the greedy search for the smallest mIoU of all."""
     alone = [ratios(total([image[place] for image in images]))["miou"] for place in range(len(images[0]))]
     known = [value for value in alone if value is not None]
     if not known:
