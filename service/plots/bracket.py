@@ -19,11 +19,9 @@ STEPS = ("step-after", "step-before")  # attacks count for larger radii, proofs 
 
 
 def bracket(jobs: Sequence[LabelledResults]) -> Vega | None:
-    """A panel for each data set and norm of a job; None for several jobs, or without a bracket.
-
-    The robust accuracy is between the two: an attack counts for larger radii, a proof for smaller. Without
-    smoothed classifiers.
-    """
+    """A panel for each data set and norm of a job; None for several jobs, or without a bracket."""
+    # The robust accuracy is between the two: an attack counts for larger radii, a proof for smaller. Without
+    # smoothed classifiers.
     if len(jobs) != 1 or not jobs[0].results.bracket:
         return None
     points = jobs[0].results.bracket
@@ -47,8 +45,7 @@ def _panel(points: Sequence[Bracket]) -> Vega:
         interval(),
         quantity("n"),
     ]
-    # Between radii nothing was measured: a step, not a slope.
-    steps: list[Vega] = [
+    steps: list[Vega] = [  # Between radii nothing was measured: a step, not a slope.
         {**layer, "mark": {**layer["mark"], "interpolate": step}}
         for layer, step in zip(dashed_lines(len(SIDES), lines), STEPS, strict=True)
     ]

@@ -152,10 +152,7 @@ def _tallied(jobs: Sequence[LabelledResults], name: str) -> list[Tallied]:
 
 
 def _clean_and_strongest(jobs: Sequence[LabelledResults], name: str) -> list[Tallied]:
-    """The first evaluation without an attack, and the strongest attack, which the job's sentence counts.
-
-    Attacks without an epsilon are judged by their accuracy.
-    """
+    """The first evaluation without an attack, and the strongest attack; without an epsilon, by accuracy."""
     found = _tallied(jobs, name)
     if not found:
         return []

@@ -7,8 +7,7 @@ from typing import Any
 
 from assay.service.plots.theme import Vega
 
-# Of each panel: its legend has its own lines alone.
-APART = {"scale": {"color": "independent", "shape": "independent"}}
+APART = {"scale": {"color": "independent", "shape": "independent"}}  # Each panel's legend has its own lines.
 
 
 def category(field: str, **rest: Any) -> Vega:

@@ -16,10 +16,8 @@ from assay.service.store.rows import ArtifactRow
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
-# Drawn by the training itself, as jobs of earlier versions have no other plot of it.
-TRAINING_CURVES = "training_curves.svg"
-# A job wrote the file: as a page of its own it must not run, nor load or send anything.
-PICTURE_HEADERS = {
+TRAINING_CURVES = "training_curves.svg"  # Drawn by the training: earlier jobs have no other plot of it.
+PICTURE_HEADERS = {  # A job wrote the file: as a page of its own it must not run, nor load or send anything.
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",

@@ -64,8 +64,7 @@ class Renderer:
             try:
                 return self._exchange(request, deadline)
             except BrokenPipeError:
-                # An idle process may end at any time.
-                if fresh:
+                if fresh:  # An idle process may end at any time.
                     raise RenderError("the rendering process ended at its start") from None
                 return self._exchange(request, deadline)
         finally:
@@ -127,8 +126,7 @@ class Renderer:
             self._process.kill()
             self._process.wait()
             for pipe in (self._process.stdin, self._process.stdout):
-                # a request may be waiting to be written.
-                with contextlib.suppress(BrokenPipeError):
+                with contextlib.suppress(BrokenPipeError):  # a request may be waiting to be written.
                     if pipe is not None:
                         pipe.close()
             self._process = None

@@ -43,8 +43,7 @@ ROUTERS, BEFORE = (router,), "artifacts"
 PREFIX = "/api/v1/plots"
 MAX_JOBS = 10
 MAX_STORED_BYTES = 16 * 1024**2
-# A rendered plot has styles, and nothing that loads or runs.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"  # Styles alone: nothing loads or runs.
 VEGA_LITE = "application/vnd.vegalite.v6+json"
 SVG = "image/svg+xml"
 MAX_PICTURE_BYTES = 4 * 2**20
@@ -127,10 +126,7 @@ def plot_jobs(
 def jobs_and_plot(
     store: TenantStore, catalog: Catalog, settings: Settings, kind: str, jobs: str
 ) -> tuple[list[JobRow], Vega]:
-    """The jobs of a list of ids with commas that the caller sees, and their plot.
-
-    Raises NotFound: no such kind or job; NoResults: a job has none yet, or they lack what the plot needs.
-    """
+    """The jobs of a list of ids, and their plot. NotFound: no such kind or job; NoResults: too few."""
     check_kind(kind)
     rows = [find_job(store, job_id) for job_id in split_jobs(jobs, 1, MAX_JOBS)]
     if len(rows) == 1:
@@ -160,8 +156,7 @@ def plots_with(store: TenantStore, settings: Settings, job: JobRow, results: Res
     }
     found = {}
     for kind in KINDS:
-        # What results allow is made from them: so it has the name that the job has now, and the newest form.
-        spec = made.get(kind)
+        spec = made.get(kind)  # Made from results, with the job's present name and the newest form.
         if spec is None and kind in stored and stored[kind].size <= MAX_STORED_BYTES:
             try:
                 spec = json.loads(read_artifact(settings.artifacts, stored[kind], MAX_STORED_BYTES))

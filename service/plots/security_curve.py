@@ -92,8 +92,7 @@ def _panel(norm: str, steps: DataRows) -> Vega:
     ]
     encoding: Vega = {"x": x, "y": y, "color": told["color"], "order": {"field": "place"}, "tooltip": tooltip}
     inside = band({"x": x, **between("y", y, "low", "high"), "color": told["color"]}, interpolate=STEP)
-    # Invisible points carry the tooltips.
-    hover: Vega = {
+    hover: Vega = {  # Invisible points carry the tooltips.
         "mark": {"type": "point", "opacity": 0, "size": 60},
         "encoding": {"x": x, "y": y, "color": told["color"], "tooltip": tooltip},
     }

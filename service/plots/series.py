@@ -13,13 +13,11 @@ from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.contract.threat import Knowledge
 from assay.service.plots.theme import percent, unique_labels
 
-# A row's first is its accuracy.
-ACCURACIES = (
+ACCURACIES = (  # A row's first is its accuracy.
     "top1", "expected_top1", "accuracy_under_attack", "expected_accuracy_under_attack", "miou",
     "mean_accuracy", "pixel_accuracy",
 )  # fmt: skip
-# Accuracies whose rows have the accuracy without the attack, too.
-UNATTACKED = {
+UNATTACKED = {  # Accuracies whose rows have the accuracy without the attack, too.
     "expected_top1": "clean_expected_top1",
     "accuracy_under_attack": "accuracy",
     "expected_accuracy_under_attack": "expected_accuracy",
@@ -146,10 +144,8 @@ def is_noise(row: EvaluationResult) -> bool:
 
 
 def worst_cases(rows: Sequence[Measured]) -> list[tuple[float, Measured]]:
-    """Radii of attacks in one ball, ascending, each with the attack of the lowest accuracy up to there.
-
-    Noise is no attack. A perturbation of a smaller radius is one of every larger radius.
-    """
+    """Radii of attacks in one ball, ascending, each with the attack of the lowest accuracy up to there."""
+    # Noise is no attack. A perturbation of a smaller radius is one of every larger radius.
     found: list[tuple[float, Measured]] = []
     attacks = [row for row in rows if not is_noise(row.row)]
     for row in sorted(attacks, key=lambda row: (row.epsilon, row.metric.value or 0.0)):

@@ -15,10 +15,8 @@ from assay.service.store.rows import ArtifactRow
 
 logger = logging.getLogger(__name__)
 
-# Width and height in pixels; pages use their ratio.
-Size = tuple[int, int]
-# The size of plots that are not stored: plots of a running job, and of several jobs.
-USUAL: Size = (430, 251)
+Size = tuple[int, int]  # Width and height in pixels; pages use their ratio.
+USUAL: Size = (430, 251)  # The size of plots that are not stored: plots of a running job, and of several jobs
 USUAL_OF: Mapping[str, Size] = {
     "confusion": (541, 260),
     "classes": (418, 247),

@@ -69,8 +69,7 @@ def _points(label: str, job: LabelledResults, row: EvaluationResult) -> DataRows
             "passes": part.forward_passes + part.backward_passes,
             "seconds": part.seconds,
         }
-        # A custom ensemble may name a stage twice.
-        points.append(
+        points.append(  # A custom ensemble may name a stage twice.
             _point(label, f"{place}. {part.stage}", place, metric.value, interval_text(metric), facts)
         )
     return [point for point in points if point["value"] is not None]

@@ -18,10 +18,8 @@ _Curve = list[tuple[float, float]]
 
 
 def strength(jobs: Sequence[LabelledResults]) -> Vega | None:
-    """A staircase for each attack, a panel for each norm and epsilon; None without two attacks.
-
-    A point (x, y): y of the examples hold out where the mean of passes, forward and backward, is x.
-    """
+    """A staircase for each attack, a panel for each norm and epsilon; None without two attacks."""
+    # A point (x, y): y of the examples hold out where the mean of passes, forward and backward, is x.
     if len(jobs) != 1:
         return None
     job = jobs[0]

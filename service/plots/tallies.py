@@ -1,7 +1,4 @@
-"""Counts of examples, from which plots are drawn without reading the outcomes again.
-
-A worker counts an evaluation's outcome columns when a job ends.
-"""
+"""Counts of examples, made at a job's end: plots are drawn from them without reading the outcomes."""
 
 from __future__ import annotations
 

@@ -25,8 +25,7 @@ LINE = "line"
 PERCENT = "%"  # Decimals follow from the step: no two ticks read alike
 MAX_TITLE = 90
 
-# Without yellow on white, and dark blue on black, hard to see there.
-PALETTES: Mapping[Scheme, tuple[str, ...]] = {
+PALETTES: Mapping[Scheme, tuple[str, ...]] = {  # Without yellow on white, dark blue on black: hard to see.
     "light": ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#737373"),
     "dark": ("#56b4e9", "#e69f00", "#2cc79b", "#cc79a7", "#f0e442", "#ff8a3d", "#ffffff", "#a6a6a6"),
 }

@@ -26,10 +26,8 @@ MAX_SETTINGS = 6
 
 
 def tradeoff(jobs: Sequence[LabelledResults]) -> Vega | None:
-    """A point for each job and setting, with intervals both ways; None without clean accuracies.
-
-    At most six epsilons of the common attack with the most passes.
-    """
+    """A point for each job and setting, with intervals both ways; None without clean accuracies."""
+    # At most six epsilons of the common attack with the most passes.
     rows = [row for row in attacked(jobs) if row.unattacked is not None]
     chosen = _common(rows)
     if not chosen:

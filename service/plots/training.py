@@ -51,8 +51,7 @@ def training(jobs: Sequence[LabelledResults]) -> Vega | None:
 def _points(
     label: str, records: Sequence[Mapping[str, Any]], fields: Mapping[str, str], *, several: bool
 ) -> DataRows:
-    # A long log is thinned, except its last epoch.
-    step = max(1, math.ceil(len(records) / MAX_POINTS))
+    step = max(1, math.ceil(len(records) / MAX_POINTS))  # A long log is thinned, except its last epoch.
     kept = [record for place, record in enumerate(records) if (len(records) - 1 - place) % step == 0]
     return [
         {"series": f"{label}: {name}" if several else name, "epoch": record["epoch"], "value": record[field]}
