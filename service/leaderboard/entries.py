@@ -101,8 +101,7 @@ class MeasuredJob:
     data_sha256: Mapping[str, str]  # content hash of each data set by `content_label`
     available: Mapping[int, int]  # examples of the data of the evaluation at a position
     evaluations: Mapping[int, EvaluationResult]
-    # Of the model; None where the plan of an earlier version did not count them.
-    parameters: int | None = None
+    parameters: int | None = None  # Of the model; None where an early plan did not count them.
     method: Method | None = None  # that made its weights; None where it is not known
     dtype: str = "float32"  # of its passes, as computed
 
@@ -127,13 +126,11 @@ class LeaderboardEntry:
     seconds: float  # of the same
     references: tuple[Reference, ...]  # published numbers for the ranked metric, and those for `clean`
     clean_references: tuple[Reference, ...]
-    # Of the ranked evaluation and of the checks across the job, the gravest first.
-    warnings: tuple[Warning, ...]
+    warnings: tuple[Warning, ...]  # Of the ranked evaluation and the checks across the job, gravest first.
     strength: Warning | None  # what the attacks say of the accuracy: the note of an ensemble, or a caution
     method: Method
     jobs: tuple[str, ...]
-    # Coarser than float32, that its numbers were computed in, and the screening of its attacks; else empty
-    arithmetic: str = ""
+    arithmetic: str = ""  # Coarser than float32, of its numbers and its attacks' screening; else empty
 
     @cached_property
     def invalid(self) -> bool:
@@ -297,11 +294,9 @@ def _entry(
 def _arithmetic(
     dtype: str, group: LeaderboardGroup, run: Sequence[EvaluationResult], threat_of: ThreatOf
 ) -> str:
-    """The coarse arithmetic of these rows, as text.
-
-    Expected accuracies are computed without bfloat16. Earlier versions said of attacks without gradients that
-    they were screened.
-    """
+    """The coarse arithmetic of these rows, as text."""
+    # Expected accuracies are computed without bfloat16. Earlier versions said of attacks without gradients
+    # that they were screened.
     expected = dtype == "bfloat16" and group.metric == "expected_top1"
     if dtype in COARSE and not expected:
         return dtype

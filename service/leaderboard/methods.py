@@ -22,8 +22,7 @@ from assay.service.leaderboard.entries import LeaderboardEntry, Method, gravest_
 from assay.service.metrics.statistics.student_t import quantile
 
 LEVEL = 0.05
-# What of a reference to weights changes the model that they make.
-READING = ("part", "normalization", "positions")
+READING = ("part", "normalization", "positions")  # What of a reference to weights changes their model.
 
 
 def method_of(job: str, spec: UserSpec, sha256: str | None, trainings: Mapping[str, Spec]) -> Method:
@@ -84,11 +83,9 @@ class RankedMethod:
 
 
 def same_weights(entries: Iterable[LeaderboardEntry]) -> list[LeaderboardEntry]:
-    """One entry for the same weights in a group and arithmetic: the lowest accuracy, with all jobs' attacks.
-
-    A number is left out where a warning of its own attack alone makes it invalid and another job has a valid
-    one; what makes every number of the weights invalid, as a model that sees the future, stays.
-    """
+    """One entry for the same weights in a group and arithmetic: the lowest accuracy, with all attacks."""
+    # A number is left out where a warning of its own attack alone makes it invalid and another job has a
+    # valid one; what makes every number of the weights invalid, as a model that sees the future, stays.
     found: dict[tuple[str, str], list[LeaderboardEntry]] = {}
     for entry in entries:
         found.setdefault((entry.method.weights, entry.arithmetic), []).append(entry)

@@ -45,15 +45,13 @@ router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 NAVIGATION, BEFORE = ("/leaderboard", "Leaderboard"), "/catalog"
 
 READ_NOW = 40
-# Between the pieces of the thread that reads the others: pages are served meanwhile.
-PAUSE_SECONDS = 0.02
+PAUSE_SECONDS = 0.02  # Between the pieces of the thread that reads the others: pages are served meanwhile.
 MAX_KEPT_JOBS = 3 * MAX_JOBS
 MAX_ROWS = 200
 # Trainings that go on from the weights of another training.
 MAX_CHAIN = 5
 PLOTS = ("tradeoff", "cost")
-# As many as there are colours.
-MAX_PLOTTED = 8
+MAX_PLOTTED = 8  # As many as there are colours.
 MIN_PLOTTED = 2
 MAX_KNOWN_PLOTS = 1000
 # By the jobs, which have ended and do not change.
@@ -166,8 +164,7 @@ class Board:
     """A group with its ranked methods."""
 
     group: LeaderboardGroup
-    # The first methods, each with the parameters that tell it from other methods of its model.
-    shown: list[tuple[RankedMethod, str]]
+    shown: list[tuple[RankedMethod, str]]  # The first methods, with the parameters that tell them apart.
     count: int  # of the jobs of all of them
     plotted: list[str]  # ids of the jobs in its plots, one for each method; empty without attack
     plots: list[tuple[str, str]]  # kind and title of each plot that these jobs allow together
