@@ -28,10 +28,8 @@ SIZE = {"width": 300, "height": 190}
 
 
 def study_curve(results: StudyResults) -> Vega | None:
-    """Means over seeds with their range as a band, and differences with their 95 % intervals.
-
-    The attack with most epsilons counts, then the attack that leaves least; None without an epsilon.
-    """
+    """Means over seeds with their range as a band, and differences with their 95 % intervals."""
+    # The attack with most epsilons counts, then the attack that leaves least; None without an epsilon.
     cells = _cells(results)
     if not cells:
         return None

@@ -21,8 +21,7 @@ from assay.service.metrics.paired import Rows
 from assay.service.metrics.tables.forced_continuation import changed
 
 Values = list[float]
-# Metric to column: the mean of it, where the table has it.
-MEANS = {
+MEANS = {  # Metric to column: the mean of it, where the table has it.
     "top1": "correct", "top5": "correct5", "top1_8bit": "correct8",
     "expected_accuracy_under_attack": "expected", "expected_accuracy": "clean_expected",
     "expected_top1": "expected", "clean_expected_top1": "clean_expected", "accuracy_under_attack": "correct",
@@ -33,8 +32,7 @@ MEANS = {
 OF_PROMPTS = {"target_hit_rate": "hit", "target_hit_rate_before": "hit_before", "queries": "queries"}
 LOSSES_OF_PROMPTS = {"target_perplexity": "nll", "target_perplexity_before": "nll_before"}
 ROOTS = {"rmse": "squared_error", "clean_rmse": "clean_squared_error"}
-# Metric to the columns of losses and words; the number of swapped words is taken away where it says so.
-PERPLEXITIES = {
+PERPLEXITIES = {  # Metric to columns of losses and words; True takes the swapped words away.
     "perplexity": ("nll", False),
     "perplexity_unswapped": ("kept_nll", True),
     "perplexity_unswapped_before": ("kept_nll_before", True),
@@ -49,11 +47,7 @@ TOLERANCE = 1e-9
 
 
 def per_example(metric: str, result: EvaluationResult, rows: Rows) -> dict[str, float] | None:
-    """The values of a metric by example id.
-
-    None where the columns do not give this metric, or another value than reported: it then has a value for
-    all examples together alone.
-    """
+    """The values of a metric by example id; None where the columns give another metric, or another value."""
     reported = result.metrics[metric].value
     ids = rows.get("id", ())
     if reported is None or not len(ids):
@@ -144,11 +138,9 @@ def _corrupted(metric: str, result: EvaluationResult, flags: Sequence[str]) -> V
 
 
 def _error_weights(result: EvaluationResult) -> Mapping[str, float]:
-    """What an error under each corruption adds to the mCE: 1 / (baseline error * severities * corruptions).
-
-    The baseline's error follows from the parts of the result: ce = (1 - top1) / baseline. Without errors
-    under a corruption its weight has no effect.
-    """
+    """What an error under a corruption adds to the mCE: 1 / (baseline error * severities * corruptions)."""
+    # The baseline's error follows from the parts of the result: ce = (1 - top1) / baseline. Without errors
+    # under a corruption its weight has no effect.
     parts = {
         part.corruption: (part.metrics["top1"].value, part.metrics["ce"].value)
         for part in result.breakdown

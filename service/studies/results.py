@@ -1,7 +1,4 @@
-"""Results of a study: means over seeds, and differences between arms with seeds and examples both random.
-
-`significance` has the statistics; this module finds the cells and their values, and puts them together.
-"""
+"""Results of a study: its cells and their values; `significance` has the statistics."""
 
 from __future__ import annotations
 
@@ -57,8 +54,7 @@ class MeasuredRun:
     state: str  # of its evaluation job; "succeeded" for a job with whole results
     results: Mapping[int, EvaluationResult] = field(default_factory=dict)  # by position in its spec
     columns: Callable[[int], Rows] = lambda _: {}  # the outcome columns of the evaluation at a position
-    # content hash of each data set by `data_label`
-    data_sha256: Mapping[str, str] = field(default_factory=dict)
+    data_sha256: Mapping[str, str] = field(default_factory=dict)  # content hash by `data_label`
 
 
 @dataclass(frozen=True)

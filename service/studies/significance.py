@@ -35,8 +35,7 @@ from assay.service.metrics.statistics.estimates import Interval, percentiles
 from assay.service.metrics.statistics.student_t import MIN_P, quantile, root, two_sided_p
 
 RESAMPLES = 1000
-# Examples are drawn in so many blocks of about equal size, chosen by chance.
-BLOCKS = 64
+BLOCKS = 64  # Examples are drawn in so many blocks of about equal size, chosen by chance.
 POWER = 0.8
 Z_SQUARE = 3.841458820694124  # Squared 97.5 % quantile of the normal distribution.
 
@@ -179,10 +178,8 @@ def _draws(s: int, blocks: int) -> list[tuple[list[tuple[int, int]], Pick]]:
 
 
 def resolved(components: Components, seeds: int, n: int, level: float, *, least_error: float = 0.0) -> float:
-    """The difference that is found with 80 % power by so many seeds and examples, tested at a level.
-
-    (t at the level + t at 80 %) standard errors, with the components as if they were known.
-    """
+    """The difference that is found with 80 % power by so many seeds and examples, tested at a level."""
+    # (t at the level + t at 80 %) standard errors, with the components as if they were known.
     spread = Spread(
         components.seeds / seeds + components.rest / (seeds * n),
         components.examples / n,

@@ -75,8 +75,7 @@ class Studies(TenantPart):
                     record(connection, self._by, "study.submit", study_id, detail=told)
                     return _study(connection, study_id), True
             except IntegrityError:
-                # Another request with the same key was quicker.
-                if idempotency_key is None:
+                if idempotency_key is None:  # Another request with the same key was quicker.
                     raise
 
     def known(self, idempotency_key: str, body_sha256: str) -> StudyRow | None:
@@ -131,8 +130,7 @@ class Studies(TenantPart):
             open_jobs = [job for job in _locked_jobs(connection, study_id) if JobState(job.state) in OPEN]
             if not open_jobs:
                 raise InvalidState(f"study {study_id} has ended and cannot be canceled")
-            # Evaluations before their trainings, so that they are canceled and do not fail.
-            for job in reversed(open_jobs):
+            for job in reversed(open_jobs):  # Before their trainings: so they are canceled and do not fail.
                 if job.state != JobState.CANCELING:
                     cancel_job(connection, job.id)
             for job in open_jobs:
@@ -152,8 +150,7 @@ class Studies(TenantPart):
             ended = [job.id for job in found]
             if not ended:
                 raise InvalidState(f"study {study_id} has no job that failed, was canceled or timed out")
-            # Oldest first: trainings before their evaluations.
-            for job in found:
+            for job in found:  # Oldest first: trainings before their evaluations.
                 other_bits = (job.error or {}).get("type") == DIFFERENT
                 retry_job(connection, job.id, self._limits, replan=other_bits)
             for job_id in ended:
@@ -162,10 +159,7 @@ class Studies(TenantPart):
             return _study(connection, study_id), ended
 
     def delete(self, study_id: str) -> list[str]:
-        """Deletes an ended study, with its jobs and all below them; returns the jobs' ids.
-
-        Raises NotFound; InvalidState: a job has not ended, or another job needs the study's weights.
-        """
+        """Deletes an ended study and its jobs; returns their ids. NotFound; InvalidState: open, or needed."""
         with self._database.writing() as connection:
             row = _locked(connection, study_id, self._filter)
             of_study = _locked_jobs(connection, study_id)

@@ -18,8 +18,7 @@ from assay.service.studies.results import MeasuredArm, MeasuredRun, StudyPlan, s
 from assay.service.studies.rows import StudyJobRow, StudyRow
 from assay.service.studies.runs import configuration_of
 
-# Rows of all evaluations in all arms and seeds; beyond, examples are not read: tests are over seeds alone.
-MAX_ROWS = 3_000_000
+MAX_ROWS = 3_000_000  # Rows of a study; beyond, tests are over seeds alone.
 
 
 def results_of(store: TenantStore, study: StudyRow) -> StudyResults:

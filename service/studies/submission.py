@@ -26,8 +26,7 @@ from assay.service.submission.shape import FOR_TRAINING, OPTIONS_OF
 from assay.service.submission.validate import Environment, ValidSpec, validate
 from assay.service.submission.weights import JobLike
 
-# Fields that a job of the study has from the study.
-OF_JOBS = ("tags", "priority", "timeout_seconds")
+OF_JOBS = ("tags", "priority", "timeout_seconds")  # Fields that a job of the study has from the study.
 OF_EVALUATIONS = ("protocol", "limit", "evaluations")
 # Checked in the jobs of the arms, with their messages.
 LEFT_TO_JOBS = ("data", "recipe", "evaluations", "execution", "protocol", "limit")
@@ -73,8 +72,7 @@ def check_study(
     seeds = _seeds(shape.get("seeds"))
     _check_names(shape, problems)
     _check_size(shape, seeds, problems)
-    # Nothing is expanded before its size is known to be small enough.
-    problems.raise_if_any()
+    problems.raise_if_any()  # Nothing is expanded before its size is known to be small enough.
     checked = [
         _Arm(catalog, given, shape, index, environment, problems).valid(work)
         for index in range(len(shape["arms"]))

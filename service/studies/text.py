@@ -14,8 +14,7 @@ from assay.service.reports.markdown_text import escape_markdown
 from assay.service.studies.power import FIRST_SEEDS, amount
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 
-# Evaluations that a line of warnings names.
-MAX_PLACES = 3
+MAX_PLACES = 3  # Evaluations that a line of warnings names.
 LEVEL = 0.05  # Of adjusted p
 CSV_COLUMNS = (
     "evaluation", "params", "data", "protocol", "metric", "unit", "arm", "seeds", "n", "mean", "sd",
@@ -25,8 +24,7 @@ CSV_COLUMNS = (
 TESTS = {"two_way_t": "two-way t", "paired_t": "paired t over seeds"}
 ADJUSTED = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
 PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
-# A spreadsheet runs a cell that starts with one of these as a formula.
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # Starts of cells that spreadsheets run as formulas
 
 
 def to_csv(results: StudyResults) -> str:

@@ -26,11 +26,7 @@ def add_runs(
     tenant: str | None,
     limits: Limits,
 ) -> list[str]:
-    """Adds the jobs of new seeds to a study in the caller's transaction; returns ids, oldest first.
-
-    Raises TooManyRequests: these jobs are over a limit of the tenant; InvalidSpec: a job or checkpoint cannot
-    give weights.
-    """
+    """Adds the jobs of new seeds; ids, oldest first. TooManyRequests: a limit; InvalidSpec: no weights."""
     runs = list(planned_runs(templates, seeds, spec["name"]))
     _check_room(connection, tenant, limits, runs)
     made: list[str] = []

@@ -32,14 +32,12 @@ from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
 from assay.service.metrics.statistics.multiple_tests import Adjustment
 
 MAX_ARMS = 20
-# Jobs of a study, in all its arms and seeds.
-MAX_JOBS = 1000
+MAX_JOBS = 1000  # Jobs of a study, in all its arms and seeds.
 MAX_SEEDS = MAX_JOBS // 2
 OWN_TRAINING = "0" * 26  # Stands for the training of an arm, which has no id before it is stored.
 
 Role = Literal["train", "evaluate"]
-# The state of a job of a study, which may have been deleted since.
-RunState = JobState | Literal["deleted"]
+RunState = JobState | Literal["deleted"]  # The state of a job of a study, which may have been deleted since.
 ArmName = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Seeds = Annotated[list[Seed], Field(min_length=1, max_length=MAX_SEEDS)]
 
