@@ -134,8 +134,7 @@ def _beside(signed: Signed, folder: Path) -> Iterator[tuple[str, list[str]]]:
 def _one(signed: Signed, path: Path) -> Iterator[tuple[str, list[str]]]:
     from assay.service.signing import verify
 
-    # The job's own files come first: one of them may be JSON.
-    if path.name in signed.files:
+    if path.name in signed.files:  # The job's own files come first: one of them may be JSON.
         problem = verify.file_problem(signed, path)
         yield str(path), [] if problem is None else [problem]
     elif path.name == RESULTS_FILE or path.suffix == ".json":

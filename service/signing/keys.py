@@ -29,8 +29,7 @@ KEY_FILE = "key.pem"
 RETIRED = "retired"
 MAX_RETIRED = 100
 MAX_FILE_BYTES = 16 * 1024
-# Docker and Kubernetes mount secrets here, with their own modes, into a container with one process.
-SECRETS = Path("/run/secrets")
+SECRETS = Path("/run/secrets")  # Docker and Kubernetes mount secrets here, with their own modes.
 
 _RAW = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 

@@ -111,10 +111,8 @@ def _kept(store: TenantStore, settings: Settings, results: Results, rows: Sequen
 
 
 def _found(settings: Settings, job_id: str, path: Path) -> bytes | None:
-    """The content of a signature file, if this service has signed it, for this job.
-
-    Evaluators write to the job's folder too: the file may be anything, of any size.
-    """
+    """The content of a signature file, if this service has signed it, for this job."""
+    # Evaluators write to the job's folder too: the file may be anything, of any size.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

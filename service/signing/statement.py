@@ -20,8 +20,7 @@ PAYLOAD_TYPE: Literal["application/vnd.in-toto+json"] = "application/vnd.in-toto
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:assay:results:v1"
 ALGORITHM = "Ed25519"
-# Larger integers are no numbers in every reader of JSON (RFC 8785, appendix D): they are signed as texts.
-MAX_INTEGER = 2**53 - 1
+MAX_INTEGER = 2**53 - 1  # JSON readers may lose larger ones (RFC 8785, appendix D): signed as texts.
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,7 @@ class SignedFile:
 
 
 def canonical(value: Any) -> bytes:
-    """The JSON of a value in its one form: equal values give equal bytes, in every language.
-
-    ValueError: it holds NaN, an infinity, a lone surrogate, or something that JSON has not.
-    """
+    """A value's JSON in its one form: equal bytes in every language. ValueError: NaN, lone surrogates."""
     return rfc8785.dumps(_portable(value))
 
 

@@ -106,8 +106,7 @@ def _bytes(name: str, text: str) -> bytes:
         data = base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
         raise BadSignature(f"the envelope's {name} is not base64") from None
-    # The last character may have bits that decoding ignores.
-    if base64.b64encode(data).decode() != text:
+    if base64.b64encode(data).decode() != text:  # The last character may have bits that decoding ignores.
         raise BadSignature(f"the envelope's {name} is not base64 in its one form")
     return data
 
