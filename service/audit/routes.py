@@ -80,10 +80,8 @@ def list_audit(
 async def _lines(
     chunks: Iterator[Sequence[AuditEntry]], caller: Caller, store: Store
 ) -> AsyncIterator[bytes]:
-    """The entries as lines, a query and a check of the key for each 500; memory for those alone.
-
-    An error, or a key that was revoked meanwhile, breaks the connection: a cut export must not look whole.
-    """
+    """The entries as lines, a query and a check of the key for each 500; memory for those alone."""
+    # An error, or a key that was revoked meanwhile, breaks the connection: a cut export must not look whole.
     while (found := await run_in_threadpool(next, chunks, None)) is not None:
         if not await run_in_threadpool(caller.still_allowed, store):
             raise RuntimeError("the key was revoked during the export")
