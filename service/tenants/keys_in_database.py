@@ -66,8 +66,7 @@ def opened(state: Path | None, may_make: bool | None) -> Iterator[Direct]:
         raise UsageError("; ".join(wrong_settings(error))) from None
     try:
         with _opened(settings, may_make) as store:
-            # A folder is easily mistaken for another.
-            sys.stderr.write(f"database: {_shown(settings)}\n")
+            sys.stderr.write(f"database: {_shown(settings)}\n")  # A folder is easily mistaken for another.
             yield Direct(store, _operator())
     except DBAPIError as error:
         reason = " ".join(str(error.orig).split())
@@ -78,8 +77,7 @@ def _opened(settings: Connections, may_make: bool | None) -> Store:
     try:
         url = make_url(settings.database)
         file = Path(url.database or "") if url.get_backend_name() == "sqlite" else None
-        # The file before all else: opening it would make it.
-        there = file is None or file.is_file()
+        there = file is None or file.is_file()  # The file before all else: opening it would make it.
         if not may_make and not (there and _has_tables(Database(settings.database))):
             raise UsageError(_missing(settings, may_make))
         # In distributed mode a separate step makes the tables before everything else starts.
