@@ -23,8 +23,7 @@ import httpx
 Address = IPv4Address | IPv6Address
 
 PORTS = (443, 8443)
-# From the connection to the end of the answer's headers.
-SECONDS = 10.0
+SECONDS = 10.0  # From the connection to the end of the answer's headers.
 MAX_NAME = 253
 MAX_ADDRESSES = 4  # Addresses of a host to try until one answers.
 # IANA's registries of special-purpose addresses, whole (IPv4 and IPv6, as of 2025-10), and multicast: those
@@ -108,10 +107,7 @@ def post(reach: Reach, url: str, body: bytes, headers: Sequence[tuple[str, str]]
 
 
 class _Pinned(httpcore.SyncBackend):
-    """Connects to one of the addresses, and cuts the connection when its time is over.
-
-    The timeouts of single reads do not end an answer that comes byte by byte.
-    """
+    """Connects to checked addresses; cuts when its time is over: bytes that drip evade single timeouts."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._addresses = [str(address) for address in addresses[:MAX_ADDRESSES]]
@@ -133,8 +129,7 @@ class _Pinned(httpcore.SyncBackend):
         del host, timeout
         stream = self._connected(port, *args, **options)
         connected: socket.socket = stream.get_extra_info("socket")
-        # A second descriptor: TLS takes the first one away.
-        self._socket = socket.socket(fileno=os.dup(connected.fileno()))
+        self._socket = socket.socket(fileno=os.dup(connected.fileno()))  # A second one: TLS takes the first.
         self._timer = threading.Timer(SECONDS, self._cut)
         self._timer.daemon = True
         self._timer.start()

@@ -128,10 +128,8 @@ class WebhookPoster(threading.Thread):
 
 
 def attempt(reach: Reach, due: DueDelivery) -> tuple[int | None, str | None]:
-    """Posts a message once; the status of the answer, or why there was none.
-
-    The reason has no text of the other side: a tenant must not read answers through it.
-    """
+    """Posts a message once; the status of the answer, or why there was none."""
+    # The reason has no text of the other side: a tenant must not read answers through it.
     body = json.dumps(due.body, separators=(",", ":"), ensure_ascii=False).encode()
     timestamp = int(time.time())
     headers = [

@@ -24,17 +24,14 @@ from assay.service.webhooks.tables import PENDING, webhook_deliveries, webhooks
 from assay.service.webhooks.wire import WebhookEvent
 
 JOBS, STUDIES = "/api/v1/jobs", "/api/v1/studies"
-# The message of a job's end has the first metric of at most so many evaluations.
-MAX_METRICS = 50
+MAX_METRICS = 50  # The message of a job's end has the first metric of at most so many evaluations.
 FIELDS = ("value", "ci_low", "ci_high", "n", "unit")
 # Pauses before each further attempt, about a day in all. Each is varied by a fifth.
 PAUSES = (5, 30, 120, 600, 1800, 3600, 7200, 14_400, 28_800, 29_000)
 JITTER = 0.2
-# A webhook that has failed for so long without a success is disabled when a delivery is given up.
-FAILING_SECONDS = 64_800.0
+FAILING_SECONDS = 64_800.0  # After so long without a success, giving up a delivery disables it.
 CLAIM_SECONDS = 60.0  # After it, a claimed delivery is due again; an attempt takes a fraction of it.
-# Deliveries of a webhook at a time, so that a slow webhook does not hold up the others.
-CLAIMS_EACH = 2
+CLAIMS_EACH = 2  # Deliveries of a webhook at a time, so that a slow webhook does not hold up the others.
 KEPT_SECONDS = 7 * 86_400.0
 GONE = 410
 
@@ -145,10 +142,7 @@ class Outbox(StorePart):
             return [one for one in claimed if one is not None]
 
     def settle(self, due: DueDelivery, *, status: int | None, error: str | None) -> str | None:
-        """Notes the outcome of an attempt: delivered for a status of 2xx, else tried again or given up.
-
-        "delivered", "failed" for another attempt, "given_up"; None where another claim has come since.
-        """
+        """Notes an attempt: "delivered" (2xx), "failed" (once more), "given_up"; None: claimed since."""
         held = (webhook_deliveries.c.id == due.id) & (webhook_deliveries.c.attempts == due.attempt) & PENDING
         values: dict[str, Any] = {"status": status, "error": error, "last_at": now()}
         delivered = status is not None and 200 <= status < 300
@@ -175,10 +169,7 @@ class Outbox(StorePart):
         return "delivered" if delivered else "given_up" if given_up else "failed"
 
     def trim(self, most: int) -> Mapping[str, int]:
-        """Gives up the oldest pending deliveries of webhooks with more than `most`; returns their numbers.
-
-        They stay in the log, from where they can be redelivered.
-        """
+        """Gives up the oldest deliveries above `most` of a webhook; numbers by id. The log keeps them."""
         full = select(webhook_deliveries.c.webhook_id).where(PENDING)
         full = full.group_by(webhook_deliveries.c.webhook_id).having(func.count() > most)
         with self._database.reading() as connection:

@@ -26,40 +26,31 @@ webhooks = Table(
     "webhooks",
     metadata,
     Column("id", Identifier, primary_key=True),
-    # Empty for those without tenant.
-    Column("tenant", Identifier, nullable=False),
+    Column("tenant", Identifier, nullable=False),  # Empty for those without tenant.
     Column("url", PlainText, nullable=False),
     Column("description", PlainText),
     Column("events", Json, nullable=False),
     Column("kinds", Json, nullable=False),
     Column("tags", Json, nullable=False),
-    # As it is: the service signs with it.
-    Column("secret", Text, nullable=False),
-    # The one before the last rotation signs too, until then.
-    Column("old_secret", Text),
+    Column("secret", Text, nullable=False),  # As it is: the service signs with it.
+    Column("old_secret", Text),  # The one before the last rotation signs too, until then.
     Column("old_secret_until", Double),
     Column("created_at", Double, nullable=False),
     Column("failing_since", Double),
-    # Messages given up because more waited than may.
-    Column("dropped", BigInteger, nullable=False, server_default="0"),
-    # Null while it is enabled.
-    Column("disabled_reason", PlainText),
+    Column("dropped", BigInteger, nullable=False, server_default="0"),  # Given up: more waited than may.
+    Column("disabled_reason", PlainText),  # Null while it is enabled.
     Index("webhooks_tenant_idx", "tenant", "id"),
 )
 
 webhook_deliveries = Table(
     "webhook_deliveries",
     metadata,
-    # A ULID: in the order of the events.
-    Column("id", Identifier, primary_key=True),
+    Column("id", Identifier, primary_key=True),  # A ULID: in the order of the events.
     Column("webhook_id", Identifier, ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False),
     Column("event", Text, nullable=False),
-    # The job or study.
-    Column("object", Identifier, nullable=False),
-    # The body; null for the end of a study until someone has looked whether it has ended.
-    Column("payload", Json),
-    # What the event is: one that is found twice is delivered once.
-    Column("once", PlainText),
+    Column("object", Identifier, nullable=False),  # The job or study.
+    Column("payload", Json),  # The body; null for a study's end until someone has looked at it.
+    Column("once", PlainText),  # What the event is: one that is found twice is delivered once.
     Column("created_at", Double, nullable=False),
     Column("state", Text, nullable=False),
     Column("attempts", Integer, nullable=False),
@@ -73,5 +64,4 @@ webhook_deliveries = Table(
     Index("webhook_deliveries_created_at_idx", "created_at"),
     Index("webhook_deliveries_due_idx", "next_at", **where("state = 'pending'")),
 )
-# As in the index, with the constant in the text.
-PENDING = webhook_deliveries.c.state == literal_column("'pending'")
+PENDING = webhook_deliveries.c.state == literal_column("'pending'")  # As in the index: a constant in the text

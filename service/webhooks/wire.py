@@ -93,10 +93,8 @@ class WebhookDelivery(Answer):
 
 
 def webhook_signature(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
-    """The header `webhook-signature`: one signature for each secret, over the body as it is sent.
-
-    The secrets are the present secret, and after a rotation the secret before; the time is in unix seconds.
-    """
+    """The header `webhook-signature`: one signature for each secret, over the body as it is sent."""
+    # The secrets are the present secret, and after a rotation the secret before; the time is in unix seconds.
     signed = f"{message_id}.{timestamp}.".encode() + body
     keys = [base64.b64decode(secret.removeprefix(SECRET_PREFIX)) for secret in secrets]
     digests = [hmac.new(key, signed, hashlib.sha256).digest() for key in keys]
