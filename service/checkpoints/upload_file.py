@@ -15,8 +15,7 @@ from assay.service.contract.errors import TooLarge, Unavailable
 from assay.service.files.job_files import FILE_MODE, FOLDER_MODE
 from assay.service.store.artifacts import UPLOAD
 
-# Room beyond what has come, for a file of undeclared size.
-STEP = 16 * 1024**2
+STEP = 16 * 1024**2  # Room beyond what has come, for a file of undeclared size.
 SIGN_SECONDS = 5.0
 
 

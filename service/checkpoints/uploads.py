@@ -23,8 +23,7 @@ GIVEN: Loc = ("query", "model")
 NAMES: Loc = ("query", "class_names")
 INSIDE: Loc = ("body", "__metadata__", "model")
 MAX_DEPTH = 16
-# The first bytes of other files. An ONNX model begins with its version, as a field of a protocol buffer.
-OTHER_KINDS = {
+OTHER_KINDS = {  # By first bytes; an ONNX model begins with its version, as a protocol buffer's field.
     **{
         bytes([8, version]): "the mark of an ONNX model; `assay import-onnx` converts it to a program"
         for version in range(3, 16)
