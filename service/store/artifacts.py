@@ -62,11 +62,9 @@ class Artifacts(StorePart):
         return sorted((_artifact(row) for row in rows), key=lambda artifact: artifact.name)
 
     def expire(self, job_ids: Collection[str], keep_seconds: float | None) -> ExpiredFolders:
-        """Selects the jobs with these ids that may lose their files; first marks their artifacts as expired.
-
-        They ended over `keep_seconds` ago (None: no limit), and no unfinished job needs their weights. Adding
-        a dependent locks the training job's row, as this does, and checks the mark.
-        """
+        """Selects jobs with these ids that may lose their files; first marks their artifacts as expired."""
+        # They ended over `keep_seconds` ago (None: no limit), and no unfinished job needs their weights.
+        # Adding a dependent locks the training job's row, as this does, and checks the mark.
         with self._database.reading() as connection:
             known = select(jobs.c.id).where(jobs.c.id.in_(list(job_ids)))
             found = set(connection.execute(known).scalars())
@@ -108,8 +106,7 @@ def weights_expired(connection: Connection, job_id: str) -> bool:
 
 def _old(keep_seconds: float) -> ColumnElement[bool]:
     ended = jobs.c.state.in_([str(state) for state in TERMINAL]) & (jobs.c.finished_at < now() - keep_seconds)
-    # A checkpoint stays until it is deleted.
-    return ended & (jobs.c.kind != "check") & ~has_unfinished_dependent()
+    return ended & (jobs.c.kind != "check") & ~has_unfinished_dependent()  # A checkpoint stays until deleted.
 
 
 def _artifact(row: Row[Any]) -> ArtifactRow:

@@ -37,8 +37,7 @@ class Actor:
 
     tenant: str | None = None  # of the key
     key: str | None = None  # the key's id, never its text; None where the service asks for no keys
-    # mark of the browser session (`session_mark`); None for calls with the key itself
-    session: str | None = None
+    session: str | None = None  # mark of the browser session (`session_mark`); None for a key's own calls
     address: str | None = None  # of the request; behind a proxy see ASSAY_TRUSTED_PROXIES
     request: str | None = None  # the request's id in the log
 
@@ -204,8 +203,7 @@ def _last_expired(connection: Connection, keep_days: int) -> tuple[int, str] | N
     moment = connection.execute(select(now())).scalar_one()
     if first is None or first.at > moment - (keep_days + 1) * DAY:
         return None
-    # Rows before the first young row: a clock that was set back must not leave a gap.
-    span = audit.c.id < first.id + MAX_EXPIRED
+    span = audit.c.id < first.id + MAX_EXPIRED  # Before the first young row: a clock set back leaves no gap.
     young = select(func.min(audit.c.id)).where(span, audit.c.at > moment - keep_days * DAY).scalar_subquery()
     old = audit.c.id < func.coalesce(young, first.id + MAX_EXPIRED)
     newest = select(audit.c.id, audit.c.sha256).where(span, old).order_by(audit.c.id.desc()).limit(1)

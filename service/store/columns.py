@@ -23,8 +23,7 @@ metadata = MetaData(
     }
 )
 
-# JSON has no NaN or infinity; a float that is not finite becomes {"$float": "nan" | "inf" | "-inf"}.
-FLOAT_TAG = "$float"
+FLOAT_TAG = "$float"  # JSON has no NaN or infinity: they become {"$float": "nan" | "inf" | "-inf"}.
 
 
 def storable(text: str) -> str:

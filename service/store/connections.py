@@ -34,8 +34,7 @@ MAX_JOB_SECONDS: dict[DeviceClass, float | None] = {"cpu": 7 * 86400.0, "cuda": 
 SECRETS = Path("/run/secrets")
 OTHERS = ("key", "url", "profile", "commit")  # Variables that are no settings of the service or its workers
 MIN_PASSWORD_LENGTH = 12
-# Passwords shipped with examples and images; a service that accepted them would only look safe.
-DEFAULT_PASSWORDS = frozenset(
+DEFAULT_PASSWORDS = frozenset(  # Shipped with examples and images: they would only look safe.
     {"changeme", "changethis", "password", "postgres", "redis", "secret", "admin", "assay", "example"}
 )
 
@@ -95,8 +94,7 @@ class Connections(BaseSettings):
     @field_validator("catalog", mode="before")
     @classmethod
     def _usable_catalog(cls, given: object) -> object:
-        # The file is read wherever a catalog is needed; checking it here refuses it before startup.
-        if not given:
+        if not given:  # Read wherever a catalog is needed; checked here, it is refused before startup.
             return None
         load_with(str(given))
         return given

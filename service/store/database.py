@@ -20,8 +20,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 ALLOWED_URLS = "allowed: sqlite:////path/to/file and postgresql+psycopg://user@host/database"
 LOCK_SECONDS = 30
 IDLE_SECONDS = 60  # A worker machine that vanishes inside a transaction must not keep a job's row locked.
-# A connection used this recently is assumed alive; pinging it is half the cost of a short call.
-QUIET_SECONDS = 1.0
+QUIET_SECONDS = 1.0  # A connection used so recently counts as alive: a ping is half of a short call.
 LEFT_AT = "left_at"
 
 
@@ -106,8 +105,7 @@ def _sqlite(url: URL) -> Engine:
 
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:
-    # The driver would begin transactions without a lock.
-    connection.isolation_level = None
+    connection.isolation_level = None  # The driver would begin transactions without a lock.
     cursor = connection.cursor()
     for pragma in (f"busy_timeout = {LOCK_SECONDS * 1000}", "foreign_keys = ON", "synchronous = NORMAL"):
         cursor.execute(f"PRAGMA {pragma}")
@@ -127,8 +125,7 @@ def _postgresql(url: URL) -> Engine:
     arguments = {"options": options, "connect_timeout": 10, "application_name": "assay"}
     engine = create_engine(
         url,
-        # Each statement sees what was committed before it, after waiting for locks.
-        isolation_level="READ COMMITTED",
+        isolation_level="READ COMMITTED",  # Statements see what was committed before, after locks.
         connect_args={**arguments, **url.query},
         pool_size=5,
         max_overflow=45,

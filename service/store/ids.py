@@ -36,10 +36,7 @@ _sequence = _Sequence()
 
 
 def new_id(seconds: float) -> str:
-    """A ULID of this moment (unix seconds), later than every id of this process.
-
-    Raises ValueError: a moment before 1970 or after 10889, outside 48 bits of milliseconds.
-    """
+    """A ULID (unix seconds), later than all of this process. ValueError: before 1970 or after 10889."""
     milliseconds = int(seconds * 1000)
     if not 0 <= milliseconds < 2**48:
         raise ValueError(f"seconds is {seconds}, allowed: 0 to {2**48 // 1000}")

@@ -62,8 +62,7 @@ def page_of_jobs(connection: Connection, **asked: Unpack[JobListing]) -> JobPage
     """
     limit, cursor = asked.get("limit", 50), asked.get("cursor")
     sort, group = asked.get("sort", "-created"), asked.get("group")
-    # The same id; from the table whose index has the page in order.
-    by = jobs.c.id if asked.get("tag") is None else tags.c.job_id
+    by = jobs.c.id if asked.get("tag") is None else tags.c.job_id  # From the table with an index in order.
     leading = [key for item in GROUPED[group][1].items() for key in _keys(*item)] if group else []
     value = SORTED.get(sort.removeprefix("-"))
     inside = [] if value is None else _keys(value, sort.startswith("-"))
@@ -83,8 +82,7 @@ def page_of_jobs(connection: Connection, **asked: Unpack[JobListing]) -> JobPage
     chosen = found[:count]
     read = connection.execute(select(jobs).where(jobs.c.id.in_({row.id for row in chosen})))
     known = {row.id: job_row(row) for row in read}
-    # A job may have been deleted between the statements.
-    chosen = [row for row in chosen if row.id in known]
+    chosen = [row for row in chosen if row.id in known]  # A job may have been deleted between the statements.
     following = None
     if len(found) > count:
         last = found[count - 1][2:]

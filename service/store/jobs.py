@@ -60,8 +60,7 @@ class Jobs(StorePart):
                     record(connection, by, "job.submit", job_id, detail=told)
                     return read_job(connection, job_id), True
             except IntegrityError:
-                # Another request with the same key was quicker.
-                if idempotency_key is None:
+                if idempotency_key is None:  # Another request with the same key was quicker.
                     raise
 
     def known(self, idempotency_key: str, body_sha256: str, *, tenant: str | None = None) -> JobRow | None:
@@ -129,10 +128,7 @@ class Jobs(StorePart):
             return row
 
     def delete(self, job_id: str, *, by: Actor | None = None) -> None:
-        """Deletes an ended job, with its shards, outcomes, results and artifact rows.
-
-        Raises NotFound; InvalidState: it, or a job that needs its weights, has not ended.
-        """
+        """Deletes an ended job and all below it. NotFound; InvalidState: it, or a dependent, is open."""
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
             if job is None:
@@ -235,8 +231,7 @@ class Jobs(StorePart):
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
             late = select(jobs.c.id).where(jobs.c.id == job_id, overdue(at))
-            # Once more under the lock: the job may have a fresh clock.
-            if job is None or connection.execute(late).first() is None:
+            if job is None or connection.execute(late).first() is None:  # Under the lock: a new clock counts
                 return False
             error = problem("timed_out", overdue_message(job))
             return end_job(connection, job_id, CLAIMABLE, JobState.TIMED_OUT, error=error)
@@ -248,10 +243,7 @@ def _owner(tenant: str | None, by: Actor | None) -> dict[str, str | None]:
 
 
 def _places(tenant: str | None, priority: int, ids: Sequence[str]) -> Select[str, int]:
-    """Queue positions of queued jobs with the same tenant and priority.
-
-    The jobs ahead of all of these are counted, from an index alone; only the jobs between are numbered.
-    """
+    """Queue positions within tenant and priority: the jobs ahead of all are counted, from an index alone."""
     mine = jobs.c.tenant.is_(None) if tenant is None else jobs.c.tenant == tenant
     queued = (jobs.c.state == str(JobState.QUEUED)) & mine
     alike = queued & (jobs.c.priority == priority)

@@ -122,16 +122,14 @@ class Live:
             log.warning("Redis is away, the database answers instead: %s", error)
 
     def _back(self) -> None:
-        # Without the lock: this runs after every call, and almost never acts.
-        if self._away_until is not None:
+        if self._away_until is not None:  # Without the lock: this runs at every call, and almost never acts.
             with self._lock:
                 self._away_until = None
             log.info("Redis is back")
 
 
 def _client(url: str) -> redis.Redis:
-    # The client's own retries would multiply the timeouts.
-    return redis.Redis.from_url(
+    return redis.Redis.from_url(  # The client's own retries would multiply the timeouts.
         url,
         socket_connect_timeout=TIMEOUT_SECONDS,
         socket_timeout=TIMEOUT_SECONDS,

@@ -1,7 +1,4 @@
-"""Overview of jobs, shards and workers for monitoring.
-
-Cheap for any number of jobs: ended shards, by far the most, are not read.
-"""
+"""Overview of jobs, shards and workers for monitoring, cheap for any number: ended shards are not read."""
 
 from __future__ import annotations
 
@@ -54,8 +51,7 @@ class Overview:
     """One moment."""
 
     jobs: Mapping[str, int]  # by state, without empty states
-    # queued or running, by device class and state, without shards of waiting jobs
-    shards: Mapping[tuple[str, str], int]
+    shards: Mapping[tuple[str, str], int]  # queued or running, by device class and state; no waiting jobs
     oldest_queued_seconds: float  # age of the first queued job; 0 without one
     longest_queued_seconds: float  # the longest wait of a queued shard; 0 without any
     slowest_seconds: float  # the longest time of a running shard without progress; 0 without any
@@ -93,10 +89,7 @@ def job_counts(database: Database, tenant: str | None = None) -> dict[str, int]:
 
 
 def jobs_by_state(tenant: str | None = None) -> CompoundSelect[Any]:
-    """The statement that counts jobs, of a tenant if given.
-
-    State by state: grouped by state, PostgreSQL would read all rows, with their specs, and not the index.
-    """
+    """The statement that counts jobs: state by state, as PostgreSQL would not use the index to group them."""
     mine = [] if tenant is None else [jobs.c.tenant == tenant]
     return union_all(
         *(

@@ -61,10 +61,8 @@ class ResultRows(StorePart):
         return [_outcome(row) for row in rows]
 
     def example(self, job_id: str, place: int, first: int = 0) -> dict[int, Columns]:
-        """Of each evaluation the row at a place of its order, as columns of a single value.
-
-        First of the evaluation `first`, then of the others while their shards have few rows together.
-        """
+        """Of each evaluation the row at a place of its order, as columns of a single value."""
+        # First of the evaluation `first`, then of the others while their shards have few rows together.
         statement = (
             select(outcomes.c.shard_id, outcomes.c.fence, outcomes.c.n, shards.c.evaluation, shards.c.start)
             .join(shards, shards.c.id == outcomes.c.shard_id)
@@ -94,10 +92,7 @@ class ResultRows(StorePart):
         return {} if payload is None else unpack(payload)[0]
 
     def save(self, job_id: str, evaluation: int, result: ResultJson) -> None:
-        """Writes or replaces the merged result of an evaluation; a change is an event of the job.
-
-        Raises NotFound: the job has been deleted; ValueError: NaN or an infinity.
-        """
+        """Writes or replaces a merged result, with an event. NotFound; ValueError: NaN or an infinity."""
         values = {"job_id": job_id, "evaluation": evaluation, "result": result, "created_at": now()}
         with self._database.writing() as connection:
             if lock_job(connection, job_id) is None:
@@ -111,12 +106,10 @@ class ResultRows(StorePart):
     def seconds_per_pass(
         self, model: ModelReference, device: str, tenant: str | None
     ) -> tuple[float, int] | None:
-        """Seconds per example of a forward pass in the fastest shard of the model's finished jobs.
-
-        And the passes of that shard: in few, the start of an evaluation takes most of the time. `model`: name
-        and parameters; without parameters (an uploaded program) the file. `device`: class. `tenant`: None for
-        all. None where no job counts among the last `PACED_JOBS` of the name.
-        """
+        """Seconds per example of a forward pass in the fastest shard of the model's finished jobs."""
+        # And the passes of that shard: in few, the start of an evaluation takes most of the time. `model`:
+        # name and parameters; without parameters (an uploaded program) the file. `device`: class. `tenant`:
+        # None for all. None where no job counts among the last `PACED_JOBS` of the name.
         finished = (jobs.c.model == model["name"]) & jobs.c.provenance.is_not(None)
         if tenant is not None:
             finished &= jobs.c.tenant == tenant

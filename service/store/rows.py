@@ -45,8 +45,7 @@ class JobRow:
     model: str  # the model's catalog name
     paced_at: float | None = None  # claim of the attempt's first measuring shard
     paced_from: float = 0.0  # `cost_done` at that time
-    # speed of each evaluation (`transactions/pace.py`); None for trainings
-    pace: dict[str, Any] | None = None
+    pace: dict[str, Any] | None = None  # speed by evaluation (`transactions/pace.py`); None for trainings
     tenant: str | None = None  # owner; None where the service asked for no keys
     study_id: str | None = None  # None for a job of its own
     replans: list[Replan] | None = None  # oldest first

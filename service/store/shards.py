@@ -61,8 +61,7 @@ class Shards(StorePart):
         known = (warm_job, warm_shards, tuple(without), identity, None if lanes is None else tuple(lanes))
         claimer = Claimer(worker, device_classes, devices, *known)
         while True:
-            # Polling takes no lock: idle workers cost the others nothing.
-            with self._database.reading() as connection:
+            with self._database.reading() as connection:  # Polls take no lock: idle workers cost nothing.
                 found = candidate(connection, claimer, limits)
             if found is None:
                 return None
@@ -116,11 +115,9 @@ class Shards(StorePart):
         message: str | None = None,
         speed: TrainingSpeed | None = None,
     ) -> None:
-        """Reports how many examples or steps of the shard are done; void claims are ignored.
-
-        A training shard's first report moves its job from `starting` to `running`. A plan shard keeps only
-        its message.
-        """
+        """Reports how many examples or steps of the shard are done; void claims are ignored."""
+        # A training shard's first report moves its job from `starting` to `running`. A plan shard keeps only
+        # its message.
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
             if found is None:
@@ -252,12 +249,10 @@ class Shards(StorePart):
         return expire(self._database, cap, dead_owners, leases=leases, at=at)
 
     def reset_clock(self, jump: float, lease_seconds: float, elapsed: float = 0.0) -> None:
-        """Puts right what a jump of the database's clock made wrong: leases, deadlines, charges.
-
-        Every lease begins again: living workers keep their shards, dead workers lose theirs in time. The
-        clock went `jump` seconds ahead (negative: back), at some moment within `elapsed` seconds; later
-        writes are right.
-        """
+        """Puts right what a jump of the database's clock made wrong: leases, deadlines, charges."""
+        # Every lease begins again: living workers keep their shards, dead workers lose theirs in time. The
+        # clock went `jump` seconds ahead (negative: back), at some moment within `elapsed` seconds; later
+        # writes are right.
         with self._database.writing() as connection:
             put_right(connection, jump, lease_seconds, elapsed)
 

@@ -39,8 +39,7 @@ from sqlalchemy import (
 
 from assay.service.store.columns import Identifier, Json, PlainText, metadata, where
 
-# What claims are limited to, and their order.
-LANE = ("state", "tenant", "device", "identity", "requirements")
+LANE = ("state", "tenant", "device", "identity", "requirements")  # Limits of claims, and their order
 CLAIM_ORDER = ("precedence", "job_id", "evaluation", "number")
 
 LISTED = "tenant kind state model study_id seed clean worst examples started_at finished_at name id"
@@ -66,34 +65,27 @@ jobs = Table(
     Column("started_at", Double),
     Column("finished_at", Double),
     Column("deadline", Double),
-    # Since when no worker has had a shard: this time does not count against a default deadline.
-    Column("paused_at", Double),
+    Column("paused_at", Double),  # Since when no worker has had a shard: a default deadline stands still.
     Column("plan", Json),
     Column("provenance", Json),
     Column("message", PlainText, nullable=False),
     Column("error", Json),
-    # Sums over the job's shards, so that a list of jobs reads no shards.
-    Column("progress_done", BigInteger, nullable=False),
+    Column("progress_done", BigInteger, nullable=False),  # Sums over shards: lists of jobs read no shards.
     Column("progress_total", BigInteger),
     Column("progress_unit", Text, nullable=False),
     Column("cost_done", Double, nullable=False),
     Column("cost_total", Double),
-    # Claim of the attempt's first measuring shard, and what was done by then: for the eta.
-    Column("paced_at", Double),
+    Column("paced_at", Double),  # Of the attempt's first measuring shard, with what was done: for the eta.
     Column("paced_from", Double, nullable=False, server_default="0"),
-    # Speed of each evaluation, or of a training (transactions/pace.py); null in early versions.
-    Column("pace", Json),
-    # The newest event's number, and when progress was last an event.
-    Column("last_event", BigInteger, nullable=False),
+    Column("pace", Json),  # Speed by evaluation, or of a training (transactions/pace.py); null in early ones.
+    Column("last_event", BigInteger, nullable=False),  # The newest event, and when progress was last one.
     Column("progress_event_at", Double),
     Column("tenant", Identifier),  # null where the service asks for no keys
     Column("study_id", Identifier),  # No foreign key: a study is deleted after its jobs
     Column("name", PlainText, nullable=False, server_default=""),  # The spec's, for searches
     Column("replans", Json),  # When and by what it was planned before; for the provenance
-    # What came of repeated shards; null before, and without any.
-    Column("repeated", Json),
-    # Lists are sorted by these; with `summary` null before the job succeeds, and in early versions.
-    Column("seed", BigInteger),
+    Column("repeated", Json),  # What came of repeated shards; null before, and without any.
+    Column("seed", BigInteger),  # Sort keys; with `summary` null before success, and in early versions.
     Column("clean", Double),
     Column("worst", Double),
     Column("examples", BigInteger),
@@ -122,48 +114,39 @@ shards = Table(
     Column("stop", BigInteger, nullable=False),
     Column("device", Text, nullable=False),
     Column("devices", Integer, nullable=False, server_default="1"),
-    # Negated priority: one ascending index gives the claiming order.
-    Column("precedence", Integer, nullable=False),
+    Column("precedence", Integer, nullable=False),  # Negated priority: one ascending index is the order.
     Column("state", Text, nullable=False),
     Column("fence", BigInteger, nullable=False),
     Column("owner", PlainText),
     Column("lease_until", Double),
     Column("failures", Integer, nullable=False),
-    # Of the last failure; null where it has none.
-    Column("failed_as", Text),
+    Column("failed_as", Text),  # Of the last failure; null where it has none.
     Column("losses", Integer, nullable=False),
     # The last saved step of a training, and the failures of the attempt.
     Column("saved_step", BigInteger, nullable=False, server_default="0"),
     Column("all_failures", Integer, nullable=False, server_default="0"),
-    # Faults of workers' devices.
-    Column("device_faults", Integer, nullable=False, server_default="0"),
+    Column("device_faults", Integer, nullable=False, server_default="0"),  # Faults of workers' devices.
     Column("done", BigInteger, nullable=False),
     Column("total", BigInteger),
     Column("cost", Double, nullable=False),
-    # Empty for none: each tenant has a queue.
-    Column("tenant", Identifier, nullable=False, server_default=""),
-    # Time and pool of the present claim; null while it does not run.
-    Column("claimed_at", Double),
+    Column("tenant", Identifier, nullable=False, server_default=""),  # Empty for none: tenants have queues.
+    Column("claimed_at", Double),  # Time and pool of the present claim; null while it does not run.
     Column("pool", Text),
-    # Of its worker, from its job's plan; empty for any.
-    Column("identity", Identifier, nullable=False, server_default=""),
+    Column("identity", Identifier, nullable=False, server_default=""),  # Its worker's, by the plan; or empty.
     # Digest of its worker's other requirements (`lanes`), empty for none.
     Column("requirements", Identifier, nullable=False, server_default=""),
-    # Since when it has waited, and when it last got on; null in early versions.
-    Column("queued_at", Double),
+    Column("queued_at", Double),  # Since when it has waited, and when it last got on; null in early versions.
     Column("progressed_at", Double),
     UniqueConstraint("job_id", "kind", "evaluation", "number"),
     Index("shards_claim_idx", *LANE, *CLAIM_ORDER),
-    # Small: done shards are not in them.
-    Index("shards_left_idx", "job_id", "evaluation", **where("state <> 'done'")),
+    Index("shards_left_idx", "job_id", "evaluation", **where("state <> 'done'")),  # No done shards: small
     Index("shards_running_idx", "job_id", **where("state = 'running'")),
     Index("shards_queued_idx", "queued_at", **where("state = 'queued'")),
     Index(
         "shards_requirements_idx", "requirements", "state", **where("state <> 'done' AND requirements <> ''")
     ),
 )
-# Constants in the text, as in the indices: only then are these used.
-LEFT = shards.c.state != literal_column("'done'")
+LEFT = shards.c.state != literal_column("'done'")  # In the text, as in the indices: else they are unused.
 RUNNING = shards.c.state == literal_column("'running'")
 QUEUED = shards.c.state == literal_column("'queued'")
 
@@ -179,8 +162,7 @@ outcomes = Table(
     Column("forward_passes", BigInteger, nullable=False),
     Column("backward_passes", BigInteger, nullable=False),
     Column("created_at", Double, nullable=False),
-    # Name of the worker that measured it; null in early versions.
-    Column("worker", PlainText),
+    Column("worker", PlainText),  # Name of the worker that measured it; null in early versions.
     Index("outcomes_job_id_idx", "job_id"),
 )
 
@@ -235,8 +217,7 @@ dependencies = Table(
 checkpoints = Table(
     "checkpoints",
     metadata,
-    # Empty without tenant: a primary key cannot be null.
-    Column("tenant", Identifier, primary_key=True),
+    Column("tenant", Identifier, primary_key=True),  # Empty without tenant: a primary key cannot be null.
     Column("name", Identifier, primary_key=True),
     _job(),
     Column("model", Json, nullable=False),
@@ -250,8 +231,7 @@ checkpoints = Table(
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,
-    # Empty without tenant: a primary key cannot be null.
-    Column("tenant", Identifier, primary_key=True),
+    Column("tenant", Identifier, primary_key=True),  # Empty without tenant: a primary key cannot be null.
     Column("key", PlainText, primary_key=True),
     Column("body_sha256", Text, nullable=False),
     _job(),
@@ -263,15 +243,12 @@ studies = Table(
     "studies",
     metadata,
     Column("id", Identifier, primary_key=True),
-    # Empty without tenant, so that keys are unique among these too.
-    Column("tenant", Identifier, nullable=False),
+    Column("tenant", Identifier, nullable=False),  # Empty without tenant, so that keys are unique there too.
     Column("name", PlainText, nullable=False),
     Column("spec", Json, nullable=False),
-    # Jobs of each arm, with seed 0 (`submission.studies.ArmTemplate`).
-    Column("templates", Json, nullable=False),
+    Column("templates", Json, nullable=False),  # Jobs of each arm, seed 0 (`submission.studies.ArmTemplate`).
     Column("created_at", Double, nullable=False),
-    # The request's Idempotency-Key, null without, and its body's hash.
-    Column("key", PlainText),
+    Column("key", PlainText),  # The request's Idempotency-Key, null without, and its body's hash.
     Column("body_sha256", Text, nullable=False),
     UniqueConstraint("tenant", "key"),
     Index("studies_tenant_id_idx", "tenant", "id"),
@@ -312,8 +289,7 @@ lanes = Table(
     metadata,
     Column("device", Text, primary_key=True),
     Column("identity", Identifier, primary_key=True),
-    # Digest of `stated`.
-    Column("requirements", Identifier, primary_key=True),
+    Column("requirements", Identifier, primary_key=True),  # Digest of `stated`.
     Column("stated", Json, nullable=False),
     Column("used_at", Double, nullable=False),  # When a shard was last queued
 )
@@ -349,7 +325,6 @@ counters = Table(
     "counters",
     metadata,
     Column("name", Text, primary_key=True),
-    # A JSON object with sorted keys, as text.
-    Column("labels", Text, primary_key=True),
+    Column("labels", Text, primary_key=True),  # A JSON object with sorted keys, as text.
     Column("value", Double, nullable=False),
 )

@@ -49,8 +49,7 @@ audit = Table(
     # By `store.audit`, without gaps; never by the database.
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
     Column("at", Double, nullable=False),
-    # No foreign keys: the audit outlives actors and objects.
-    Column("tenant", Identifier),
+    Column("tenant", Identifier),  # No foreign keys: the audit outlives actors and objects.
     Column("key_id", Identifier),
     Column("session", Text),
     Column("address", PlainText),
@@ -72,8 +71,7 @@ tenants = Table(
     metadata,
     Column("name", Identifier, primary_key=True),
     Column("weight", Double, nullable=False),
-    # Null: the service's default. 0: no limit.
-    Column("queued_jobs", BigInteger),
+    Column("queued_jobs", BigInteger),  # Null: the service's default. 0: no limit.
     Column("running_shards", BigInteger),
     Column("gpu_seconds", BigInteger),
     Column("cpu_seconds", BigInteger),
@@ -85,12 +83,10 @@ tenants = Table(
 accounts = Table(
     "accounts",
     metadata,
-    # Empty without tenant: a primary key cannot be null.
-    Column("tenant", Identifier, primary_key=True),
+    Column("tenant", Identifier, primary_key=True),  # Empty without tenant: a primary key cannot be null.
     Column("pool", Text, primary_key=True),
     Column("virtual", Double, nullable=False),  # Device-seconds over weight
-    # Device-seconds on one day, counted from 1970-01-01 in UTC.
-    Column("day", BigInteger, nullable=False),
+    Column("day", BigInteger, nullable=False),  # Device-seconds on one day, counted from 1970-01-01 in UTC.
     Column("seconds", Double, nullable=False),
 )
 
@@ -103,11 +99,9 @@ reservations = Table(
     metadata,
     Column("id", Identifier, primary_key=True),
     Column("tenant", Identifier, nullable=False),
-    # Service process that receives the file.
-    Column("owner", PlainText, nullable=False),
+    Column("owner", PlainText, nullable=False),  # Service process that receives the file.
     Column("size", BigInteger, nullable=False),
     Column("created_at", Double, nullable=False),
-    # When bytes last came.
-    Column("seen_at", Double, nullable=False),
+    Column("seen_at", Double, nullable=False),  # When bytes last came.
     Index("reservations_tenant_idx", "tenant"),
 )

@@ -56,10 +56,8 @@ def configuration(connection: Connection) -> Config:
 
 @contextmanager
 def _alone(file: Path | None) -> Iterator[None]:
-    """Exclusive migration on SQLite: takes a file lock and switches the write-ahead log on.
-
-    Switching fails at once where another process has the file open for writing.
-    """
+    """Exclusive migration on SQLite: takes a file lock and switches the write-ahead log on."""
+    # Switching fails at once where another process has the file open for writing.
     if file is None:
         yield
         return
@@ -81,5 +79,4 @@ def _use_write_ahead_log(file: Path) -> None:
         with closing(sqlite3.connect(file, timeout=30)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
     except sqlite3.Error as error:
-        # The driver reports a file that is no database as another kind of error.
-        raise cannot_open(file, error) from error
+        raise cannot_open(file, error) from error  # The driver has another kind of error for no database.

@@ -68,10 +68,7 @@ class Cordons(StorePart):
         return None if row is None else Cordon(**row._mapping)
 
     def set(self, name: str, *, drain: bool, by_whom: str, by: Actor | None = None) -> ListedWorker:
-        """Takes a worker out of service; `drain`: it also gives its running shard back.
-
-        `by_whom`: who did it, for people. Raises NotFound: no such worker; the error has the nearest name.
-        """
+        """Takes a worker out of service; `drain`: with its running shard. NotFound, with the nearest name."""
         with self._database.writing() as connection:
             known = _known(connection, name)
             values = {"name": known, "drain": drain, "by_whom": by_whom, "since": now()}

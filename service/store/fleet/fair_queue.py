@@ -19,8 +19,7 @@ WARM_SHARDS = 2  # Shards of its warm job that a worker may run in a row in anot
 CLOCK_STEP = 1.0  # in virtual seconds; smaller changes of the clock are not written
 
 
-# Device class of checks of uploads: their own workers, so that neither checks nor work wait for the other.
-CHECKS = "checks"
+CHECKS = "checks"  # Device class of checks of uploads: their own workers, so that neither waits.
 
 
 def pool_of(device_classes: Sequence[str]) -> str:

@@ -56,8 +56,7 @@ class Identities(StorePart):
     def declare(self, release: CodeProvenance, digests: Sequence[str] = ()) -> None:
         """Replaces what is declared, not the rulings.
 
-        `release`: of the service; its source, else its commit, else its version counts. `digests`: of further
-        identities that may take work.
+        `release`: the service's (its source, else commit, else version); `digests`: of further identities.
         """
         own = next(iter(release_names(release)), "")
         by = {own: f"{OWN}, {release_text(release)}"} if own else {}

@@ -117,11 +117,9 @@ def read_lanes(connection: Connection) -> list[Lane]:
 def lacking(
     connection: Connection, device: str, devices: int = 1, identity: str = "", *, cordoned: bool = False
 ) -> list[tuple[str, dict[str, str]]]:
-    """Each worker that takes work of a device class: its name, and why it lacks what, by digest.
-
-    "auto" or "checks" is any class, an empty `identity` any code; the worker has at least so many `devices`.
-    `cordoned` includes workers out of service.
-    """
+    """Each worker that takes work of a device class: its name, and why it lacks what, by digest."""
+    # "auto" or "checks" is any class, an empty `identity` any code; the worker has at least so many
+    # `devices`. `cordoned` includes workers out of service.
     able = alive() & (workers.c.devices >= devices) & admitted()
     if not cordoned:
         able &= uncordoned()

@@ -32,11 +32,9 @@ def pid() -> int:
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the owner was a process under this kernel that is gone.
-
-    False under other kernels (machines, earlier boots) and in other process namespaces (containers): their
-    process numbers mean nothing here.
-    """
+    """Whether the owner was a process under this kernel that is gone."""
+    # False under other kernels (machines, earlier boots) and in other process namespaces (containers): their
+    # process numbers mean nothing here.
     parts = owner.split(":")
     if len(parts) != PARTS or parts[1] != _kernel() or not parts[2].isdecimal():
         return False
@@ -45,10 +43,8 @@ def is_dead(owner: str) -> bool:
 
 @cache
 def _kernel() -> str:
-    """This boot of this machine, and the namespace of its process numbers.
-
-    Where these are hidden (sandboxes), a name unique to this process: such machines must not be confused.
-    """
+    """This boot of this machine, and the namespace of its process numbers."""
+    # Where these are hidden (sandboxes), a name unique to this process: such machines must not be confused.
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/pid").stat().st_ino

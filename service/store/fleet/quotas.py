@@ -1,7 +1,4 @@
-"""Limits that are checked before something is stored: checkpoints, queued jobs, bytes.
-
-Rejected checkpoints count too. A tenant's limits on claiming are in `transactions.standings`.
-"""
+"""Limits checked before something is stored (claims: `transactions.standings`); rejected files count."""
 
 from __future__ import annotations
 
@@ -31,10 +28,7 @@ class Quota:
 
 
 def check_room(connection: Connection, tenant: str | None, quota: Quota, size: int) -> int:
-    """Checks that a checkpoint of `size` bytes (as far as known) fits; returns the bytes left before it.
-
-    Raises InvalidState: the number of checkpoints is at its limit; TooLarge: the bytes would be over it.
-    """
+    """Bytes left before a checkpoint of `size`. InvalidState: too many checkpoints; TooLarge: no room."""
     count, total = held_checkpoints(connection, tenant)
     if count >= quota.count:
         raise InvalidState(f"there are {count} checkpoints, at most {quota.count} may be kept: {REMEDY}")

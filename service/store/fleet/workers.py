@@ -87,8 +87,7 @@ class Workers(StorePart):
         `name`: of its place on its machine, which a restart keeps, for cordons.
         """
         assert not isinstance(device_classes, str), "a sequence of device classes, not one"
-        # A comma on both sides, so that ",cpu," matches at any position.
-        served = f",{','.join(device_classes)},"
+        served = f",{','.join(device_classes)},"  # Commas around all, so that ",cpu," matches anywhere.
         values: dict[str, Any] = {
             "worker": worker,
             "host": host,

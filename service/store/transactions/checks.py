@@ -20,8 +20,7 @@ from assay.service.store.transactions.standings import charge
 from assay.service.store.transactions.submit import add_first_shard, job_values
 from assay.service.store.transactions.transitions import complete, lock_claim
 
-# The error of a check that found the weights wrong; its other errors are accidents.
-BAD_WEIGHTS = "bad_weights"
+BAD_WEIGHTS = "bad_weights"  # The error of wrong weights; a check's other errors are accidents.
 PRIORITY = 9  # Checks are short, and other jobs wait for them.
 
 
@@ -66,10 +65,7 @@ def submit_check(
 
 
 def end_check(connection: Connection, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
-    """Writes the verdict of a check shard and ends its job, in a writing transaction; False: a void claim.
-
-    `error` says why the file is rejected, as one sentence; None when it is ready.
-    """
+    """Writes a check's verdict and ends its job; `error`: why it is rejected. False: a void claim."""
     assert claim.kind == "check", claim.kind
     found = lock_claim(connection, claim)
     if found is None and retake(connection, claim):

@@ -127,12 +127,10 @@ def _first(connection: Connection, heads: dict[Lane, str]) -> tuple[str, Lane]:
 
 
 def take(connection: Connection, found: Candidate, claimer: Claimer, lease_seconds: float) -> Claim | None:
-    """Claims the job's first queued shard; None: another worker was faster, or the job has ended.
-
-    The job's row lock and not SKIP LOCKED on shards: claiming also changes the job, and locking a shard
-    before its job would deadlock with a cancel. Claimers of other jobs do not wait, except for jobs of a
-    tenant with a limit of running shards.
-    """
+    """Claims the job's first queued shard; None: another worker was faster, or the job has ended."""
+    # The job's row lock and not SKIP LOCKED on shards: claiming also changes the job, and locking a shard
+    # before its job would deadlock with a cancel. Claimers of other jobs do not wait, except for jobs of a
+    # tenant with a limit of running shards.
     job = lock_job(connection, found.job_id)
     if job is None or JobState(job.state) not in CLAIMABLE:
         return None
@@ -179,10 +177,9 @@ def _full(connection: Connection, found: Candidate) -> bool:
 
 
 def retake(connection: Connection, claim: Claim) -> bool:
-    """Gives a shard back to its last claim, if it was taken away and not claimed since.
-
-    For a worker that was cut off and has finished: its fence is the newest, its work would only be repeated.
-    """
+    """Gives a shard back to its last claim, if it was taken away and not claimed since."""
+    # For a worker that was cut off and has finished: its fence is the newest, its work would only be
+    # repeated.
     job = lock_job(connection, claim.job_id)
     if job is None or JobState(job.state) not in CLAIMABLE:
         return False

@@ -1,7 +1,4 @@
-"""Dependencies between jobs: a job needs the weights of another job.
-
-A job is older than its dependents, so the lock order of `transitions` is the order of ids.
-"""
+"""A job needs the weights of another, older one: the lock order of `transitions` is the order of ids."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ from assay.service.submission.weights import LOC
 
 
 def checkpoint_dependencies(connection: Connection, spec: Spec, tenant: str | None) -> list[Dependency]:
-    """The tenant's checkpoints that a valid spec names, for attacks and its model.
-
-    Raises InvalidSpec: no such checkpoint, or its content differs from the spec's.
-    """
+    """The tenant's checkpoints that a valid spec names. InvalidSpec: none such, or of other content."""
     weights = spec["model"].get("weights") or {}
     named = [dependency for dependency in dependencies_of(spec) if dependency.checkpoint is not None]
     if (own := weights.get("checkpoint")) is not None:

@@ -38,12 +38,10 @@ def end_job(
     error: dict[str, str] | None = None,
     **values: Any,
 ) -> bool:
-    """Moves a job to a terminal state, with all consequences.
-
-    Its queued shards are canceled. Waiting jobs are released (`succeeded`, unless they wait for others too)
-    or fail with `dependency_failed`, and so do their dependents. Workers of running shards learn of it at
-    their next renewal.
-    """
+    """Moves a job to a terminal state, with all consequences."""
+    # Its queued shards are canceled. Waiting jobs are released (`succeeded`, unless they wait for others too)
+    # or fail with `dependency_failed`, and so do their dependents. Workers of running shards learn of it at
+    # their next renewal.
     message = one_line(error["message"]) if error else ""
     ending = {"finished_at": now(), "error": error, "message": message, **values}
     if not transition_job(connection, job_id, from_states, to, **ending):
@@ -108,10 +106,8 @@ def _described(connection: Connection, job_id: str, how: str) -> tuple[str, str]
 
 
 def delete_job(connection: Connection, job_id: str, tenant: str | None) -> None:
-    """Deletes a job with everything below it, and charges its tenant for what workers still held.
-
-    Workers may still be stopping shards of a failed job. Only the audit is written after this.
-    """
+    """Deletes a job with everything below it, and charges its tenant for what workers still held."""
+    # Workers may still be stopping shards of a failed job. Only the audit is written after this.
     stopped = connection.execute(running_shards(job_id)).all()
     connection.execute(jobs.delete().where(jobs.c.id == job_id))
     charge(connection, tenant, stopped)

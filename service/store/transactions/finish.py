@@ -60,10 +60,8 @@ def finished(connection: Connection, job: Row[Any], shard: Row[Any]) -> Finished
 
 
 def finished_before(connection: Connection, claim: Claim) -> Finished | None:
-    """Completions by this claim's earlier call; None if it did not finish the shard.
-
-    The caller holds the job's lock. Once the job has succeeded, nothing is left to do.
-    """
+    """Completions by this claim's earlier call; None if it did not finish the shard."""
+    # The caller holds the job's lock. Once the job has succeeded, nothing is left to do.
     done = (shards.c.state == str(ShardState.DONE)) & (shards.c.fence == claim.fence)
     shard = connection.execute(select(shards).where(shards.c.id == claim.shard_id, done)).one_or_none()
     job = None if shard is None else lock_job(connection, claim.job_id)

@@ -83,11 +83,10 @@ def training_speed(row: Pace) -> TrainingSpeed:
 
 
 def eta_seconds(row: Pace, now: float) -> float | None:
-    """Seconds until the job is done; None when unknown, as while its shards are merged or computed again.
-
-    The cost left of each evaluation, at its own speed, by as many shards at a time as ran on average since
-    the attempt's first measuring claim. Jobs without evaluations or of earlier versions: at their mean speed.
-    """
+    """Seconds until the job is done; None when unknown, as while its shards are merged or computed again."""
+    # The cost left of each evaluation, at its own speed, by as many shards at a time as ran on average since
+    # the attempt's first measuring claim. Jobs without evaluations or of earlier versions: at their mean
+    # speed.
     if row.state not in (JobState.STARTING, JobState.RUNNING) or row.paced_at is None or not row.cost_total:
         return None
     done = row.cost_done - row.paced_from
@@ -112,8 +111,7 @@ def _left_seconds(pace: Mapping[str, Any], since: float, left: float) -> float |
         max(0.0, total - part) * _speed(total, part, seconds, parts, pace["planned"])
         for total, part, seconds in parts
     )
-    # Reports of running shards may be ahead of the measurements.
-    return compute / (spent / wall) * left / (planned - done)
+    return compute / (spent / wall) * left / (planned - done)  # Reports may be ahead of the measurements.
 
 
 def _speed(

@@ -1,7 +1,4 @@
-"""A job's progress is the sum over its shards, kept in the job's own row.
-
-Running shards may be ahead of the database: Redis then has their newest report.
-"""
+"""A job's progress: the sum over its shards in its own row; Redis has newer reports of running shards."""
 
 from __future__ import annotations
 
@@ -28,11 +25,9 @@ def set_done(
     total: int | None = None,
     speed: TrainingSpeed | None = None,
 ) -> None:
-    """Sets a shard's progress, adds the difference to its job and records the event.
-
-    The caller holds the job's lock and has just read the shard. Plans (not in examples) and repetitions (done
-    examples) do not count. `total` is ignored for evaluate shards: the plan has it.
-    """
+    """Sets a shard's progress, adds the difference to its job and records the event."""
+    # The caller holds the job's lock and has just read the shard. Plans (not in examples) and repetitions
+    # (done examples) do not count. `total` is ignored for evaluate shards: the plan has it.
     if shard.kind in UNCOUNTED:
         return
     if shard.kind == "train":
@@ -86,11 +81,9 @@ def progress_snapshot(connection: Connection, job_id: str) -> ProgressSnapshot |
 
 
 def with_reports(job: JobRow, snapshot: ProgressSnapshot, reported: Sequence[int | None]) -> JobRow:
-    """The job with reports of its running shards that the database does not have yet.
-
-    `snapshot` is read after the job; `reported` is the done part of each of `snapshot.running`, None where
-    unknown.
-    """
+    """The job with reports of its running shards that the database does not have yet."""
+    # `snapshot` is read after the job; `reported` is the done part of each of `snapshot.running`, None where
+    # unknown.
     done, cost = snapshot.progress_done, snapshot.cost_done
     for shard, report in zip(snapshot.running, reported, strict=True):
         ahead = _ahead(shard, report)

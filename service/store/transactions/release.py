@@ -45,13 +45,11 @@ def requeue(connection: Connection, job: Row[Any], shard: Row[Any], **values: An
     if shard.kind == "repeat":
         record_message(connection, job.id, "a shard that is to be computed again waits for a worker")
     pause(connection, job)
-    # Time without a worker, as in a restart, says nothing of the job's speed.
-    running = (shards.c.job_id == job.id) & RUNNING
+    running = (shards.c.job_id == job.id) & RUNNING  # Without a worker, as in a restart, no speed is seen.
     idle = (jobs.c.id == job.id) & ~exists().where(running)
     connection.execute(update(jobs).where(idle).values(paced_at=None))
     if job.state == JobState.STARTING:
-        # A starting job has one shard.
-        transition_job(connection, job.id, {JobState.STARTING}, JobState.QUEUED)
+        transition_job(connection, job.id, {JobState.STARTING}, JobState.QUEUED)  # It has one shard.
 
 
 def fail(
@@ -129,8 +127,7 @@ def _expire_job(database: Database, job_id: str, lost: ColumnElement[bool], cap:
         statement = select(shards).where(shards.c.job_id == job_id, lost).order_by(shards.c.id)
         rows = connection.execute(statement.with_for_update(key_share=True)).all()
         for shard in rows:
-            # The previous shard may have ended the job.
-            job = lock_job(connection, job_id)
+            job = lock_job(connection, job_id)  # The previous shard may have ended the job.
             assert job is not None
             _lose(connection, job, shard, cap)
         if rows:

@@ -33,11 +33,9 @@ DRAW = random.SystemRandom()
 
 
 def draw(connection: Connection, job: Row[Any]) -> bool:
-    """Queues repetitions of a job with all shards done; False where it gets none, or has had them.
-
-    A job's own share gives at least one; the service's share is right on average: most jobs with a single
-    shard get none. Measurements of the machine are not repeated.
-    """
+    """Queues repetitions of a job with all shards done; False where it gets none, or has had them."""
+    # A job's own share gives at least one; the service's share is right on average: most jobs with a single
+    # shard get none. Measurements of the machine are not repeated.
     plan: Plan | None = job.plan
     share = 0.0 if plan is None else plan.get("repeat", 0.0)
     if plan is None or share == 0 or job.repeated is not None:
@@ -167,10 +165,8 @@ def _first_difference(first: Columns, again: Columns) -> str | None:
 
 
 def free_waiting(database: Database, seconds: float) -> None:
-    """Lets any fit worker take repetitions that wait in vain for another worker.
-
-    After so many seconds also where another is online; they are given up where no worker is.
-    """
+    """Lets any fit worker take repetitions that wait in vain for another worker."""
+    # After so many seconds also where another is online; they are given up where no worker is.
     of_lane = (lanes.c.requirements == shards.c.requirements) & (lanes.c.device == shards.c.device)
     of_lane &= lanes.c.identity == shards.c.identity
     late = (shards.c.queued_at < now() - seconds).label("late")

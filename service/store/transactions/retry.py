@@ -1,7 +1,4 @@
-"""A job's next attempt: finished shards are kept, the rest is queued with its caps reset.
-
-A job planned again keeps nothing: the new plan may be of other code.
-"""
+"""A job's next attempt: finished shards stay unless it is planned again, as the plan may be of other code."""
 
 from __future__ import annotations
 
@@ -50,8 +47,7 @@ def retry_job(
     Raises TooManyRequests: a limit of its tenant; NotFound; InvalidState: another state, no plan to give up,
     or required weights or their job were deleted.
     """
-    # The lock order of `transitions`.
-    needed = lock_required(connection, required_jobs(connection, job_id))
+    needed = lock_required(connection, required_jobs(connection, job_id))  # The lock order of `transitions`.
     job = lock_job(connection, job_id)
     if job is None:
         raise unknown_job(job_id)
@@ -75,8 +71,7 @@ def retry_job(
     changes = {"attempt": job.attempt + 1, "message": message, **CLEARED, **forgotten}
     transition_job(connection, job_id, RETRYABLE, to, **changes)
     if not left:
-        # Only the merge is missing; no claim will start the job.
-        queued = lock_job(connection, job_id)
+        queued = lock_job(connection, job_id)  # Only the merge is missing; no claim will start the job.
         assert queued is not None
         start_job(connection, queued, running=True)
     charge(connection, job.tenant, stopped)
@@ -164,6 +159,6 @@ def _queue_shards(connection: Connection, job_id: str) -> Sequence[Row[Any]]:
     transition_shards(connection, of_job, stopped, ShardState.QUEUED)
     left = of_job & (shards.c.state == str(ShardState.QUEUED))
     none = dict.fromkeys(("failures", "all_failures", "losses", "device_faults", "saved_step"), 0)
-    anew = {**none, "failed_as": None, "queued_at": now()}
-    connection.execute(shards.update().where(left).values(anew))
+    fresh = {**none, "failed_as": None, "queued_at": now()}
+    connection.execute(shards.update().where(left).values(fresh))
     return running

@@ -165,8 +165,7 @@ def waits_in(lane: Lane) -> ColumnElement[bool]:
 @lru_cache(KEPT_TEXTS)
 def _running_sums(dialect: Dialect) -> str:
     """Number, past and expected device-seconds of running shards, by tenant and pool."""
-    # Read once: it costs more than the rest of a row.
-    at = select(now().label("at")).cte("moment").c.at
+    at = select(now().label("at")).cte("moment").c.at  # Read once: it costs more than the rest of a row.
     elapsed = case((shards.c.claimed_at < at, at - shards.c.claimed_at), else_=0.0)
     stated = case(*((shards.c.kind == kind, seconds) for kind, seconds in STATED_SECONDS.items()), else_=0.0)
     expected = case(
@@ -283,12 +282,10 @@ def running_shards(job_id: str) -> Select[Any]:
 
 
 def charge(connection: Connection, tenant: str | None, ended: Sequence[Row[Any]]) -> None:
-    """Charges a tenant for shards that have just stopped running. The last statement of a transaction.
-
-    The rows were read before the shards were moved, under their job's lock: each claim is charged once. A
-    dead worker's claim is charged until its lease ended: the device was taken. No transaction waits for a
-    job's lock while it holds an account: no deadlock.
-    """
+    """Charges a tenant for shards that have just stopped running. The last statement of a transaction."""
+    # The rows were read before the shards were moved, under their job's lock: each claim is charged once. A
+    # dead worker's claim is charged until its lease ended: the device was taken. No transaction waits for a
+    # job's lock while it holds an account: no deadlock.
     held = [shard for shard in ended if shard.claimed_at is not None and shard.pool is not None]
     if not held:
         return

@@ -146,17 +146,14 @@ def job_values(job_id: str, spec: Spec, created_at: float) -> dict[str, Any]:
 def add_first_shard(
     connection: Connection, job_id: str, kind: ShardKind, spec: Spec, tenant: str | None, attempt: int = 1
 ) -> None:
-    """Queues an evaluation job's `plan` shard, or a training job's `train` shard.
-
-    Claims of an earlier attempt stay void: the fences of each attempt are higher.
-    """
+    """Queues an evaluation job's `plan` shard, or a training job's `train` shard."""
+    # Claims of an earlier attempt stay void: the fences of each attempt are higher.
     execution = spec["execution"]
     device = CHECKS if kind == "check" else execution["device"]
     at = float(connection.execute(select(now())).scalar_one())
     shard = shard_values(job_id, kind, spec["priority"], device, tenant, at)
     shard["requirements"] = first_lane(connection, device, spec)
-    # Only trainings have several; older specs have no field.
-    shard["devices"] = execution.get("devices", 1)
+    shard["devices"] = execution.get("devices", 1)  # Only trainings have several; older specs have no field.
     fence = first_fence(attempt)
     connection.execute(insert(shards), [{**shard, "id": f"{job_id}-{kind}", "fence": fence}])
 

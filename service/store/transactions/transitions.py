@@ -34,10 +34,7 @@ def states_before(to: JobState) -> frozenset[JobState]:
 def transition_job(
     connection: Connection, job_id: str, from_states: Collection[JobState], to: JobState, **values: Any
 ) -> bool:
-    """Moves a job in one of the given states to a state, and records that in its events.
-
-    `values` are other columns. IllegalTransitionError: the tables forbid the transition.
-    """
+    """Moves a job between states, with an event. IllegalTransitionError: the tables forbid it."""
     if _transition(connection, jobs, JOB_TRANSITIONS, jobs.c.id == job_id, from_states, to, values) == 0:
         return False
     record_state_event(connection, job_id)

@@ -18,8 +18,7 @@ from assay.service.store.transactions.pace import new_pace
 from assay.service.store.transactions.submit import first_fence, shard_values
 from assay.service.store.transactions.transitions import transition_job
 
-# Not of an evaluator: rows of their own, and this module's keys.
-OWN = ("shards", "requirements", "repeat", "stated")
+OWN = ("shards", "requirements", "repeat", "stated")  # Not an evaluator's: rows apart, this module's keys.
 
 
 def write_plan(
@@ -29,11 +28,9 @@ def write_plan(
     requirements: Sequence[Requirements] = (),
     repeat: float = 0.0,
 ) -> None:
-    """Queues the evaluate shards of a plan, pinned to its device, and sets the job running.
-
-    The job, locked, keeps the plan without `shards`, which may be thousands of rows. Each evaluation has
-    `requirements` of its shards; none: workers need nothing more.
-    """
+    """Queues the evaluate shards of a plan, pinned to its device, and sets the job running."""
+    # The job, locked, keeps the plan without `shards`, which may be thousands of rows. Each evaluation has
+    # `requirements` of its shards; none: workers need nothing more.
     at = float(connection.execute(select(now())).scalar_one())
     # A plan of an earlier version has none: any worker may measure it.
     identity = plan["identity"]["digest"] if "identity" in plan else ""
