@@ -72,8 +72,7 @@ class _OpenFileResponse(FileResponse):
 
     def __init__(self, file: BinaryIO, name: str, etag: str) -> None:
         self._file = file
-        # As an attachment: a browser must never run a file that a job wrote as a page of this service.
-        super().__init__(
+        super().__init__(  # An attachment: a browser must never run a job's file as a page of ours.
             f"/dev/fd/{file.fileno()}",
             media_type=media_type_of(name),
             filename=name,

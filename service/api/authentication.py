@@ -41,18 +41,15 @@ WORKERS_PATH = "/api/v1/workers"
 CHECKPOINTS_PATH = "/api/v1/checkpoints"
 METRICS_PATH = "/metrics"
 SIGNING_KEYS_PATH = "/.well-known/assay-keys"
-# A busy client calls a hundred times a second; a query each time would be a fifth of a short call.
-REMEMBERED_SECONDS = 1.0
+REMEMBERED_SECONDS = 1.0  # A busy client calls so often that a query each would be a fifth of a call.
 WATCHER_SECONDS = 3600.0
-# The keys that check signatures are public: who was sent results needs them, and has no API key.
-OPEN = frozenset(
+OPEN = frozenset(  # Keys that check signatures are public: who was sent results has no API key.
     {("GET", "/healthz"), ("GET", "/readyz"), ("POST", SESSION_PATH), ("GET", SIGNING_KEYS_PATH)}
 )
 COOKIE = "assay_session"
 CSRF_HEADER = "X-CSRF-Token"
 BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE | re.ASCII)
-# One text for all invalid keys and sessions: it must not tell which of them were once valid.
-REFUSED = (
+REFUSED = (  # One text for all invalid keys and sessions: it must not tell which of them were once valid.
     "this service needs an API key that works: send it as `Authorization: Bearer assay_...`;"
     " the operator makes one with `assay keys create`"
 )
@@ -111,8 +108,7 @@ class KeyGuard:
     async def _caller(self, scope: RequestScope) -> Caller:
         headers = Headers(scope=scope)
         given = headers.getlist("authorization")
-        # With a key in the request, the key alone decides; an accompanying cookie is ignored.
-        if given:
+        if given:  # With a key in the request, the key alone decides; an accompanying cookie is ignored.
             return Caller(key=await self._key_of(given, scope))
         token = cookie_token(headers)
         session = await _asked(lambda: self.opener().browser_sessions.find(token)) if token else None
@@ -138,8 +134,7 @@ class KeyGuard:
         if key is None and text:
             key = await self._asked_for(text, scope["path"])
         if key is None:
-            # An expired session counts as no failed login: open tabs go on asking with it.
-            by = actor_in(scope, Caller())
+            by = actor_in(scope, Caller())  # An expired session is no failed login: open tabs go on asking.
             await run_in_threadpool(self.refusals.login, by, "key.use", text)
             raise Unauthorized(REFUSED)
         return key
@@ -195,10 +190,8 @@ def needed(method: str, path: str) -> Scope:
 
 
 def cookie_token(headers: Headers) -> str:
-    """The session's token among the cookies; empty without a token, or with several.
-
-    A page of a sibling domain could add a cookie of this name; two of them cannot be told apart.
-    """
+    """The session's token among the cookies; empty without a token, or with several."""
+    # A page of a sibling domain could add a cookie of this name; two of them cannot be told apart.
     cookies = [part.strip() for line in headers.getlist("cookie") for part in line.split(";")]
     found = [part.partition("=")[2] for part in cookies if part.partition("=")[0] == COOKIE]
     return found[0] if len(found) == 1 else ""

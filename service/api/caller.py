@@ -85,5 +85,4 @@ def administrator(caller: CallerDep) -> None:
     caller.needs("admin")
 
 
-# Who acts, for the audit: routes of the tenants' store have it there already.
-ActorDep = Annotated[Actor, Depends(_actor)]
+ActorDep = Annotated[Actor, Depends(_actor)]  # For the audit; routes of the tenants' store have it already.

@@ -34,8 +34,7 @@ from assay.service.store.tenants import TenantStore
 router = StrictRouter(prefix="/api/v1/compare", tag="compare")
 
 MAX_JOBS = 10
-# Rows of all evaluations of all jobs: ten jobs with twenty evaluations of 50,000 examples.
-MAX_ROWS = 10_000_000
+MAX_ROWS = 10_000_000  # Rows of all jobs: ten with twenty evaluations of 50,000 examples.
 CSV_COLUMNS = (
     "evaluation", "params", "data", "protocol", "metric", "first_job", "first", "second_job", "second",
     "difference", "ci_low", "ci_high", "ci_method", "test", "p_value", "adjusted_p_value", "adjust", "n",
@@ -128,8 +127,7 @@ def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResul
 
     tables = {position: table_of(result) for position, result in evaluations.items()}
     known = {position: table for position, table in tables.items() if table is not None}
-    # A training job has no plan; its provenance has the sizes instead.
-    planned = row.plan or row.provenance
+    planned = row.plan or row.provenance  # A training job has no plan; its provenance has the sizes instead.
     hashes = {} if planned is None else planned.get("data_sha256", {})
     code: dict[str, Any] = {**row.provenance["code"]} if row.provenance else {}
     if not code and row.plan is not None:

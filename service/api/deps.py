@@ -130,8 +130,7 @@ async def _live(request: Request) -> Live:
 
 
 SettingsDep = Annotated[Settings, Depends(_settings)]
-# For routes that touch jobs: only those visible to the caller.
-StoreDep = Annotated[TenantStore, Depends(_store)]
+StoreDep = Annotated[TenantStore, Depends(_store)]  # For routes that touch jobs: the caller's alone.
 # The whole store, for routes of health, keys and numbers of the machine; never with an id of a job.
 SystemStoreDep = Annotated[Store, Depends(_system_store)]
 CatalogDep = Annotated[Catalog, Depends(_catalog)]
@@ -140,8 +139,7 @@ ListPulledDep = Annotated[ListPulled, Depends(_list_pulled)]
 DispatcherDep = Annotated[Dispatcher, Depends(_dispatcher)]
 LiveDep = Annotated[Live, Depends(_live)]
 
-# For paginated lists.
-Cursor = Annotated[str, Query(min_length=1, max_length=4000, pattern=r"^[!-~]+$")]
+Cursor = Annotated[str, Query(min_length=1, max_length=4000, pattern=r"^[!-~]+$")]  # For paginated lists.
 Limit = Annotated[int, Query(ge=1, le=200, description="items per page")]
 
 
@@ -246,10 +244,8 @@ def validated(model: type[Model], body: Any) -> Model:
 
 
 def keys_used(settings: SettingsDep) -> None:
-    """A dependency that refuses key management where no keys are required.
-
-    Anyone who reaches such a service could make a key that works once keys are required.
-    """
+    """A dependency that refuses key management where no keys are required."""
+    # Anyone who reaches such a service could make a key that works once keys are required.
     if not settings.keys_required:
         raise InvalidState(
             "this service asks for no keys; its operator manages them with `assay keys --state PATH`"
@@ -291,10 +287,7 @@ Version = Annotated[str, Query(include_in_schema=False)]
 
 
 class StrictRoute(APIRoute):
-    """A route that refuses query parameters that its signature does not have, or that are given twice.
-
-    A misspelt filter would filter nothing, and one of two values would silently win.
-    """
+    """Refuses query parameters that its signature lacks (a misspelt filter filters nothing) or has twice."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler that FastAPI calls, behind the check of names."""

@@ -1,7 +1,6 @@
-"""The page `/docs`: Swagger UI over the OpenAPI document, from files of this machine only.
+"""The page `/docs`: Swagger UI over the OpenAPI document, from files of the package `fastapi-offline` alone.
 
-The files come with the package `fastapi-offline`. Its own application class is not used: its page has an
-inline script, which the content security policy here forbids.
+Its application class is not used: its page has an inline script, which the policy here forbids.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from assay.service.contract.errors import NotFound
 
 PATH = "/docs"
 ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css", "favicon.png": "image/png"}
-# Swagger UI writes style attributes and has its icons as data: addresses in its style sheet.
-POLICY = (
+POLICY = (  # Swagger UI writes style attributes and has its icons as data: addresses in its style sheet.
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )

@@ -50,8 +50,7 @@ from assay.service.contract.problems import (
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 5
-# The request may have taken effect: a connection can break between the commit and the answer.
-UNAVAILABLE = (
+UNAVAILABLE = (  # The request may have taken effect: a connection can break between the commit and the answer
     "the database is away, try again; a submission with the same Idempotency-Key makes no second job"
 )
 API = "/api/"
@@ -59,8 +58,7 @@ JSON = "application/json"
 PROBLEM = "application/problem+json"
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="assay"'}
 
-# What the layers around the routes answer.
-EVERYWHERE: tuple[type[AssayError], ...] = (
+EVERYWHERE: tuple[type[AssayError], ...] = (  # What the layers around the routes answer.
     MalformedRequest, Unauthorized, Forbidden, RequestTimeout, TooLarge, InvalidSpec, TooManyRequests,
     HeadersTooLarge, Internal, Unavailable,
 )  # fmt: skip

@@ -1,7 +1,4 @@
-"""Route of a job's events, as server-sent events.
-
-Plain streaming: the answer is written as events occur, and nothing on its way may buffer it.
-"""
+"""Route of a job's events, as server-sent events: nothing on their way may buffer them."""
 
 from __future__ import annotations
 
@@ -41,8 +38,7 @@ _EXAMPLE = (
     'id: 3\nevent: state\ndata: {"at":"2026-01-01T00:00:00.000Z","state":"running","attempt":1,'
     '"message":"","error":null}\n\n'
 )
-# Before OpenAPI 3.2 the schema of a stream describes one of its items.
-_EVENT_SCHEMA = {
+_EVENT_SCHEMA = {  # Before OpenAPI 3.2 the schema of a stream describes one of its items.
     "type": "object",
     "properties": {
         "id": {"type": "string", "pattern": "^[0-9]+$"},
@@ -114,10 +110,8 @@ def stream_events(
     if newest.type == "end" and position == newest.seq:
         return Response(status_code=204)
     feed: Feed = request.app.state.feed
-    # Proxies cache and buffer answers unless told not to.
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    # Named here, and not by the class: OpenAPI would take it for the type of the errors too.
-    kind = "text/event-stream"
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # Proxies would cache and buffer.
+    kind = "text/event-stream"  # Not by the class: OpenAPI would take it for the type of the errors too.
     opener: StoreOpener = request.app.state.store
     if follow:
         pieces = _stream(feed, store, job.id, position, newest.seq, lambda: caller.still_allowed(opener()))
@@ -144,8 +138,7 @@ async def _stream(
             ended = rows[-1].type == "end" and position == subscription.start
             yield _text(rows)
         while not ended:
-            # A key that is revoked must not read on for as long as the job runs.
-            if time.monotonic() - looked >= CHECK_SECONDS:
+            if time.monotonic() - looked >= CHECK_SECONDS:  # A revoked key must not read on until the end.
                 looked = time.monotonic()
                 if not await run_in_threadpool(_not_refused, allowed):
                     return

@@ -54,8 +54,7 @@ from assay.service.submission.validate import ValidSpec, validate
 from assay.service.submission.warnings import compiling_warnings, worker_warnings
 
 logger = logging.getLogger(__name__)
-# Passes, backward passes twice; with fewer in a shard, the start of an evaluation takes most of the time.
-FEW_PASSES = 1000
+FEW_PASSES = 1000  # Backward passes twice; with fewer in a shard, an evaluation's start counts most.
 STOPPED = frozenset({JobState.CANCELING, JobState.CANCELED})
 
 router = StrictRouter(prefix=JOBS_PATH, tag="jobs")
@@ -193,8 +192,7 @@ class Acting:
             return None
         if row.state in STOPPED:
             self.live.cancel(row)
-        # Idle workers may hold the model of a canceled job in memory.
-        ring(self.dispatcher, row.id, device_of(row))
+        ring(self.dispatcher, row.id, device_of(row))  # Idle workers may hold its model in memory.
         return job_view(self.store, row)
 
 

@@ -24,8 +24,7 @@ ACTION = "/api/v1/session"
 HOME = "/"
 # A path of this service: `//host` and `/\host` would lead a browser elsewhere.
 OWN_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1000}", re.ASCII)
-# As `dashboard/static/style.css`, which needs a login like everything else.
-STYLE = (
+STYLE = (  # As `dashboard/static/style.css`, which needs a login like everything else.
     ":root{color-scheme:light dark;--back:#fff;--text:#16202a;--line:#44515e;--accent:#084b73;--on:#fff}"
     "@media (prefers-color-scheme:dark){"
     ":root{--back:#10161c;--text:#e9eef2;--line:#b9c4cd;--accent:#8ecbf0;--on:#0b1218}}"

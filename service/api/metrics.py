@@ -44,8 +44,7 @@ from assay.service.telemetry import BOUNDS, Requests
 
 FRESH_SECONDS = 2.0
 MAX_SHARE = 0.05
-# Characters of what a worker says of its data.
-MAX_LABEL = 500
+MAX_LABEL = 500  # Characters of what a worker says of its data.
 SCRAPE_TIMEOUT_SECONDS = 3.0
 DEVICES = ("auto", "cpu", "cuda")
 # Counters of the workers and of features, with their descriptions; `store/fleet/workers.py` has the sums.
@@ -84,8 +83,7 @@ async def metrics(request: Request, caller: CallerDep) -> Response:
     """
     everything = caller.view.everything
     numbers: Numbers = request.app.state.numbers
-    # Counted here, on the event loop that the streams belong to.
-    streams = request.app.state.feed.streams
+    streams = request.app.state.feed.streams  # Counted here, on the event loop that the streams belong to.
     encode, media_type = choose_encoder(request.headers.get("accept", ""))
     text = await run_in_threadpool(lambda: encode(numbers.registry(streams, tenants=everything)))
     return Response(text, headers={"Content-Type": media_type})
@@ -104,10 +102,8 @@ class Watch:
         self._took = 0.0
 
     def look(self) -> Overview | None:
-        """The overview, a few seconds old at most; None when the database does not answer.
-
-        A large queue takes a while to read, and is then kept longer: it has `MAX_SHARE` of a core at most.
-        """
+        """The overview, a few seconds old at most; None when the database does not answer."""
+        # A large queue takes a while to read, and is then kept longer: it has `MAX_SHARE` of a core at most.
         with self._lock:
             old = time.monotonic() - self._asked_at > max(FRESH_SECONDS, self._took / MAX_SHARE)
             if self._pending is None or (self._pending.done() and old):
@@ -265,8 +261,7 @@ def _workers(workers: Iterable[WorkerRow]) -> Iterator[Metric]:
     }
     for one in workers:
         gpu: object = one.gauges.get("gpu")
-        # It comes from the evaluator, and a wrong report must not take all other metrics with it.
-        if isinstance(gpu, Mapping):
+        if isinstance(gpu, Mapping):  # From the evaluator: a wrong report must not take all else with it.
             for key, family in memory.items():
                 if isinstance(gpu.get(key), int):
                     place = [one.host, one.worker, str(gpu.get("name", ""))[:100]]

@@ -55,8 +55,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
 }
 
-# Kind and name of a component.
-COMPONENT_EXAMPLE = ("attack", "pgd")
+COMPONENT_EXAMPLE = ("attack", "pgd")  # Kind and name of a component.
 # Path of a POST, name and model of its body, and examples.
 Body = tuple[str, str, TypeAdapter[Any], Mapping[str, dict[str, Any]]]
 BODY: Body = ("/api/v1/jobs", "JobSpec", JOB_SPEC, EXAMPLES)

@@ -14,10 +14,7 @@ from assay.service.metrics.table import OutcomeTable, with_units
 
 
 def table_of(result: EvaluationResult, catalog: Catalog | None = None) -> OutcomeTable | None:
-    """The table of an evaluation by its name and the task of its data.
-
-    None where the catalog no longer has the evaluation or its data, or a package brings the table.
-    """
+    """The table by evaluation and task; None where the catalog lacks either, or a package brings it."""
     catalog = catalog or load()
     try:
         tasks = catalog.find("data", result.data["name"]).tasks

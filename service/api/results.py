@@ -29,8 +29,7 @@ from assay.service.submission.warnings import spec_warnings
 
 router = StrictRouter(prefix=JOBS_PATH, tag="results")
 
-# A worker may still merge an evaluation of a job that was canceled or has failed.
-SETTLED_SECONDS = 300.0
+SETTLED_SECONDS = 300.0  # A worker may still merge an evaluation of a job that was canceled or has failed.
 CSV_COLUMNS = (
     "evaluation", "params", "data", "protocol", "backend", "metric", "value", "n", "ci_low", "ci_high",
     "ci_method", "unit",
@@ -74,10 +73,7 @@ def get_results(
 
 
 def finished_results(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:
-    """The results so far, with the checks across them; results that do not change are kept in memory.
-
-    Raises NoResults: no evaluation has finished, and the job has not succeeded without any (training).
-    """
+    """The results so far, with checks across them. NoResults: none yet, unless a training has succeeded."""
     if not _is_settled(store, job):
         return _read(store, job, catalog)
 
@@ -133,10 +129,7 @@ def _outcomes(store: TenantStore, job_id: str, catalog: Catalog) -> tuple[Outcom
 
 
 def to_csv(results: Results) -> str:
-    """CSV with one row per metric; rows of a breakdown have its label before the metric's name.
-
-    Labels are `corruption/severity`, `corruption` (over all severities), `stage` and the labels of layers.
-    """
+    """CSV with a row per metric; of a breakdown with its label: `corruption/severity`, `stage` or a layer."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(CSV_COLUMNS)

@@ -49,12 +49,10 @@ JOBS_PATH = "/api/v1/jobs"
 AT_WORK = frozenset({JobState.STARTING, JobState.RUNNING, JobState.CANCELING})
 # States in which a job without workers goes on waiting for a worker.
 UNHEARD = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
-# Notes that every attack of a job has alike: shown once for the job.
-ONCE: frozenset[WarningCode] = frozenset({"top5_upper_bound"})
+ONCE: frozenset[WarningCode] = frozenset({"top5_upper_bound"})  # Every attack has it alike: shown once.
 NO_WORKER = "no worker is listening for this job"
 UNKNOWN = "online, but not of the service's release, and waiting for an administrator to allow their identity"
-# What a worker says of a program that was exchanged under it, and how many of such faults are shown.
-PROGRAM, FAULTS = "program", 3
+PROGRAM, FAULTS = "program", 3  # A fault by which a program was exchanged, and how many are shown.
 
 
 def view(shown: type[Shown], row: object, **given: Any) -> Shown:
