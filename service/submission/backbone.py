@@ -21,8 +21,7 @@ PLACE: Loc = ("model", "params", PARAMETER)
 FREE = frozenset({"image_size", "dropout", "attention_dropout", "drop_path"})
 # Parameters that a language model's weights depend on, without output layer and the layers' attention.
 SIZES = ("width", "depth", "heads", "hidden")
-# The fact of a language model, or of an attention mechanism: which projections a layer has.
-LAYOUT = "layout"
+LAYOUT = "layout"  # The fact of a language model, or of an attention mechanism: which projections a layer has
 
 
 def backbone_of(trained: ComponentReference) -> ComponentReference:

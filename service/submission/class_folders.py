@@ -21,14 +21,11 @@ from assay.service.submission.class_order import WrongClasses, in_order, in_stat
 from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside, is_ignored
 
 SPLIT_FOLDERS = ("train", "val", "test")
-# Files of a folder that are counted for an estimate, and for how long the count is kept, in seconds.
-MAX_COUNTED = 200_000
+MAX_COUNTED = 200_000  # Files counted for an estimate, and seconds for which the count is kept.
 COUNT_KEPT = 60
-# Names in a message; of what was ignored; of classes.
-NAMED, LISTED, CLASSES_LISTED = 5, 10, 20
+NAMED, LISTED, CLASSES_LISTED = 5, 10, 20  # Names in a message; of what was ignored; of classes.
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
-# The remedy for images without class folders.
-LABELS_FILE = (
+LABELS_FILE = (  # The remedy for images without class folders.
     "for images without class folders give the parameter labels the name of a file in the folder with the"
     ' columns name and label: "labels": "labels.csv"'
 )
@@ -122,10 +119,7 @@ def list_classes(data: Checked, root: Path | None) -> list[str] | None:
 
 
 def count_examples(component: Component, params: Mapping[str, Any], root: Path | None) -> int | None:
-    """Images that an evaluation on a labelled folder sees, for estimates, up to a minute old.
-
-    None as for `count_classes`, and for more than 200,000 files.
-    """
+    """Images of a labelled folder, for estimates, a minute old at most; None: unseen, or above 200,000."""
     if (found := _labelled_folder(component, params, root)) is None:
         return None
     return _count(*found, params.get("splits") == "all", int(time.monotonic() // COUNT_KEPT))

@@ -15,8 +15,7 @@ from assay.service.contract.stored_specs import ComponentReference, Params
 from assay.service.submission.class_folders import count_classes, describe_classes
 from assay.service.submission.weights import NO_GRADIENTS
 
-# The shape of a model's logits and input: where these differ, the weights do not fit.
-COMPARED_FACTS = ("classes", "channels")
+COMPARED_FACTS = ("classes", "channels")  # Shape of logits and input: where it differs, no weights fit.
 BACKBONE_FACTS = ("channels",)  # A backbone has no classes.
 
 REQUIREMENT_TEXT = {
@@ -34,8 +33,7 @@ ALTERNATIVE = " or "  # Between capabilities that are alternatives: a part needs
 class MadeFor:
     """The data and sizes that a model was, or will be, made for."""
 
-    # The data set that it was or will be trained on, as `data_text` has it; None where unknown
-    data: str | None
+    data: str | None  # The set that it was or will be trained on, as by `data_text`; None where unknown
     facts: Mapping[str, Any]  # Facts of that data set
     weights: Mapping[str, int]  # `classes`, `channels` and `image_size`, as far as its weights tell
     image_size: Any  # In pixels, None where unknown
@@ -97,11 +95,9 @@ def misfits(
     ours: MadeFor,
     whose: str = "job",
 ) -> Iterator[tuple[str, str]]:
-    """Mismatches of another model with the data and sizes of this job's model, and the right values.
-
-    The facts are of the other model's training data or weights file; `data` is None where unknown; `whose`
-    says, for messages, what the other model belongs to.
-    """
+    """Mismatches of another model with the data and sizes of this job's model, and the right values."""
+    # The facts are of the other model's training data or weights file; `data` is None where unknown; `whose`
+    # says, for messages, what the other model belongs to.
     facts = data.component.facts_for(data.params) if data is not None else {}
     for fact in COMPARED_FACTS:
         trained, needed = _of_model(their_facts, fact), _of_model(facts, fact)

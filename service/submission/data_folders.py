@@ -20,8 +20,7 @@ MAX_LISTED = 50
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.(csv|tsv))?")
 # Suffixes of image file names, in lower case.
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-# What operating systems and archives leave in folders, beside names that begin with a dot; in lower case.
-LEFT_BEHIND = frozenset(
+LEFT_BEHIND = frozenset(  # What systems and archives leave, beside names with a dot; in lower case.
     {"__macosx", "@eadir", "thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "$recycle.bin"}
     | {"system volume information"}
 )
@@ -60,10 +59,7 @@ def check_folder(
 
 
 def name_roots(text: str, roots: Mapping[str, Path | None]) -> str:
-    """A text for users in which paths below some roots begin with the name of the root's variable.
-
-    Of a root that is a link the paths below its target, too.
-    """
+    """A text for users: paths below roots, or links' targets, begin with the name of the root's variable."""
     for name, root in roots.items():
         if root is not None and root.is_absolute() and root.parent != root:
             for place in sorted({str(root), os.path.realpath(root)} - {root.anchor}, key=len, reverse=True):
@@ -120,10 +116,7 @@ def check_folders(
 def named_places(
     catalog: Catalog, component: Component, params: Params
 ) -> Iterator[tuple[Loc, str, Literal["folder", "file_name"], bool]]:
-    """Names of folders and files in the parameters of a component and of its parts that are known.
-
-    Each with its place in the reference, the name, its kind, and whether it may be downloaded.
-    """
+    """The folders and files that a component and its parts name: place, name, kind, whether downloadable."""
     for parameter, schema in component.parameters["properties"].items():
         name, branches = params.get(parameter), schema.get("anyOf", [schema])
         kinds = [kind for kind in KINDS if any(branch.get(kind, False) for branch in branches)]

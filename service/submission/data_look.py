@@ -20,12 +20,10 @@ from assay.service.contract.stored_specs import ComponentReference, EvaluateJobS
 from assay.service.submission.data_folders import name_roots
 
 CHECK = "assay.workers.data.formats.check"
-# Seconds for decoding a part of a set, and for the rest: imports and lists of files.
-SECONDS, REST = 10, 110
+SECONDS, REST = 10, 110  # Seconds for decoding a part of a set, and for the rest: imports and lists of files.
 MEMORY = 4 << 30  # Bytes of its memory: a file of a megabyte may hold gigabytes of equal rows.
 WAIT = 30.0  # Seconds that a dry run waits for the look of another one.
-# Messages about single files in an answer.
-LISTED = 100
+LISTED = 100  # Messages about single files in an answer.
 KEPT = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
 
 _one_at_a_time = threading.Lock()

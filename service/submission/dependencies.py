@@ -1,7 +1,4 @@
-"""Dependencies of a job: the weights that it loads, and the models that its attacks start from.
-
-An attack's parameter names a job by id, or an upload as `checkpoint:NAME`; submission adds `@SHA256`.
-"""
+"""A job's dependencies: its weights, and attacks' models, by job id or as `checkpoint:NAME@SHA256`."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ from assay.service.submission.weights import LOC, checkpoint_named
 class Dependency:
     """A field that names a training job, or a checkpoint, as a source of weights."""
 
-    # Id of the job. For a checkpoint the value of the field, and in the store the id of its checking job
-    job: str
+    job: str  # Id of the job; of a checkpoint the field's value, in the store its checking job's id
     loc: Loc  # The field, in a spec with expanded suites
     checkpoint: str | None = None  # The name of an uploaded checkpoint; None for a training job
     sha256: str | None = None  # Of a checkpoint's file, as the field states it
@@ -40,8 +36,7 @@ def dependencies_of(spec: Spec) -> list[Dependency]:
 
 def _of_evaluations(spec: Spec) -> Iterator[Dependency]:
     for index, item in enumerate(evaluations_in(spec)):
-        # A name unknown to this version is refused by the evaluator.
-        with contextlib.suppress(NotFound):
+        with contextlib.suppress(NotFound):  # A name unknown to this version is refused by the evaluator.
             component = load().find_evaluation(item["name"])
             for parameter, job in component.jobs(item.get("params", {})):
                 name, sha256 = checkpoint_named(job) or (None, None)

@@ -22,8 +22,7 @@ from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, 
 # Names of the archives of ImageNet-C; some users keep their folders in folders of these names.
 GROUPS = ("noise", "blur", "weather", "digital", "extra")
 LAYOUT = "CORRUPTION/SEVERITY/CLASS/IMAGE"
-# As CIFAR-10-C has it: an array has all severities, one after the other.
-LABELS_FILE = "labels.npy"
+LABELS_FILE = "labels.npy"  # As CIFAR-10-C has it: an array has all severities, one after the other.
 ARRAY_LAYOUT = f"CORRUPTION.npy and {LABELS_FILE}"
 LISTED = 5  # Number of names, and of cells, that a message lists of each kind.
 
@@ -137,8 +136,7 @@ def image_names(folder: Path, base: Path) -> tuple[list[str], list[str]]:
 def _find_cells(tree: WantedLayout, gaps: Mapping[str, CellNames]) -> list[Cell]:
     present = []
     for cell in tree.cells:
-        # First of all, so that messages never describe files outside the root.
-        check_inside(_cell_folder(tree, cell), tree.base)
+        check_inside(_cell_folder(tree, cell), tree.base)  # First: no message describes files outside it.
         if _cell_folder(tree, cell).is_dir():
             present.append(cell)
         elif (tree.folder / cell[0]).is_dir():

@@ -1,4 +1,4 @@
-"""Limits of a job's work: checked on its estimate before it is accepted, and on its plan before it measures.
+"""Limits of a job's work, on its estimate before it is accepted and on its plan before it measures.
 
 Seconds are of computing, on one worker; examples count once for each evaluation or epoch.
 """
@@ -17,8 +17,7 @@ from assay.service.contract.stored_specs import UserSpec
 from assay.service.submission.estimate import least_work
 
 DEVICE_CLASSES = ("cpu", "cuda")
-# A backward pass costs about two forward passes.
-BACKWARD_COST = 2.0
+BACKWARD_COST = 2.0  # A backward pass costs about two forward passes.
 DEADLINE_FACTOR = 10.0
 MIN_DEADLINE_SECONDS = 3600.0
 
@@ -64,8 +63,7 @@ class Speed:
     measured: bool = False
 
 
-# (device class) to the speed of the job's model on it.
-FindSpeed = Callable[[str], Speed]
+FindSpeed = Callable[[str], Speed]  # (device class) to the speed of the job's model on it.
 
 
 def bounded_estimate(

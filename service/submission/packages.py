@@ -20,10 +20,8 @@ from assay.service.contract.stored_specs import UserSpec, evaluations_in
 from assay.service.contract.weights.pulled import PulledRecords
 
 HasPackage = Callable[[str], bool]
-# What weights are pulled where the jobs run; None where the service cannot know yet.
-ListPulled = Callable[[], PulledRecords | None]
-# The source of corruptions with stored images: nothing is made, so that no files are read for it.
-STORED = "stored"
+ListPulled = Callable[[], PulledRecords | None]  # Weights pulled where jobs run; None: not known yet.
+STORED = "stored"  # The source of stored images: nothing is made, so no files are read.
 
 
 class Files(TypedDict):

@@ -41,8 +41,7 @@ def pin(
     list_pulled: ListPulled | None,
 ) -> Pinned | None:
     """The pulled weights that a model asks for; None for others, and where something is wrong."""
-    # Wrong parameters are reported as such, and name no weights.
-    spelling = spelling_of(weights)
+    spelling = spelling_of(weights)  # Wrong parameters are reported as such, and name no weights.
     if model is None or not model.certain or weights is None or spelling is None:
         return None
     component = model.component

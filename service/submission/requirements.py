@@ -31,8 +31,7 @@ from assay.service.submission.data_folders import named_places
 from assay.service.submission.packages import files_of, library_of
 
 DIGEST_LENGTH = 16
-# Compute capability of the first GPUs that compute in bfloat16 and in TF32.
-AMPERE = "8.0"
+AMPERE = "8.0"  # Compute capability of the first GPUs that compute in bfloat16 and in TF32.
 IN_AMPERE = ("bfloat16", "tf32")
 # A plan's batch needs what it keeps for the backward pass, twice, and the weights with their gradients.
 BATCHES_HELD, WEIGHTS_HELD, WEIGHT_BYTES = 2, 4, 4

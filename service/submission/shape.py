@@ -45,13 +45,11 @@ PLACES: Mapping[str, str] = {
 MAX_DEPTH = 32
 # Arithmetic for trainings alone, and why.
 FOR_TRAINING = {"float16": "gradients of attacks vanish in it", "recipe": "only trainings have a recipe"}
-# Options of `execution` that one kind of job has alone.
-OPTIONS_OF: Mapping[str, tuple[str, ...]] = {
+OPTIONS_OF: Mapping[str, tuple[str, ...]] = {  # Options of `execution` that one kind of job has alone.
     "train": ("devices",),
     "evaluate": ("screening", "repeat", "capture", "channels_last", "compile"),
 }
-# What a user writes for a value of an option.
-SWITCHED = {"true": "on yes 1", "false": "off no 0"}
+SWITCHED = {"true": "on yes 1", "false": "off no 0"}  # What a user writes for a value of an option.
 SAID: Mapping[str, Mapping[str, str]] = {
     "dtype": {
         "float32": "fp32 f32 32 float single",

@@ -65,8 +65,7 @@ class ValidSpec:
     """A valid spec."""
 
     spec: UserSpec  # Plain JSON with every default filled in and suites expanded
-    # "examples", "forward_passes" and "backward_passes"; None where the data's size is unknown
-    estimate: dict[str, int | None]
+    estimate: dict[str, int | None]  # As `estimate` finds it; None where the data's size is unknown
     warnings: list[dict[str, Any]]  # Warnings before the job runs: {"code", "message", "evidence"}
 
 
@@ -87,10 +86,7 @@ class Environment(TypedDict, total=False):
 
 
 def validate(catalog: Catalog, body: object, **environment: Unpack[Environment]) -> ValidSpec:
-    """Check the parsed body of `POST /jobs` against the catalog and fill in every default.
-
-    InvalidSpec has a detail per wrong field.
-    """
+    """Check a body of `POST /jobs` and fill in every default; InvalidSpec has a detail per wrong field."""
     problems = Problems()
     shape = check_shape(body, problems)
     validation = _Validation(catalog, problems, environment)
@@ -209,8 +205,7 @@ class _Validation:
 
     def _check_evaluations(self, items: Sequence[Any]) -> list[dict[str, Any] | None]:
         completed: list[dict[str, Any] | None] = []
-        # Counted, not expanded: a body of 500 suites must not cost 500 expansions.
-        count = sum(map(self._count, items))
+        count = sum(map(self._count, items))  # Not expanded: 500 suites must not cost 500 expansions.
         if count > self.max_evaluations:
             message = f"suites expand to {count} evaluations, at most {self.max_evaluations} are allowed"
             if count == len(items):

@@ -98,10 +98,7 @@ def worker_warnings(
 
 
 def compiling_warnings(catalog: Catalog, spec: UserSpec, work: Mapping[str, Any]) -> Iterator[Warning]:
-    """That a job asks to compile passes, and its attacks are too few for it by the rule of `auto`.
-
-    `work`: the estimate of `limits.bounded_estimate`.
-    """
+    """That a job asks to compile passes, and its attacks (`work`) are too few by the rule of `auto`."""
     attacks = [item for item in evaluations_in(spec) if item["name"] in catalog.names("attack")]
     if spec["execution"].get("compile") != "on" or not attacks or not work["seconds"]:
         return

@@ -40,8 +40,7 @@ class JobLike(Protocol):
 
 
 NO_GRADIENTS = "this exported program has no gradients by its pixels: rounding, a step or a cut hides them"
-# What a parameter that names another model begins with where that is an upload.
-CHECKPOINT_PREFIX = "checkpoint:"
+CHECKPOINT_PREFIX = "checkpoint:"  # Begins a parameter's name of another model that is an upload.
 # Arithmetic that a program must run in: with gradients in bfloat16 alone it runs in float32 too.
 RUN_IN = {"bfloat16_gradients": "bfloat16", "tf32": "float32"}
 
@@ -54,15 +53,12 @@ class WeightsSource:
     """The source of a model's weights."""
 
     model: ComponentReference  # {"name", "params"} of the model that they belong to
-    # {"name", "params"} of the data set that it was trained on; None where only `facts` are known
-    data: ComponentReference | None
-    # `classes`, `channels`, `image_size` and `length` of the model, as far as the weights tell
-    facts: Mapping[str, int]
+    data: ComponentReference | None  # {"name", "params"} of its training data; None: only `facts` known
+    facts: Mapping[str, int]  # `classes`, `channels`, `image_size`, `length`, as far as the weights tell
     # Fields of a spec's `weights` on an uploaded file beside its name; empty for a job's weights
     stated: Mapping[str, Any] = field(default_factory=dict)
     foreign: bool = False  # Whether the file is known to have no normalisation of its own
-    # Allowed values of `execution.dtype` for an exported program; None where all are
-    dtypes: Sequence[str] | None = None
+    dtypes: Sequence[str] | None = None  # Of an exported program: allowed `execution.dtype`; None: all
     gradients: bool = True  # Whether the model has gradients by its inputs, as far as known
     task: str | None = None  # The task of an exported program; None where the model's own tasks hold
 
@@ -170,10 +166,7 @@ def check_other_checkpoint(
 def check_exported(
     job: Mapping[str, Any], programs: str | None, source: WeightsSource | None, problems: Problems
 ) -> None:
-    """Report requests that an exported program cannot serve: training, use without its file, some dtypes.
-
-    `programs` is the name of the model with programs as checkpoints.
-    """
+    """Report what an exported program (the model `programs`) cannot do: training, no file, some dtypes."""
     model, execution = (
         part if isinstance(part := job.get(name), dict) else {} for name in ("model", "execution")
     )
