@@ -16,8 +16,7 @@ from typing import Any, Literal, get_args
 from assay.service.contract.results import Answer
 from assay.service.contract.verbs import JobAction
 
-# `access` is a call that the key may not make, `key.use` a call with a key that does not work.
-Action = Literal[
+Action = Literal[  # `access`: a call that the key may not make; `key.use`: a key that does not work.
     "job.submit", JobAction, "job.tag",
     "study.submit", "study.extend", "study.cancel", "study.retry", "study.delete",
     "checkpoint.upload", "checkpoint.delete",

@@ -6,8 +6,7 @@ from assay.service.contract.stored_specs import Params
 
 Cell = tuple[str, int]
 
-# The task of data with images that are corrupted already.
-TASK = "stored_corruptions"
+TASK = "stored_corruptions"  # The task of data with images that are corrupted already.
 SEVERITIES = (1, 2, 3, 4, 5)
 
 

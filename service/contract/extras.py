@@ -47,10 +47,7 @@ class MissingExtra(ImportError):
 
 
 def require(what: str, *extras: str) -> None:
-    """Refuses what cannot run here, before anything is imported or begun; `what` begins the sentence.
-
-    MissingExtra names the extras that are missing, with the command that installs them.
-    """
+    """Refuses what cannot run here; `what` begins the sentence. MissingExtra names extras and command."""
     missing = [extra for extra in extras if not all(map(has_module, EXTRAS[extra][1]))]
     if missing:
         *before, last = (EXTRAS[extra][0] for extra in missing)

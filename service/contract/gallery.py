@@ -16,8 +16,7 @@ from assay.service.contract.results import Answer
 
 VERSION = 1
 MAX_ITEMS = 12
-# A gallery has fewer images or label maps with more pixels than this.
-LARGE_PIXELS, MAX_LARGE_ITEMS = 10_000, 6
+LARGE_PIXELS, MAX_LARGE_ITEMS = 10_000, 6  # Above so many pixels an image or label map is large.
 MAX_BYTES = 4 * 2**20
 # Longer texts and series are cut or thinned to so many tokens and points, of at most so many features.
 MAX_TOKENS, MAX_POINTS, MAX_FEATURES = 256, 512, 8
@@ -64,8 +63,7 @@ class GalleryImage(GalleryExample):
     clean: Png | None  # The unchanged image; null: as in the item before
     changed: Png  # The image that counts, rounded to 8 bits; the model saw the unrounded image
     difference: Png | None = None  # Grey 0.5 plus the change times `factor`; null under corruptions
-    # 0.5 / epsilon for attacks within an Linf ball, else 0.5 / the largest change of this image
-    factor: Size | None = None
+    factor: Size | None = None  # 0.5 / epsilon in an Linf ball, else 0.5 / this image's largest change
     linf: Size | None = None  # Largest change of a value, in the attacked space
     l2: Size | None = None  # L2 norm of the change, in the attacked space
     clamped: bool = False  # Whether `changed` had values outside [0, 1], which are shown as 0 and 1
@@ -89,8 +87,7 @@ class GalleryMaps(GalleryExample):
     truth: Png  # The label map; 255 is ignored
     map_before: Png  # The predicted classes of the unchanged image; 255 where logits are not finite
     map_after: Png  # The predicted classes of the changed image
-    # Share of the labelled pixels that are right; null without a labelled pixel
-    accuracy_before: Share | None = None
+    accuracy_before: Share | None = None  # Share of labelled pixels that are right; null without any
     accuracy_after: Share | None = None  # The same share of the changed image
     shown: Annotated[list[Count], Field(max_length=256)]  # The classes in the three maps, ascending
 
@@ -120,13 +117,11 @@ class GallerySeries(GalleryExample):
     """A time series, in standard deviations of each feature over the training set."""
 
     kind: Literal["series"] = "series"
-    # The features that changed most, ascending
-    features: Annotated[list[Count], Field(max_length=MAX_FEATURES)]
+    features: Annotated[list[Count], Field(max_length=MAX_FEATURES)]  # The most changed ones, ascending
     all_features: Count  # Their number in the series
     steps: Count  # Steps of the series
     every: Annotated[int, Field(ge=1)]  # Steps from one point to the next
-    # The unchanged series, a list of points for each feature shown
-    clean: Annotated[list[Points], Field(max_length=MAX_FEATURES)]
+    clean: Annotated[list[Points], Field(max_length=MAX_FEATURES)]  # The unchanged points of each feature
     perturbed: Annotated[list[Points], Field(max_length=MAX_FEATURES)]  # The changed series
     linf: Size | None = None  # Largest change of a value
     l2: Size | None = None  # L2 norm of the change
@@ -159,10 +154,7 @@ class Gallery(Answer):
 
 
 def chosen(items: Sequence[GalleryItem]) -> list[GalleryItem]:
-    """The items that a gallery shows, from all shards in any order: 12, or 6 of large images.
-
-    Successes come first, then lower ranks; corrupted images are of the example with the lowest rank, as made.
-    """
+    """A gallery's items from all shards: 12, or 6 of large images; successes, then lower ranks, first."""
     ordered = sorted(items, key=lambda item: (not item.succeeded, item.rank))
     corrupted = [item for item in items if isinstance(item, GalleryImage) and item.corruption is not None]
     if corrupted:

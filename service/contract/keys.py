@@ -11,8 +11,7 @@ from assay.service.contract.results import Answer
 
 Scope = Literal["read", "submit", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-# Lifetime limit of ten years for keys that expire: later dates may overflow.
-MAX_DAYS = 3650
+MAX_DAYS = 3650  # Lifetime limit of ten years for keys that expire: later dates may overflow.
 TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"  # No control characters: the name is shown in lists and logs.
 

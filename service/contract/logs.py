@@ -24,8 +24,7 @@ from assay.service.contract.times import iso
 
 LogFormat = Literal["text", "json"]
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-# These libraries log every step at INFO.
-QUIET = ("alembic", "httpx", "httpcore")
+QUIET = ("alembic", "httpx", "httpcore")  # These libraries log every step at INFO.
 _SECRETS = (
     (re.compile(r"(://[^\s:/@]*):[^\s@/]+@"), r"\1:***@"),
     (re.compile(r"\b(assay_[A-Za-z0-9]{8})_[A-Za-z0-9_-]{16,}"), r"\1_***"),

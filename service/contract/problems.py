@@ -14,12 +14,10 @@ Loc = tuple[str | int, ...]
 
 MAX_DETAILS = 100
 MAX_TEXT = 200
-# Maximum length of a message, which may list the gaps of a folder.
-MAX_MESSAGE = 1500
+MAX_MESSAGE = 1500  # Maximum length of a message, which may list the gaps of a folder.
 MAX_ITEMS = 20
 MAX_SHOWN_DEPTH = 4
-# Characters of the rendering of a given value; a longer rendering is cut to its outermost level.
-MAX_SHOWN = 2000
+MAX_SHOWN = 2000  # Characters of a rendered value; a longer one is cut to its outermost level.
 MAX_ALLOWED = 100
 MAX_INTEGER = 2**63 - 1
 
@@ -31,8 +29,7 @@ class Problems:
         self.max_details = max_details
         self.details: list[ErrorDetail] = []
         self.unlisted = 0
-        # How many of the details are weights that are not pulled.
-        self.not_pulled = 0
+        self.not_pulled = 0  # How many of the details are weights that are not pulled.
 
     def __len__(self) -> int:
         return len(self.details)
@@ -51,10 +48,7 @@ class Problems:
         allowed: Iterable[object] | str | None = None,
         nearest: str | None = None,
     ) -> None:
-        """Note a wrong field at its place in the body, with a message for a person.
-
-        Of `given` only a safe, short rendering is kept; `allowed` are values, names or their description.
-        """
+        """Note a wrong field; of `given` a safe, short form is kept, `allowed` are values or a text."""
         if self.full:
             self.unlisted += 1
             return
@@ -121,8 +115,7 @@ def message_of(error: Mapping[str, Any]) -> str:
     return str(error["msg"]).removeprefix("Value error, ")
 
 
-# By pydantic's name of an error; the limits are in its context.
-_MESSAGES = {
+_MESSAGES = {  # By pydantic's name of an error; the limits are in its context.
     "missing": "is missing",
     "extra_forbidden": "is not a field",
     "greater_than_equal": "must be at least {ge}",
@@ -194,8 +187,7 @@ def _show_container(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], dept
     if depth >= MAX_SHOWN_DEPTH:
         return "..."
     if isinstance(value, Mapping):
-        # What was shortened before keeps its count.
-        most = MAX_ITEMS + ("..." in value)
+        most = MAX_ITEMS + ("..." in value)  # What was shortened before keeps its count.
         items = list(value.items())[:most]
         shown = {readable(str(key)): _shown(item, depth + 1) for key, item in items}
         return shown | ({"...": f"{len(value) - most} more"} if len(value) > most else {})

@@ -26,8 +26,7 @@ from assay.service.contract.results import RowProtocol
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights.options import ChannelStatistics
 
-# The rows of a shard by column name: lists of equal length, a value for each example.
-Columns = dict[str, list[Any]]
+Columns = dict[str, list[Any]]  # A shard's rows by column: equally long lists, a value an example.
 
 
 # --- Plans: written by the plan shard, read by the evaluate shards and the merge. ---
@@ -99,8 +98,7 @@ class ModelJoin(TypedDict):
     own_tokenizer: bool
 
 
-# Seconds that compiling a pass takes at least: 24 and 32 on a core of an AMD EPYC (`benchmarks.compiled`).
-COMPILE_SECONDS = 20.0
+COMPILE_SECONDS = 20.0  # To compile a pass, at least: 24, 32 on an AMD EPYC (`benchmarks.compiled`).
 MAX_BATCH = {"cpu": 64, "cuda": 512}  # examples of an automatic batch, at most
 
 
@@ -271,8 +269,7 @@ class OutcomeExtra(TypedDict):
 
 # --- Results: written by the merge, read by the API. ---
 
-# JSON of a class of `results.py`, validated by its readers: an `EvaluationResult`, or a part of it.
-ResultJson = dict[str, Any]
+ResultJson = dict[str, Any]  # A class of `results.py`, or a part of it; its readers validate it.
 
 
 class CapturedRun(TypedDict):

@@ -188,8 +188,7 @@ class CurveBreakdown(Answer):
         return f"{self.norm} {self.epsilon:.9g}"
 
 
-# Forms of the first tables stay, for clients and stored results; every further table has `PartBreakdown`.
-AnyBreakdown = (
+AnyBreakdown = (  # First tables keep their forms, for stored results; others have `PartBreakdown`.
     Breakdown | StageBreakdown | LayerBreakdown | PursuitBreakdown | SmoothedBreakdown | CurveBreakdown
     | PartBreakdown
 )  # fmt: skip

@@ -1,7 +1,4 @@
-"""Job specs: the JSON body of `POST /api/v1/jobs`, by shape and types alone.
-
-`service.catalog.catalog` checks names, parameters, rules across parameters and tasks.
-"""
+"""Job specs by shape and types: the JSON body of `POST /api/v1/jobs`; `service.catalog` checks the rest."""
 
 from __future__ import annotations
 

@@ -41,8 +41,7 @@ JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     # waiting: the weights come from a job that has not finished.
     JobState.WAITING: frozenset({JobState.QUEUED, JobState.FAILED, JobState.CANCELED, JobState.TIMED_OUT}),
     JobState.QUEUED: frozenset({JobState.STARTING, JobState.CANCELED, JobState.TIMED_OUT, JobState.FAILED}),
-    # starting: a worker holds the plan or train shard and loads model and data.
-    JobState.STARTING: frozenset(
+    JobState.STARTING: frozenset(  # starting: a worker holds the plan or train shard and loads model and data
         {
             JobState.RUNNING,
             JobState.QUEUED,

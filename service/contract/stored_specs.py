@@ -12,8 +12,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from assay.service.contract.specs import Protocol
 from assay.service.contract.weights.options import ChannelStatistics, Positions
 
-# The parameters of a component by name: JSON that its schema in the catalog describes.
-Params = Mapping[str, Any]
+Params = Mapping[str, Any]  # A component's parameters by name: JSON, by its schema in the catalog.
 Device = Literal["auto", "cpu", "cuda"]
 DTypeName = Literal["float32", "tf32", "float64", "bfloat16", "float16"]
 

@@ -31,8 +31,7 @@ class Threat(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    # Strict validation would require the member in place of its text.
-    knowledge: Knowledge = Field(strict=False)
+    knowledge: Knowledge = Field(strict=False)  # Strict validation would require the member, not its text.
     search: Search | None = None  # None only for noise
     norm: BallNorm = "Linf"  # of the ball, where no parameter `norm` says it
     needs_classes: int | None = Field(default=None, ge=2)  # the fewest for which the loss is defined
@@ -59,5 +58,4 @@ class Threat(BaseModel):
         return self.knowledge in (Knowledge.BLACK_BOX, Knowledge.TRANSFER)
 
 
-# Threat by attack name; None for other names, and for attacks unknown to this version.
-ThreatOf = Callable[[str], Threat | None]
+ThreatOf = Callable[[str], Threat | None]  # By attack name; None for names unknown to this version.

@@ -12,8 +12,7 @@ from typing import Literal
 
 from assay.service.contract.states import RETRYABLE, TERMINAL, JobState
 
-# What the audit calls them.
-JobAction = Literal["job.cancel", "job.retry", "job.replan", "job.delete"]
+JobAction = Literal["job.cancel", "job.retry", "job.replan", "job.delete"]  # What the audit calls them.
 
 
 @dataclass(frozen=True)

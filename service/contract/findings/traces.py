@@ -1,4 +1,4 @@
-"""Traces: the steps of an attack on a few examples, the artifact `trace-<index>-<attack>-<start>.json`.
+"""Traces: steps of an attack on a few examples, the artifact `trace-<index>-<attack>-<start>.json`.
 
 Workers that run uploaded programs write it: readers validate it here.
 """

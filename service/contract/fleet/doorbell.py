@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# The task, and the routing key: over Redis the key is part of the channel, so both sides must say it.
-RING = "assay.ring"
+RING = "assay.ring"  # Task and routing key: over Redis the channel has the key, both must say it.
 DEVICE_CLASSES = ("cpu", "cuda")
 SERIALIZER = "json"
 # Longest wait for Redis: the job is stored, and workers poll.

@@ -7,10 +7,8 @@ from pydantic import Field
 from assay.service.contract.results import Answer
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"  # A name and never a path: no separators, no leading dot.
-# Layout of files of training jobs, as in `models/weights/layouts.py`; other layouts have no normalisation.
-OWN_LAYOUT = "assay"
-# The layout of exported programs, which have no names of tensors to compare.
-PROGRAM_LAYOUT = "program"
+OWN_LAYOUT = "assay"  # Of training jobs (`models/weights/layouts.py`); others state no normalisation.
+PROGRAM_LAYOUT = "program"  # The layout of exported programs, which have no names of tensors to compare.
 MAX_LISTED = 100
 
 

@@ -1,7 +1,4 @@
-"""Options that an upload states where its file lacks them: normalisation and position embeddings.
-
-Nothing is guessed: only the uploader knows mean and deviation of the training, and how to resize.
-"""
+"""Options that an upload states where its file lacks them: only the uploader knows, nothing is guessed."""
 
 from __future__ import annotations
 
@@ -15,8 +12,7 @@ from assay.service.contract.errors import MalformedJson
 from assay.service.contract.problems import Loc, Problems, nearest
 from assay.service.contract.strict_json import parse_json
 
-# In pixel units of [0, 1]: numbers for pixels up to 255 are refused.
-Mean = Annotated[float, Field(ge=0, le=1)]
+Mean = Annotated[float, Field(ge=0, le=1)]  # Pixel units of [0, 1]: numbers up to 255 are refused.
 Deviation = Annotated[float, Field(gt=0, le=1)]
 Positions = Literal["bilinear", "bicubic", "bicubic_antialias"]
 NORMALIZATION: Loc = ("query", "normalization")
@@ -48,8 +44,7 @@ class WeightsReading(TypedDict):
     class_names: NotRequired[list[str]]
 
 
-# By timm's names.
-NAMED: Mapping[str, ChannelStatistics] = MappingProxyType(
+NAMED: Mapping[str, ChannelStatistics] = MappingProxyType(  # By timm's names.
     {
         "imagenet": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
         "inception": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},

@@ -23,8 +23,7 @@ SOURCES: tuple[PulledSource, ...] = get_args(PulledSource)
 FORMS = "timm:NAME[.TAG], torchvision:NAME[.TAG] or hf:ORG/NAME[@REVISION]"
 VARIABLE = "ASSAY_WEIGHTS_ROOT"
 MAX_LENGTH = 250
-# Begins the revision of a folder of this machine, where a repository of the hub has a commit.
-LOCAL = "local-"
+LOCAL = "local-"  # Begins a folder's revision, where a repository of the hub has a commit.
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _PATTERNS: Mapping[PulledSource, re.Pattern[str]] = {
     "timm": re.compile(r"(?P<name>[A-Za-z0-9_]+)(\.(?P<revision>[A-Za-z0-9_]+))?"),
@@ -33,8 +32,7 @@ _PATTERNS: Mapping[PulledSource, re.Pattern[str]] = {
 }
 # Packages that run the models of a source, beside the packages that every worker has.
 READERS: Mapping[str, str] = {"hf": "transformers"}
-# The parameters of a model that name its pulled weights: what, and which.
-_PARAMETERS: Mapping[PulledSource, tuple[str, str]] = {
+_PARAMETERS: Mapping[PulledSource, tuple[str, str]] = {  # A model's parameters: what weights, and which.
     "timm": ("architecture", "tag"),
     "torchvision": ("architecture", "tag"),
     "hf": ("repository", "revision"),
