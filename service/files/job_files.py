@@ -45,8 +45,7 @@ def open_job_file(folder: Path, name: str) -> BinaryIO:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     place = os.open(folder, flags | os.O_DIRECTORY)
     try:
-        # A pipe without a writer must not block.
-        descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=place)
+        descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=place)  # No pipe without a writer blocks it.
     finally:
         os.close(place)
     found = os.fstat(descriptor)

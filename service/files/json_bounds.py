@@ -26,8 +26,7 @@ class JsonBounds:
     def check(self, text: bytes) -> None:
         """Refuse a text over a bound, as ValueError, before it is parsed."""
         _refuse(len(text), self.size, "bytes")
-        # Those in strings count too: texts have few.
-        commas = text.count(b",")
+        commas = text.count(b",")  # Those in strings count too: texts have few.
         _refuse(commas, self.values, "values")
         depth = containers = 0
         for token in _TOKENS.finditer(text):

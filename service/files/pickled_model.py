@@ -13,8 +13,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-# Attributes of every nn.Module, in its pickle.
-OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
+OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})  # Attributes of every pickled nn.Module.
 MAX_BYTES = 64 * 2**20
 EVALUATE = "`assay evaluate PACKAGE.MODULE:FUNCTION`"
 

@@ -19,12 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAGIC = b"PK\x03\x04"
-# The largest models have some thousand tensors, and an entry of the directory takes about a hundred bytes.
-MAX_ENTRIES = 50_000
+MAX_ENTRIES = 50_000  # Large models have some thousand tensors, an entry takes a hundred bytes.
 MAX_DIRECTORY_BYTES = 8 * 2**20
 MAX_NAME = 1000
-# `zipfile` copies the rest of them at every field, in quadratic time; torch writes at most 28 bytes.
-MAX_EXTRA_BYTES = 256
+MAX_EXTRA_BYTES = 256  # `zipfile` takes quadratic time for more; torch writes at most 28 bytes.
 MAX_COMMENT_BYTES = 256
 LOCAL_BYTES = 30
 CHUNK_BYTES = 2**20
@@ -33,8 +31,7 @@ RECORD, RECORD_BYTES = b"PK\x01\x02", 46
 LENGTHS, LENGTHS_AT = struct.Struct("<3H"), 28
 MARKS = {"archive_format": b"pt2", "archive_version": b"0", "byteorder": b"little"}
 HOW = "save it again with torch.export.save of torch 2.10 or newer"
-# Other allowed contents of an archive, by prefixes of entry names.
-FOREIGN = {
+FOREIGN = {  # Other allowed contents of an archive, by prefixes of entry names.
     "data/aotinductor/": "it has code that was compiled for one machine",
     "data/constants/custom_obj": "it has objects of a class of its own among its constants",
     "data/constants/opaque_obj": "it has pickled objects among its constants",
@@ -152,8 +149,7 @@ def _damage() -> Iterator[None]:
 def _entries(found: list[zipfile.ZipInfo], size: int) -> tuple[str, dict[str, int]]:
     if not 0 < len(found) <= MAX_ENTRIES:
         raise BadProgram(f"its archive has {len(found)} entries, allowed: 1 to {MAX_ENTRIES}")
-    # The end of a truncated file may be the end of an archive inside it.
-    if min(entry.header_offset for entry in found) != 0:
+    if min(entry.header_offset for entry in found) != 0:  # A truncated file may end with an inner archive's.
         raise BadProgram("its archive is damaged or cut off: it does not begin where the file begins")
     root = found[0].filename.partition("/")[0]
     sizes: dict[str, int] = {}

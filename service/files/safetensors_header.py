@@ -25,8 +25,7 @@ BYTES = {
 METADATA = "__metadata__"
 FIELDS = {"dtype", "shape", "data_offsets"}
 LENGTH_BYTES = 8
-# The largest models have some thousand tensors of a hundred bytes of header each.
-MAX_HEADER_BYTES = 8 * 1024 * 1024
+MAX_HEADER_BYTES = 8 * 1024 * 1024  # Large models: some thousand tensors of a hundred bytes.
 MAX_DEPTH = 8
 MAX_VALUES = 600_000  # Separators in it: a tensor has about ten, and each can cost a hundred bytes of memory.
 MAX_DIMENSIONS = 16  # As many as torch can index; the reader of exported programs has the same limit.
@@ -37,8 +36,7 @@ class Header:
     """The header of a file."""
 
     shapes: Mapping[str, tuple[int, ...]]  # by the names of the tensors
-    # dtype, and place of the first byte in the file
-    places: Mapping[str, tuple[str, int]]
+    places: Mapping[str, tuple[str, int]]  # dtype, and place of the first byte in the file
     metadata: Mapping[str, str]  # texts by name; empty without any
 
 
@@ -87,8 +85,7 @@ def _tensor(name: str, entry: Any, file_size: int) -> tuple[tuple[int, ...], tup
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BYTES:
         _refuse(f"tensor {shown} has the dtype {readable(str(dtype))!r}, allowed: {', '.join(sorted(BYTES))}")
-    # Before the sizes are used: a header has room for millions of them.
-    if isinstance(shape, list) and len(shape) > MAX_DIMENSIONS:
+    if isinstance(shape, list) and len(shape) > MAX_DIMENSIONS:  # Before use: a header has room for millions.
         _refuse(f"tensor {shown} has {len(shape)} dimensions, allowed: at most {MAX_DIMENSIONS}")
     if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
         _refuse(f"tensor {shown} must have a shape, and two data_offsets, of integers of at least 0")
