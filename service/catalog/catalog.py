@@ -37,8 +37,7 @@ KINDS = (
 )  # fmt: skip
 # The name of another component, as a list item.
 NAME: Mapping[str, Any] = {"type": "string", "minLength": 1, "maxLength": 200}
-# A reference to another component; a name alone means its default parameters.
-REFERENCE: Mapping[str, Any] = {
+REFERENCE: Mapping[str, Any] = {  # A reference to a component; a name alone means default parameters.
     "type": ["object", "string"],
     "properties": {"name": NAME, "params": {"type": "object", "default": {}}},
     "required": ["name"],
@@ -215,11 +214,9 @@ class Catalog:
         problems: Problems,
         loc: Loc,
     ) -> None:
-        """Report every rule that parameters at `loc` break, with the rules of nested components.
-
-        Rules about missing parameters, or about more than the known values under `model`, `part` and `data`,
-        are skipped: the plan shard checks them once the data is loaded.
-        """
+        """Report every rule that parameters at `loc` break, with the rules of nested components."""
+        # Rules about missing parameters, or about more than the known values under `model`, `part` and
+        # `data`, are skipped: the plan shard checks them once the data is loaded.
         own, parts = numbers(component.parameters, params), self.known_of_parts(component, params)
         known = {**namespaces, "params": own, "part": {**namespaces.get("part", {}), **parts}}
         for rule in component.rules:

@@ -55,16 +55,13 @@ class Component(BaseModel):
     kind: str
     target: str  # The code, as "module:object"
     summary: str
-    # JSON Schema of the parameters, called `schema` in JSON
-    parameters: dict[str, Any] = Field(alias="schema")
+    parameters: dict[str, Any] = Field(alias="schema")  # Their JSON Schema, called `schema` in JSON
     rules: list[Rule]
     tasks: list[str]  # Its tasks; empty when any will do
     paper: str | None  # Citation of the source
-    # Its definition in formulas, as lines of plain text; null where its code has none
-    formula: str | None = None
+    formula: str | None = None  # Its definition in formulas, lines of plain text; null without any
     passes: Passes | None  # Model passes per example, for attacks and evaluations
-    # Protocols that an attack supports; in a job with another protocol it runs under the first
-    protocols: list[Protocol] = []
+    protocols: list[Protocol] = []  # Supported by an attack; it runs under the first in jobs of others
     threat: Threat | None = None  # Threat model of an attack; null for everything else
     # Facts about a data set that need no loading, or about a model beside its parameters; the group and the
     # cost of a corruption
@@ -72,18 +69,15 @@ class Component(BaseModel):
     evaluations: list[dict[str, Any]] | None = None  # Evaluations of a suite; null for everything else
     package: Package | None = None  # The package that brings it; null for Assay's own
     offers: list[str] = []  # Capabilities of a model, or of a component that is a part of it, for evaluations
-    # Capabilities required by an evaluation; the model and all its parts must offer them
-    needs: list[str] = []
+    needs: list[str] = []  # What an evaluation requires; the model and all its parts must offer it
     # Number of repeats of an evaluation that measures the machine, as an expression over the parameters. It
     # has so many outcomes, not one per example
     repeats: str | None = None
-    # Whether a suite leaves out parts that do not fit the model or the data, with the reason
-    leaves_out: bool = False
+    leaves_out: bool = False  # Whether a suite leaves out parts that do not fit, with the reason
     # By name of an evaluation of a suite: parameters that replace the evaluation's where these do not fit the
     # model or the data, the preferred parameters first
     instead: dict[str, list[dict[str, Any]]] = {}
-    # The source of the pulled weights that a model's parameters name: timm, torchvision or hf
-    pulled: PulledSource | None = None
+    pulled: PulledSource | None = None  # Of pulled weights that parameters name: timm, torchvision or hf
     fixed: dict[str, Any] = {}  # Arguments of a preset's target beside the parameters
     # Outcome table of an evaluation or attack, or of each task: the name of a table of Assay's, or
     # "module:object" of a table that its package brings

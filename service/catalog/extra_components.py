@@ -26,8 +26,7 @@ class PackageComponents:
     """What the file has."""
 
     components: tuple[Mapping[str, Any], ...] = ()  # Entries of the catalog, as JSON
-    # Package and version to the reason why its components are missing
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)  # Package and version to why it is missing
 
 
 def read(path: Path) -> PackageComponents:

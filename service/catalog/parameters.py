@@ -56,10 +56,7 @@ def check(
     component: ComponentCheck | None = None,
     noun: str = "field",
 ) -> Any:
-    """Check a value and return it with every default filled in.
-
-    After an error: INVALID, or an object or list with INVALID for wrong items and without wrong properties.
-    """
+    """Check a value and return it with every default; INVALID in the place of what is wrong."""
     return _Check(problems, schema.get("$defs", {}), component, noun).visit(schema, value, loc)
 
 

@@ -79,10 +79,7 @@ def check_syntax(expression: str) -> frozenset[tuple[str, str]]:
 
 
 def evaluate(expression: str, namespaces: Namespaces) -> object:
-    """The value of an expression, from the values under `model`, `data`, `params`, `job` and `part`.
-
-    UnknownName: a value is missing. ValueError: it is not allowed (`check_syntax`), or cannot be computed.
-    """
+    """The value of an expression. UnknownName: a value is missing; ValueError: refused, uncomputable."""
     tree = _parse(expression)[0]
     try:
         return _value(tree, namespaces)

@@ -43,8 +43,7 @@ class TaskFacts(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     noun: str = "images"  # What examples are called in warnings
-    # By the protocol of a job, the protocol that its rows state where it is another
-    protocols: dict[Protocol, RowProtocol] = {}
+    protocols: dict[Protocol, RowProtocol] = {}  # Protocol of a job to the protocol that its rows state
     final: FinalEvaluation = FinalEvaluation(name="clean")  # What a training measures on its held-out split
     validation: bool = False  # Whether some training examples can be held out to judge the model
     labelled: bool = False  # Whether every example has one of all classes of the set
