@@ -41,8 +41,7 @@ SMALL_REST = 64 * 1024  # The rest of a body this small is read to its end, and 
 LINGER_BYTES = 64 * 1024 * 1024
 LINGER_SECONDS = 10.0
 LINGER_IDLE_SECONDS = 2.0
-# Connections that wait in the kernel, and those taken over between two looks at their number.
-QUEUE, BACKLOG = 1024, 128
+QUEUE, BACKLOG = 1024, 128  # Those waiting in the kernel; those taken over between two counts.
 DESCRIPTORS_EACH = 2  # A connection may need a second descriptor for the file that it sends or stores.
 # The database, Redis, evaluators' pipes, logs, libraries, and connections accepted but not yet counted.
 DESCRIPTORS_OTHERWISE = 256 + 3 * BACKLOG
@@ -81,8 +80,7 @@ class ConnectionGuard:
         self.refused: Counter[str] = Counter()
         self._open: set[GuardedProtocol] = set()
         self._by_address: Counter[str] = Counter()
-        # In order of the time since when they wait.
-        self._waiting: dict[GuardedProtocol, None] = {}
+        self._waiting: dict[GuardedProtocol, None] = {}  # In order of the time since when they wait.
 
     @property
     def count(self) -> int:
@@ -329,8 +327,7 @@ class GuardedProtocol(HttpToolsProtocol):
         elif self.phase is Phase.BODY:
             self._check_body(now)
         elif self.phase is Phase.REQUEST and waited > limits.header_seconds and not self._real.is_closing():
-            # Between two requests uvicorn's own timer counts, until the first byte of the second.
-            if self._begun:
+            if self._begun:  # Between two requests uvicorn's timer counts, until the second begins.
                 text = f"the request's header took longer than {limits.header_seconds:g} s"
                 self.refuse(RequestTimeout(text), "header_timeout")
             elif not self._served or waited > limits.header_seconds + limits.keep_alive_seconds:

@@ -17,8 +17,7 @@ from assay.service.contract.fleet.doorbell import SERIALIZER, TRANSPORT, listene
 logger = logging.getLogger(__name__)
 AWAY_SECONDS = 2.0
 CLOSE_SECONDS = 5.0
-# The first ring goes out at once; those close behind it are batched: sending one takes milliseconds.
-BETWEEN_SECONDS = 0.25
+BETWEEN_SECONDS = 0.25  # The first ring goes at once, close ones are batched: each takes milliseconds.
 
 
 class Dispatcher(Protocol):

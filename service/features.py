@@ -12,14 +12,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-# Features that pages of the core and other features show as parts of theirs, so that the core imports them.
-SHARED = (
+SHARED = (  # Pages of the core and of other features show them as parts, so the core imports them.
     "plots",  # draws results: in pages of jobs, comparisons and the leaderboard, in reports, and in workers
     "galleries",  # shows examples before and after: in the page of a job
     "reports",  # numbers and tables for papers, and the gate: their texts are used by pages and terminal
 )
-# In the order of the documentation and of the help.
-FEATURES = (
+FEATURES = (  # In the order of the documentation and of the help.
     "signing",  # signs results, and checks signatures
     "checkpoints",  # takes uploaded weights and programs
     "studies",  # compares methods: arms x seeds x evaluations

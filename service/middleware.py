@@ -1,7 +1,4 @@
-"""Pure ASGI layers around the application: manners, error boundary, host guard, body cap.
-
-Pure ASGI, because Starlette's `BaseHTTPMiddleware` breaks streamed answers.
-"""
+"""Pure ASGI layers around the application (Starlette's `BaseHTTPMiddleware` breaks streamed answers)."""
 
 from __future__ import annotations
 
@@ -32,8 +29,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 BODIES_AT_ONCE = 16
-# Headers of every answer that does not have its own.
-SAFE_HEADERS = (
+SAFE_HEADERS = (  # Headers of every answer that does not have its own.
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"private, no-cache"),

@@ -28,8 +28,7 @@ from assay.service.store.store import Store
 log = logging.getLogger(__name__)
 GRACEFUL_SHUTDOWN_SECONDS = 5
 MAX_UNSENT_BYTES = 128 * 1024
-# Exit codes of both modes.
-CANNOT_START = 1
+CANNOT_START = 1  # Exit codes of both modes.
 WRONG_SETTINGS = 2
 
 
@@ -130,8 +129,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host.strip("[]"), port))
-        # Now, and not once everything has started: several may be bound to a port, but only one listens.
-        listener.listen()
+        listener.listen()  # Not once all has started: of several on a port, only one listens.
     except OSError as error:
         listener.close()
         raise CannotStart(
@@ -168,10 +166,7 @@ def run(app: FastAPI, listener: socket.socket, log_level: str) -> None:
 
 
 def unwind(number: int, frame: object) -> None:
-    """Handler that makes SIGTERM unwind the stack as SIGINT does, so that workers are stopped on the way out.
-
-    uvicorn handles the signal while it serves, and raises it again when it has finished.
-    """
+    """Makes SIGTERM unwind the stack as SIGINT does, so that workers are stopped; uvicorn raises it again."""
     raise KeyboardInterrupt
 
 

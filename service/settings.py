@@ -149,8 +149,7 @@ class Settings(Connections):
     @field_validator("signing_key")
     @classmethod
     def _usable_signing_key(cls, path: Path | None) -> Path | None:
-        # The file is read at every signature; checking it here refuses it before startup.
-        if path is None:
+        if path is None:  # The file is read at every signature; checking it here refuses it before startup.
             return None
         for module in features.modules("startup"):
             module.check_signing_key(absolute(path))

@@ -23,11 +23,9 @@ from assay.service.contract import logs
 
 log = logging.getLogger("assay.service.access")
 
-# Key of the request's id in its ASGI scope.
-REQUEST_ID = "assay.request_id"
+REQUEST_ID = "assay.request_id"  # Key of the request's id in its ASGI scope.
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# Polled every few seconds by machines: logged at DEBUG only.
-HEALTH = frozenset({"/healthz", "/readyz", "/metrics"})
+HEALTH = frozenset({"/healthz", "/readyz", "/metrics"})  # Polled by machines every few seconds: only DEBUG.
 GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 BOUNDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
