@@ -11,6 +11,7 @@ import hashlib
 import math
 import re
 from html import escape
+from pathlib import Path
 from string import Template
 
 from starlette.datastructures import Headers
@@ -24,18 +25,8 @@ ACTION = "/api/v1/session"
 HOME = "/"
 # A path of this service: `//host` and `/\host` would lead a browser elsewhere.
 OWN_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1000}", re.ASCII)
-STYLE = (  # As `dashboard/static/style.css`, which needs a login like everything else.
-    ":root{color-scheme:light dark;--back:#fff;--text:#16202a;--line:#44515e;--accent:#084b73;--on:#fff}"
-    "@media (prefers-color-scheme:dark){"
-    ":root{--back:#10161c;--text:#e9eef2;--line:#b9c4cd;--accent:#8ecbf0;--on:#0b1218}}"
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:32em;margin:4em auto;padding:0 1em;"
-    "background:var(--back);color:var(--text)}"
-    "input,button{font:inherit;color:inherit;background:var(--back);border:1px solid var(--line);"
-    "border-radius:6px;padding:.4em .7em}"
-    "input{width:100%;box-sizing:border-box;margin:.5em 0}"
-    "button{background:var(--accent);color:var(--on);cursor:pointer}"
-    ":focus-visible{outline:3px solid #b35900;outline-offset:2px}"
-)
+# As `dashboard/static/style.css`, which needs a login like everything else.
+STYLE = Path(__file__).with_name("login.css").read_text(encoding="utf-8").replace("\n", "")
 STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 HEADERS = {
     "Content-Security-Policy": (
@@ -48,27 +39,7 @@ HEADERS = {
     "Cache-Control": "no-store",
     "Vary": "Accept, Authorization, Cookie",
 }
-PAGE = Template(f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Assay: log in</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<main>
-<h1>Assay</h1>
-<p>$message</p>
-<form method="post" action="{ACTION}">
-<label>API key <input type="password" name="key" required autofocus autocomplete="current-password"></label>
-<input type="hidden" name="next" value="$path">
-<button>Log in</button>
-</form>
-</main>
-</body>
-</html>
-""")
+PAGE = Template(Path(__file__).with_name("login.html").read_text(encoding="utf-8"))
 
 
 def wanted(scope: Scope) -> bool:
@@ -90,7 +61,9 @@ def own_path(path: str) -> str:
 def login_response(message: str, path: str, limited: TooManyRequests | None = None) -> Response:
     """The page, with status 401; with 429 and the seconds to wait after too many failed logins."""
     text = message if limited is None else limited.message
-    page = PAGE.substitute(message=escape(text), path=escape(own_path(path), quote=True))
+    page = PAGE.substitute(
+        style=STYLE, action=ACTION, message=escape(text), path=escape(own_path(path), quote=True)
+    )
     answer = HTMLResponse(page, status_code=401, headers={**CHALLENGE, **HEADERS})
     if limited is not None:
         answer.status_code = limited.status
