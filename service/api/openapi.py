@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,50 +17,14 @@ from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.specs import JOB_SPEC
 
 VERSION = version_of(DISTRIBUTION) or "0.0.0"
-_MODEL = {
-    "image_size": 32,
-    "patch_size": 8,
-    "depth": 4,
-    "width": 96,
-    "heads": 3,
-    "iterations": 4,
-    "rpc_layers": "first",
-}
 
-EXAMPLES: dict[str, dict[str, Any]] = {
-    "train": {
-        "summary": "Train RPC-SymViT on handwritten digits",
-        "value": {
-            "kind": "train",
-            "name": "rpc on digits",
-            "tags": ["demo"],
-            "model": {"name": "rpc_symvit", "params": _MODEL},
-            "data": {"name": "digits"},
-            "recipe": {"name": "small_vit", "params": {"epochs": 60}},
-            "execution": {"batch_size": 64},
-        },
-    },
-    "evaluate": {
-        "summary": "Attack the model of a training job",
-        "value": {
-            "kind": "evaluate",
-            "name": "rpc under attack",
-            "tags": ["demo"],
-            "model": {"name": "rpc_symvit", "weights": {"job": "01jd3q0x5v8f7m2n9k4t6w1z0y"}},
-            "data": {"name": "digits"},
-            "evaluations": [
-                {"name": "clean"},
-                {"name": "fgsm", "params": {"epsilon": "2/255"}},
-                {"name": "pgd", "params": {"epsilon": "2/255", "steps": 20}},
-            ],
-        },
-    },
-}
+_EXAMPLES = json.loads(Path(__file__).with_name("request_examples.json").read_text(encoding="utf-8"))
 
-COMPONENT_EXAMPLE = ("attack", "pgd")  # Kind and name of a component.
+# Kind and name of a component.
+COMPONENT_EXAMPLE: list[str] = _EXAMPLES["component"]
 # Path of a POST, name and model of its body, and examples.
 Body = tuple[str, str, TypeAdapter[Any], Mapping[str, dict[str, Any]]]
-BODY: Body = ("/api/v1/jobs", "JobSpec", JOB_SPEC, EXAMPLES)
+BODY: Body = ("/api/v1/jobs", "JobSpec", JOB_SPEC, _EXAMPLES["jobs"])
 
 
 def install(app: FastAPI) -> None:

@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from assay.service.api.openapi import COMPONENT_EXAMPLE, EXAMPLES, Body
+from assay.service.api.openapi import Body
 from assay.service.studies.routes import STUDIES_PATH
 from assay.service.studies.wire import MoreSeeds, StudySpec
 
-TRAINING = EXAMPLES["train"]["value"]
-RPC = TRAINING["model"]["params"]
-SOFTMAX = {name: value for name, value in RPC.items() if name not in ("iterations", "rpc_layers")}
-STUDY_EXAMPLES: dict[str, dict[str, Any]] = {
-    "study": {
-        "summary": "Softmax attention against RPC on handwritten digits, three seeds",
-        "value": {
-            "kind": "study",
-            "name": "rpc on digits",
-            "arms": [
-                {"name": "softmax", "model": {"name": "symvit", "params": SOFTMAX}},
-                {"name": "rpc", "model": TRAINING["model"]},
-            ],
-            "data": TRAINING["data"],
-            "recipe": TRAINING["recipe"],
-            "seeds": 3,
-            "evaluations": [
-                {"name": "clean"},
-                {"name": COMPONENT_EXAMPLE[1], "params": {"epsilon": "2/255"}},
-            ],
-            "execution": TRAINING["execution"],
-        },
-    }
-}
-SEED_EXAMPLES: dict[str, dict[str, Any]] = {
-    "seeds": {"summary": "Two more seeds", "value": {"seeds": [3, 4]}}
-}
+_EXAMPLES = json.loads(Path(__file__).with_name("request_examples.json").read_text(encoding="utf-8"))
 BODIES: tuple[Body, ...] = (
-    (STUDIES_PATH, "StudySpec", TypeAdapter(StudySpec), STUDY_EXAMPLES),
-    (f"{STUDIES_PATH}/{{study_id}}/seeds", "MoreSeeds", TypeAdapter(MoreSeeds), SEED_EXAMPLES),
+    (STUDIES_PATH, "StudySpec", TypeAdapter(StudySpec), _EXAMPLES["studies"]),
+    (f"{STUDIES_PATH}/{{study_id}}/seeds", "MoreSeeds", TypeAdapter(MoreSeeds), _EXAMPLES["seeds"]),
 )

@@ -20,8 +20,6 @@ COMPONENT_FOLDERS = [package.removeprefix("assay.").replace(".", "/") for packag
 COMPONENT_FOLDERS += ["service/metrics/tables"]
 # Users import it from here: `import assay.models.timm_names` tells timm of the models.
 NO_COMPONENTS = {"models/timm_names.py"}
-# Examples of requests.
-MAY_NAME_COMPONENTS = {"service/api/openapi.py"}
 MAX_IMPORTS = 20
 
 Graph = Mapping[str, Set[str]]
@@ -118,8 +116,7 @@ def test_the_service_names_no_component() -> None:
         }
         if texts & names:
             found[str(path.relative_to(ROOT))] = sorted(map(str, texts & names))
-    assert {file: named for file, named in found.items() if file not in MAY_NAME_COMPONENTS} == {}
-    assert found.keys() >= MAY_NAME_COMPONENTS
+    assert found == {}
 
 
 def test_no_module_imports_too_much_of_the_house() -> None:
