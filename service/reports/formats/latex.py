@@ -2,41 +2,15 @@ r"""LaTeX of the package booktabs, without preamble, for `\input`."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from assay.service.reports.numbers import printable
 from assay.service.reports.tables import Table, TableCell
 
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "''",
-    "[": "{[}",
-    "]": "{]}",
-    "`": r"\textasciigrave{}",
-    "\N{RIGHT SINGLE QUOTATION MARK}": "'",
-    "\N{EN DASH}": "--",
-    "\N{EM DASH}": "---",
-    "\N{HORIZONTAL ELLIPSIS}": r"\ldots{}",
-    "\N{MULTIPLICATION SIGN}": r"$\times$",
-    "\N{PLUS-MINUS SIGN}": r"$\pm$",
-    "\N{GREEK SMALL LETTER ALPHA}": r"$\alpha$",
-    "\N{GREEK SMALL LETTER BETA}": r"$\beta$",
-    "\N{GREEK SMALL LETTER EPSILON}": r"$\varepsilon$",
-    "\N{GREEK SMALL LETTER SIGMA}": r"$\sigma$",
-}
+SPECIAL: dict[str, str] = json.loads(Path(__file__).with_name("latex.json").read_text(encoding="utf-8"))
 # Latin letters with accents, which every LaTeX has.
 _PLAIN = re.compile("[ -~\N{LATIN CAPITAL LETTER A WITH GRAVE}-\N{LATIN SMALL LETTER Z WITH CARON}]")
 
