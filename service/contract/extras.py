@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 DISTRIBUTION = "assay-robustness"
 # What each extra is for, and the modules that it brings; tests hold them against pyproject.toml. A module of
 # several extras is missed in the name of the first.
-EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "service": (
-        "the service",
-        (
-            *("alembic", "celery", "psycopg", "pydantic_settings", "redis", "sqlalchemy"),
-            *("cryptography", "fastapi", "fastapi_offline", "httptools", "jinja2", "prometheus_client"),
-            *("rfc8785", "starlette", "uvicorn", "vl_convert"),
-        ),
-    ),
-    "worker": (
-        "the worker",
-        ("torch", "torchvision", "timm", "numpy", "scipy", "sklearn", "PIL", "safetensors"),
-    ),
-    "reference": ("the reference libraries", ("cleverhans", "imagecorruptions", "pyautoattack")),
-    "textattack": ("TextAttack", ("textattack",)),
-    "frame": ("pandas", ("pandas",)),
-    "control": ("gymnasium and h5py", ("gymnasium", "h5py")),
-    "cli": ("rich, shtab and PyYAML", ("rich", "shtab", "yaml")),
-    "hf": ("transformers and datasets", ("datasets", "pyarrow", "transformers")),
-    "onnx": ("onnx and onnx2torch", ("onnx", "onnx2torch")),
-    "mlflow": ("mlflow", ("mlflow",)),
-    "wandb": ("wandb", ("wandb",)),
-    "mcp": ("the Model Context Protocol", ("mcp",)),
-    "verified": ("auto_LiRPA", ("auto_LiRPA",)),
-    "demo": ("matplotlib", ("matplotlib",)),
-}
+EXTRAS: dict[str, tuple[str, list[str]]] = json.loads(
+    Path(__file__).with_name("extras.json").read_text(encoding="utf-8")
+)
 
 
 # Extras that need an environment of their own: a worker there runs what the others cannot.
