@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, WeightsUnavailable, nearest_name
@@ -115,31 +116,8 @@ def message_of(error: Mapping[str, Any]) -> str:
     return str(error["msg"]).removeprefix("Value error, ")
 
 
-_MESSAGES = {  # By pydantic's name of an error; the limits are in its context.
-    "missing": "is missing",
-    "extra_forbidden": "is not a field",
-    "greater_than_equal": "must be at least {ge}",
-    "greater_than": "must be more than {gt}",
-    "less_than_equal": "must be at most {le}",
-    "less_than": "must be less than {lt}",
-    "finite_number": "must be a finite number",
-    "literal_error": "must be {expected}",
-    "enum": "must be {expected}",
-    "string_too_short": "must have {min_length} characters or more",
-    "string_too_long": "must have {max_length} characters at most",
-    "too_short": "must have {min_length} items or more",
-    "too_long": "must have {max_length} items at most",
-    **dict.fromkeys(("int_parsing", "int_type", "int_from_float", "int_parsing_size"), "must be an integer"),
-    **dict.fromkeys(("float_parsing", "float_type"), "must be a number"),
-    **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
-    **dict.fromkeys(("string_type", "string_sub_type"), "must be a text"),
-    **dict.fromkeys(("list_type", "tuple_type", "set_type"), "must be a list"),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
-    **dict.fromkeys(
-        ("datetime_parsing", "datetime_from_date_parsing", "datetime_type", "timezone_naive"),
-        "must be a time such as 2026-01-31T12:00:00Z",
-    ),
-}
+# By pydantic's name of an error; the limits are in its context.
+_MESSAGES: dict[str, str] = json.loads(Path(__file__).with_name("problems.json").read_text(encoding="utf-8"))
 
 
 def _letters(text: str) -> str:
