@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from assay.service.api.views import identity_of, iso, waits_in_vain
@@ -23,26 +25,7 @@ MAX_SOURCES = 20
 LOGGED: tuple[EventType, ...] = ("log", "state", "end")
 MEASURED: tuple[EventType, ...] = ("metric",)
 # What to do about an error, by its type.
-REMEDIES: Mapping[str, str] = {
-    "out_of_memory": "Clone the job with a smaller batch size, or run it on a device with more memory.",
-    "disk_full": "Free some space on the worker, then retry: a training goes on from its last checkpoint.",
-    "data_missing": "Put the data set into the folder that the message names on every worker, then retry.",
-    "bad_weights": "Check that the weights belong to this model and its parameters, then clone and edit.",
-    "training_diverged": "Clone the job with a lower learning rate, or with float32.",
-    "device_fault": "Have an operator look at the workers (`assay workers list`, `assay doctor`), and retry.",
-    "device_assertion": "Check labels and indices of the model and the data, then clone and edit.",
-    "nondeterministic_operator": "Clone the job with another model or attack, or run it on the CPU.",
-    "component_missing": "Install the package with the component on every worker, then retry.",
-    "package_missing": "Install the extra that the message names on every worker, then retry.",
-    "invalid_value": "Correct in a clone the value that the message names, or mend the file and retry.",
-    "dependency_failed": "Mend and retry the job that this one needs, then retry this one.",
-    "over_limit": "Clone the job with a lower limit, fewer steps or fewer epochs; an operator may raise the"
-    " limit.",
-    "mixed_identities": "Plan the job again: all of it is then measured by the same code.",
-    DIFFERENT: "Use none of the numbers. Have an operator find what is wrong, a worker or the job's code"
-    " (docs/operations.md, Shards that are computed again), then plan the job again: a retry is refused.",
-    "timed_out": "Retry to go on from the finished parts, or clone the job with a longer timeout.",
-}
+REMEDIES: dict[str, str] = json.loads(Path(__file__).with_name("remedies.json").read_text(encoding="utf-8"))
 OTHERWISE = "Retry the job: finished parts are kept. If it fails again, the log below says what happened."
 
 
