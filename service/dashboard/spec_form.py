@@ -6,10 +6,12 @@ form holds, such as a spec of fifty evaluations, is edited as JSON.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog
@@ -38,25 +40,8 @@ MAX_TEXTS = 520
 ROW = re.compile(r"evaluations\.(\d{1,3})\.(name|suite)", re.ASCII)
 GENERAL = ("name", "tags")
 RUN = ("limit", "protocol", "save_adversarial", "save_traces", "seed", "priority", "timeout_seconds")
-HELP = {
-    "name": "shown in lists and reports.",
-    "tags": "words to find the job by, separated by commas.",
-    "seed": "of everything random; the same seed gives the same numbers.",
-    "limit": "how many examples; empty for all. Every job and model gets the same ones.",
-    "protocol": "pixel: attacks see pixels in [0, 1]. paper: normalised images, as in published code.",
-    "save_traces": "how many first examples keep the steps of their attacks, to be drawn; empty for none.",
-    "timeout_seconds": "seconds after which the job ends; empty for ten times its estimate.",
-    "device": "class of the device.",
-    "dtype": "arithmetic of the model; tf32 is for GPUs, recipe the published training's.",
-    "batch_size": "examples in a batch.",
-    "screening": "bfloat16: each attack runs in it first, then in dtype on the examples left;"
-    " bfloat16_gradients: gradients are in bfloat16, and iterates near the boundary are judged in dtype.",
-    "devices": "GPUs that a training shares, all in one machine.",
-    "capture": "attacks on a GPU replay passes of the model as CUDA graphs, where these give its bits.",
-    "channels_last": "convolutions keep the channels of a pixel together in memory; it changes the rounding.",
-    "compile": "attacks run compiled passes of the model, its own confirm successes; auto: if a trial pays.",
-    "repeat": "share of the shards that another worker computes again; other bits fail the job.",
-}
+_TEXTS = json.loads(Path(__file__).with_name("spec_form.json").read_text(encoding="utf-8"))
+HELP: dict[str, str] = _TEXTS["help"]
 
 
 def _component(kind: str, text: str) -> Schema:
@@ -64,25 +49,10 @@ def _component(kind: str, text: str) -> Schema:
 
 
 # Where the weights come from; the parts of `specs.WeightsOfModel` that a person fills in.
-WEIGHTS: Schema = {
-    "properties": {
-        "job": {"type": "string", "description": "id of a training job; the job waits until it has ended."},
-        "checkpoint": {"type": "string", "description": "name of an uploaded checkpoint."},
-        "pulled": {"enum": [True], "description": "weights that `assay pull` has fetched for this model."},
-        "part": {"enum": ["backbone"], "description": "for training: take the backbone alone."},
-    }
-}
+WEIGHTS: Schema = _TEXTS["weights"]
 # Fields that submission fills in from the upload.
 WEIGHTS_FILLED_IN = ("sha256", "normalization", "positions")
-OWN_DATA: Schema = {
-    "properties": {
-        "data": {
-            "anyOf": [_component("data", ""), {"type": "null"}],
-            "default": None,
-            "description": "another data set for this evaluation.",
-        }
-    }
-}
+OWN_DATA: Schema = _TEXTS["own_data"]
 
 
 @dataclass(frozen=True)
