@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -41,23 +43,9 @@ PER_PAGE = 100
 MAX_EXAMPLES = 1_000_000
 MAX_CLASSES = 1000  # that a list offers
 MAX_PAGE = MAX_EXAMPLES // PER_PAGE
-TITLES = {
-    "id": "Example",
-    "label": "True class",
-    "prediction": "Prediction",
-    "broken_by": "Broken by",
-    SMALLEST: "Smallest epsilon of this attack",
-    "margin": "Margin",
-    "linf": "L∞",
-    "l2": "L2",
-    "l1": "L1",
-    "l0": "L0",
-    "confidence": "Confidence",
-    "loss": "Loss",
-    "queries": "Queries",
-    "correct5": "Top 5",
-    "correct8": "8 bits",
-}
+TITLES: dict[str, str] = json.loads(
+    Path(__file__).with_name("example_titles.json").read_text(encoding="utf-8")
+)
 ORDERS = ("ascending", "descending")
 MAX_KEPT = 60_000  # Rows of tables that stay in memory between pages, about 400 bytes each
 _cache: LruCache[tuple[str, int, float | None, int, int], dict[str, list[Any]]] = LruCache(
