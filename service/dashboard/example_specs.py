@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog
@@ -27,42 +27,15 @@ EXECUTION = {"batch_size": 64}
 LIMIT = 64  # Examples of an evaluation: enough to see that it runs.
 
 
+_PARTS = json.loads(Path(__file__).with_name("example_specs.json").read_text(encoding="utf-8"))
 # Parameters that make a model small, each used where the model has it.
-SMALL: Params = {
-    "image_size": 32, "patch_size": 8, "width": 48, "depth": 2, "heads": 3, "rank": 8, "rank_multi": 4,
-    "hidden": 64, "length": 64,
-}  # fmt: skip
+SMALL: Params = _PARTS["small"]
 # Parameters of components that need more than their defaults.
-PARAMETERS: Mapping[tuple[str, str], Params] = {
-    ("model", "timm"): {"architecture": "vit_tiny_patch16_224"},
-    ("model", "torchvision"): {"architecture": "resnet18"},
-    ("model", "hf_causal_lm"): {"repository": "my-name/my-model"},
-    ("model", "hf_image_classifier"): {"repository": "my-name/my-model"},
-    ("model", "hf_text_classifier"): {"repository": "my-name/my-model"},
-    ("data", "document_table"): {"folder": "my-texts"},
-    ("data", "image_table"): {"folder": "my-images"},
-    ("data", "text_table"): {"folder": "my-texts"},
-    ("data", "image_folder"): {"folder": "my-images"},
-    ("data", "corrupted_folder"): {"folder": "my-images-c"},
-    ("data", "recall"): {"train": 1000, "evaluation": 200},
-    ("data", "listops"): {"train": 1000, "evaluation": 200},
-    ("attention", "scaled_learned"): {"patches": 16},
-    ("evaluation", "forced_continuation"): {"target": "the default value"},
-    ("attention", "primal"): {"rank": 8},
-}
+PARAMETERS: Mapping[str, Mapping[str, Params]] = _PARTS["parameters"]
 # Where the parts of a task do not suit a component.
 SENTENCES = {"name": "imdb", "params": {}}
 DATA_OF: Mapping[str, SpecBody] = {
-    "torchvision": {"name": "cifar10", "params": {}},
-    "hf_text_classifier": SENTENCES,
-    "finetune_text": SENTENCES,
-    "lra_primal": {"name": "lra_listops", "params": {}},
-    "lra_skyformer": {"name": "lra_listops", "params": {}},
-    "rpc_nlu": SENTENCES,
-    "bn_lra": {"name": "listops", "params": {}},
-    "primal_lra": {"name": "listops", "params": {}},
-    "skyformer_lra": {"name": "listops", "params": {}},
-    "aupr": {"name": "imagenet_o", "params": {}},
+    name: {"name": data, "params": {}} for name, data in _PARTS["data"].items()
 }
 FREE_TASK = {"attention": "classification", "corruption": "classification", "words": "language"}
 
@@ -79,9 +52,7 @@ class Preset:
 
 PRESETS = tuple(
     Preset(**preset)
-    for preset in json.loads(
-        (resources.files("assay.service.dashboard") / "presets.json").read_text(encoding="utf-8")
-    )
+    for preset in json.loads(Path(__file__).with_name("presets.json").read_text(encoding="utf-8"))
 )
 # RPC-Attention in every layer, where suites of its paper apply.
 ROBUST_MODEL: SpecBody = PRESETS[0].spec["model"]
@@ -167,11 +138,11 @@ def _evaluation(parts: TaskExample, evaluations: Sequence[SpecBody], **changes: 
 
 
 def _data(parts: TaskExample) -> SpecBody:
-    return {"name": parts.data, "params": dict(PARAMETERS.get(("data", parts.data), {}))}
+    return {"name": parts.data, "params": dict(PARAMETERS["data"].get(parts.data, {}))}
 
 
 def _example_of_model(catalog: Catalog, component: Component, parts: TaskExample) -> Iterator[SpecBody]:
-    stated = PARAMETERS.get(("model", component.name), {})
+    stated = PARAMETERS["model"].get(component.name, {})
     for model in _model(catalog, component.name, {**SMALL, **parts.model_params, **stated}, stated):
         data = DATA_OF.get(component.name, _data(parts))
         yield _training(parts, model=model, data=data)
@@ -183,7 +154,7 @@ def _example_of_model(catalog: Catalog, component: Component, parts: TaskExample
 
 
 def _example_of_attention(catalog: Catalog, component: Component, parts: TaskExample) -> Iterator[SpecBody]:
-    stated = PARAMETERS.get(("attention", component.name), {})
+    stated = PARAMETERS["attention"].get(component.name, {})
     for layers in ("all", "last"):
         attention = {"name": component.name, "params": dict(stated)}
         params = {**parts.model_params, "attention": attention, "layers": layers}
@@ -191,7 +162,7 @@ def _example_of_attention(catalog: Catalog, component: Component, parts: TaskExa
 
 
 def _example_of_data(catalog: Catalog, component: Component, parts: TaskExample) -> Iterator[SpecBody]:
-    data = {"name": component.name, "params": dict(PARAMETERS.get(("data", component.name), {}))}
+    data = {"name": component.name, "params": dict(PARAMETERS["data"].get(component.name, {}))}
     for changes in ({}, {"model": {"name": parts.model, "params": {**parts.model_params, "pairs": True}}}):
         yield _training(parts, data=data, **changes)
     for name in ("clean", "corruptions", "aupr"):
@@ -213,7 +184,7 @@ def _example_of_evaluation(catalog: Catalog, component: Component, parts: TaskEx
     stated: SpecBody = {"job": "01jd3q0x5v8f7m2n9k4t6w1z0y"} if "job" in properties else {}
     if "source" in properties:
         stated = {"severities": [1, 3, 5]}
-    stated |= PARAMETERS.get((component.kind, component.name), {})
+    stated |= PARAMETERS.get(component.kind, {}).get(component.name, {})
     item = {"name": component.name, "params": stated}
     model = {"name": "rpc_symvit", "params": dict(parts.model_params)}
     data = DATA_OF.get(component.name, _data(parts))
