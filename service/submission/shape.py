@@ -6,8 +6,10 @@ Schemas are checked here, with the same messages and defaults as everywhere.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from assay.service.catalog.parameters import check
@@ -18,30 +20,9 @@ from assay.service.contract.specs import EvaluateSpec, EvaluationSpec, Execution
 SPECS: dict[str, type[TrainSpec] | type[EvaluateSpec]] = {"train": TrainSpec, "evaluate": EvaluateSpec}
 STUDY = "study"
 # What a user writes for a field, anywhere in a spec, and for one at another place than its top.
-WORDS: Mapping[str, str] = {
-    "batch_size": "bs batch",
-    "checkpoint": "upload file",
-    "data": "dataset data_set datasets",
-    "evaluations": "evaluation evals attack attacks suite suites",
-    "limit": "n_examples num_examples max_examples examples n_samples num_samples subset",
-    "model": "network net architecture",
-    "params": "parameters kwargs args arguments",
-    "recipe": "training",
-    "save_adversarial": "save_examples save_adversarials",
-    "seed": "random_seed random_state",
-    "timeout_seconds": "timeout time_limit",
-    "weights": "checkpoint pretrained state_dict",
-}
-PLACES: Mapping[str, str] = {
-    "execution.batch_size": "batch_size bs batch",
-    "execution.device": "device gpu",
-    "execution.dtype": "dtype precision",
-    "execution.repeat": "repeat repetition repetitions",
-    "?dry_run=true": "dry_run",
-    "model.weights": "weights checkpoint pretrained state_dict",
-    "recipe.params.epochs": "epochs n_epochs num_epochs",
-    "recipe.params.learning_rate": "learning_rate lr",
-}
+_SPELLINGS = json.loads(Path(__file__).with_name("spellings.json").read_text(encoding="utf-8"))
+WORDS: dict[str, str] = _SPELLINGS["fields"]
+PLACES: dict[str, str] = _SPELLINGS["places"]
 MAX_DEPTH = 32
 # Arithmetic for trainings alone, and why.
 FOR_TRAINING = {"float16": "gradients of attacks vanish in it", "recipe": "only trainings have a recipe"}
@@ -49,19 +30,8 @@ OPTIONS_OF: Mapping[str, tuple[str, ...]] = {  # Options of `execution` that one
     "train": ("devices",),
     "evaluate": ("screening", "repeat", "capture", "channels_last", "compile"),
 }
-SWITCHED = {"true": "on yes 1", "false": "off no 0"}  # What a user writes for a value of an option.
-SAID: Mapping[str, Mapping[str, str]] = {
-    "dtype": {
-        "float32": "fp32 f32 32 float single",
-        "bfloat16": "bf16",
-        "float16": "fp16 f16 16 half",
-        "float64": "fp64 f64 64 double",
-    },
-    "compile": {"on": "true yes", "off": "false no none"},
-    "capture": SWITCHED,
-    "channels_last": SWITCHED,
-    "device": {"cuda": "gpu nvidia"},
-}
+# What a user writes for a value of an option.
+SAID: dict[str, dict[str, str]] = _SPELLINGS["values"]
 
 
 def check_shape(body: object, problems: Problems) -> dict[str, Any]:
