@@ -7,6 +7,7 @@ there, and this process's own counters. A database that is away, or does not ans
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooSlow
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from fastapi import Request, Response
@@ -48,16 +50,7 @@ MAX_LABEL = 500  # Characters of what a worker says of its data.
 SCRAPE_TIMEOUT_SECONDS = 3.0
 DEVICES = ("auto", "cpu", "cuda")
 # Counters of the workers and of features, with their descriptions; `store/fleet/workers.py` has the sums.
-COUNTED = {
-    "assay_examples": "Examples measured by finished evaluate shards, by device class.",
-    "assay_forward_passes": "Examples put through a model by finished shards, by device class.",
-    "assay_backward_passes": "Examples whose gradient was taken in finished shards, by device class.",
-    "assay_shard_failures": "Shards whose evaluator raised or died, or that an unfit worker gave back.",
-    "assay_shard_losses": "Shards that ran again because their worker died or was cut off.",
-    "assay_outcomes_refused": "Outcomes refused because another worker had claimed the shard.",
-    "assay_evaluator_starts": "Evaluator processes started.",
-    "assay_evaluator_deaths": "Evaluator processes that died by themselves.",
-}
+COUNTED: dict[str, str] = json.loads(Path(__file__).with_name("counters.json").read_text(encoding="utf-8"))
 for _module in features.modules("delivery"):
     COUNTED.update(_module.COUNTED)
 
