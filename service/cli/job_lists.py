@@ -12,8 +12,10 @@ first one is stored. Weights of an earlier job that do not fit are refused later
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from assay.service.catalog.parameters import check
@@ -36,21 +38,7 @@ from assay.service.contract.results import Job, Results
 from assay.service.contract.strict_json import parse_json
 
 # The service checks the contents of specs.
-SPEC: Mapping[str, Any] = {"type": "object"}
-SHAPE: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "defaults": {
-            "type": "object",
-            "properties": {"train": SPEC, "evaluate": SPEC},
-            "additionalProperties": False,
-            "default": {},
-        },
-        "jobs": {"type": "array", "items": SPEC, "minItems": 1},
-    },
-    "required": ["jobs"],
-    "additionalProperties": False,
-}
+SHAPE: Mapping[str, Any] = json.loads(Path(__file__).with_name("job_lists.json").read_text(encoding="utf-8"))
 REFERENCE_PREFIX = "@"
 # The parameter that is a list of ids of jobs.
 JOB_LIST = "others"
