@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from fastapi import FastAPI
 from sqlalchemy.exc import OperationalError
@@ -31,15 +32,7 @@ from assay.service.telemetry import Requests, Telemetry
 logger = logging.getLogger(__name__)
 
 MAX_LOGIN_BYTES = 16 * 1024
-DESCRIPTION = """Robustness evaluation of transformer models.
-
-POST a job, poll it or follow its events, fetch its results. `GET /api/v1/catalog` lists the models, data
-sets, attacks and evaluations that a job may name. Every error is
-`{"error": {"type", "message", "details": [{"loc", "message", "given", "allowed", "nearest"}]}}`, or
-`application/problem+json` (RFC 9457) for an `Accept` header that names it. Every call may also get 400
-(`malformed_request`), 408 (`request_timeout`) or 431 (`headers_too_large`) before its route is known.
-HEAD works wherever GET does; OPTIONS names the methods of a path.
-"""
+DESCRIPTION = Path(__file__).with_name("description.md").read_text(encoding="utf-8")
 
 
 def create_app(
