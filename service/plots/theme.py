@@ -9,7 +9,10 @@ texts of users are values, never in an expression.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from string import Template
 from typing import Any, Literal
 
 Vega = dict[str, Any]
@@ -17,10 +20,8 @@ DataRows = list[dict[str, Any]]
 Scheme = Literal["light", "dark"]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-FONT = "Liberation Sans, Arimo, Helvetica, Arial, sans-serif"
 WIDTH, HEIGHT = 250, 170  # Pixels, 72 to the inch in a PDF: about a column of 3.3 inches.
 MAX_LABEL = 60
-ROOM = 40  # Free pixels at the right: without these fonts a browser takes a wider font
 LINE = "line"
 PERCENT = "%"  # Decimals follow from the step: no two ticks read alike
 MAX_TITLE = 90
@@ -34,10 +35,12 @@ SHAPES = (
     "circle", BOX, "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left",
 )  # fmt: skip
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 1], [10, 4], [1, 3], [6, 2, 2, 2, 2, 2])
-INK: Mapping[Scheme, str] = {"light": "#1a1a1a", "dark": "#f0f0f0"}
-MUTED: Mapping[Scheme, str] = {"light": "#595959", "dark": "#b8b8b8"}
-GRID: Mapping[Scheme, str] = {"light": "#e0e0e0", "dark": "#3d4248"}
-BACKGROUND: Mapping[Scheme, str] = {"light": "#ffffff", "dark": "#16191d"}
+COLOURS: Mapping[Scheme, Mapping[str, str]] = {
+    "light": {"ink": "#1a1a1a", "muted": "#595959", "grid": "#e0e0e0", "background": "#ffffff"},
+    "dark": {"ink": "#f0f0f0", "muted": "#b8b8b8", "grid": "#3d4248", "background": "#16191d"},
+}
+# Its padding has 40 pixels at the right: without these fonts a browser takes a wider font.
+CONFIG = Template(Path(__file__).with_name("theme.json").read_text(encoding="utf-8"))
 
 
 def share_axis(field: str, title: str, *, whole: bool = True, **axis: Any) -> Vega:
@@ -53,55 +56,9 @@ def share_axis(field: str, title: str, *, whole: bool = True, **axis: Any) -> Ve
 
 def config(scheme: Scheme) -> Vega:
     """The `config` of a spec."""
-    ink, muted, grid = INK[scheme], MUTED[scheme], GRID[scheme]
-    axis = {
-        "labelColor": ink,
-        "titleColor": ink,
-        "domainColor": muted,
-        "tickColor": muted,
-        "gridColor": grid,
-        "labelFontSize": 9,
-        "titleFontSize": 10,
-        "titleFontWeight": "normal",
-        "labelLimit": 160,
-    }
-    legend = {
-        "labelColor": ink,
-        "titleColor": ink,
-        "labelFontSize": 9,
-        "titleFontSize": 9,
-        "titleFontWeight": "normal",
-        "labelLimit": 230,
-        "symbolSize": 45,
-        "symbolOpacity": 1,
-        "symbolBaseFillColor": ink,
-        "symbolBaseStrokeColor": ink,
-    }
-    title = {
-        "color": ink,
-        "subtitleColor": muted,
-        "fontSize": 11,
-        "subtitleFontSize": 9,
-        "fontWeight": "bold",
-        "anchor": "start",
-        "frame": "group",
-        "offset": 8,
-        "limit": 460,
-    }
-    return {
-        "font": FONT,
-        "background": BACKGROUND[scheme],
-        "padding": {"left": 8, "top": 8, "bottom": 8, "right": ROOM},
-        "view": {"stroke": None, "continuousWidth": WIDTH, "continuousHeight": HEIGHT},
-        "axis": axis,
-        "legend": legend,
-        "title": title,
-        "header": {"labelColor": ink, "titleColor": ink, "labelFontSize": 9, "labelLimit": 230},
-        "text": {"color": ink, "fontSize": 9},
-        "rule": {"color": muted},
-        "line": {"strokeWidth": 1.6},
-        "range": {"category": list(PALETTES[scheme]), "symbol": list(SHAPES)},
-    }
+    found: Vega = json.loads(CONFIG.substitute(COLOURS[scheme]))
+    found["view"] |= {"continuousWidth": WIDTH, "continuousHeight": HEIGHT}
+    return found | {"range": {"category": list(PALETTES[scheme]), "symbol": list(SHAPES)}}
 
 
 def themed(spec: Vega, scheme: Scheme) -> Vega:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assay.service.plots.kinds import LabelledResults, plots_of
-from assay.service.plots.theme import INK, MAX_LABEL, PALETTES, SHAPES, cycled, themed, unique_labels
+from assay.service.plots.theme import COLOURS, MAX_LABEL, PALETTES, SHAPES, cycled, themed, unique_labels
 
 
 def test_labels_are_short_and_unique() -> None:
@@ -23,7 +23,7 @@ def test_a_scheme_changes_the_colours_alone(job: LabelledResults, scheme: Any) -
     assert {key: value for key, value in other.items() if key != "config"} == {
         key: value for key, value in spec.items() if key != "config"
     }
-    assert other["config"]["title"]["color"] == INK[scheme]
+    assert other["config"]["title"]["color"] == COLOURS[scheme]["ink"]
     assert len(PALETTES[scheme]) == len(set(PALETTES[scheme])) == len(SHAPES)
 
 
