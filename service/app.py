@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
-from assay.service.api import docs, errors, metrics, openapi
+from assay.service.api import errors, metrics, openapi
 from assay.service.api.authentication import CHECKPOINTS_PATH, SESSION_PATH, KeyGuard
 from assay.service.api.deps import StoreOpener
 from assay.service.api.event_feed import Feed, StreamLimit
@@ -97,7 +97,7 @@ def create_app(
         app.include_router(router)
     app.state.routes = [route for router in ROUTERS for route in router.routes]
     openapi.install(app)
-    docs.install(app)
+    openapi.install_page(app)
     dashboard.install(app)
     return app
 

@@ -1,18 +1,24 @@
-"""The OpenAPI document: FastAPI's, plus the request body that routes parse themselves."""
+"""The OpenAPI document: FastAPI's, plus the request body that routes parse themselves.
+
+Its page `/docs` is Swagger UI, from files of this machine only.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from fastapi import FastAPI
 from pydantic import TypeAdapter
+from starlette.responses import FileResponse, HTMLResponse, Response
 
 from assay.service import features
-from assay.service.api.authentication import OPEN
-from assay.service.contract.errors import Problem
+from assay.service.api.authentication import OPEN, SESSION_PATH
+from assay.service.contract.errors import NotFound, Problem
 from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.specs import JOB_SPEC
 
@@ -25,6 +31,22 @@ COMPONENT_EXAMPLE: list[str] = _EXAMPLES["component"]
 # Path of a POST, name and model of its body, and examples.
 Body = tuple[str, str, TypeAdapter[Any], Mapping[str, dict[str, Any]]]
 BODY: Body = ("/api/v1/jobs", "JobSpec", JOB_SPEC, _EXAMPLES["jobs"])
+PATH = "/docs"
+ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css", "favicon.png": "image/png"}
+# Swagger UI writes style attributes and has its icons as data: addresses in its style sheet.
+POLICY = (
+    "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+PAGE = Template(Path(__file__).with_name("docs.html").read_text(encoding="utf-8"))
+# requestInterceptor: in a browser that is logged in, calls that change state need its session's token.
+# validatorUrl: by default the page would show the document to a service on the internet.
+START = Template(Path(__file__).with_name("docs.js").read_text(encoding="utf-8"))
 
 
 def install(app: FastAPI) -> None:
@@ -70,3 +92,32 @@ def _with_specs(document: dict[str, Any]) -> dict[str, Any]:
 def _body(schema: str, examples: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     content = {"schema": {"$ref": f"#/components/schemas/{schema}"}, "examples": examples}
     return {"required": True, "content": {"application/json": content}}
+
+
+def install_page(app: FastAPI) -> None:
+    """Adds the page `/docs` and its files; none of them is in the document.
+
+    The files come with the package `fastapi-offline`. Its own application class is not used: its page has an
+    inline script, which the content security policy here forbids.
+    """
+    values = {"title": app.title, "path": PATH, "openapi": app.openapi_url or "", "session": SESSION_PATH}
+    page, start = PAGE.substitute(values), START.substitute(values)
+
+    @app.get(PATH, include_in_schema=False)
+    def docs() -> Response:
+        return HTMLResponse(page, headers=HEADERS)
+
+    @app.get(f"{PATH}/start.js", include_in_schema=False)
+    def start_script() -> Response:
+        return Response(start, media_type="text/javascript", headers=HEADERS)
+
+    @app.get(f"{PATH}/{{name}}", include_in_schema=False)
+    def asset(name: str) -> Response:
+        if name not in ASSETS:
+            raise NotFound(f"no route '{PATH}/{name[:100]}'; see {PATH}")
+        return FileResponse(_folder() / name, media_type=ASSETS[name], headers=HEADERS)
+
+
+def _folder() -> Path:
+    """Folder of the package's files; wheels are installed as plain files."""
+    return Path(str(resources.files("fastapi_offline") / "static"))

@@ -7,7 +7,7 @@ import re
 import httpx
 import pytest
 
-from assay.service.api.docs import ASSETS
+from assay.service.api.openapi import ASSETS
 
 POLICY_OF_SCRIPTS = re.compile(r"default-src 'self';(?!.*script-src)")
 
