@@ -1,41 +1,19 @@
-"""Published results of analyses, for models of the same architecture.
-
-Source: Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel Principal Component
-Analysis" (NeurIPS): section 2.2.2 and table 13.
-"""
+"""Published results of analyses, for models of the same architecture; `analyses.json` has the numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from assay.service.contract.results import Reference
-from assay.workers.published.imagenet import MODELS, PAPER, TINY_MODELS
-from assay.workers.published.match import IMAGENET, MeasuredRow, architecture, same_model
+from assay.workers.published.imagenet import MODELS, PAPER
+from assay.workers.published.match import IMAGENET, MeasuredRow, architecture, same_model, stated
 
 __all__ = ["analyses"]
 
-# Absolute, of ViT-tiny, averaged over heads and layers. True eigenvalues of K~ / N together are at most 1
-# (`workers/evaluation/eigenvector_check.py`): these cannot be eigenvalues.
-EIGENVALUES = {
-    "eigenvalue_max": 648.46,
-    "eigenvalue_min": 4.65,
-    "eigenvalue_mean": 40.07,
-    "eigenvalue_median": 17.73,
-}
-# 10^9 multiply-adds (printed as 1.17M), seconds per sample, MB.
-COLUMNS = ("multiply_adds", "train_seconds", "test_seconds", "train_memory", "test_memory", "parameters")
-UNITS = (1e9, 1.0, 1.0, 1e6, 1e6, 1e6)
-TABLE_13 = dict(
-    zip(
-        TINY_MODELS,
-        (
-            (1.17, 0.079, 0.010, 1435, 1181, 5.2),
-            (1.22, 0.082, 0.010, 1441, 1181, 5.2),
-            (1.23, 0.084, 0.010, 1443, 1181, 5.2),
-            (1.25, 0.085, 0.011, 1443, 1181, 5.2),
-            (1.35, 0.092, 0.017, 1461, 1181, 5.2),
-        ),
-        strict=True,
-    )
-)
+_STATED = stated("analyses.json")
+EIGENVALUES: Mapping[str, float] = _STATED["eigenvalues"]
+UNITS: Mapping[str, float] = _STATED["units"]
+TABLE_13: Mapping[str, Sequence[float]] = _STATED["table_13"]
 
 
 def analyses(row: MeasuredRow) -> list[Reference]:
@@ -51,7 +29,7 @@ def analyses(row: MeasuredRow) -> list[Reference]:
             )
             for published, values in TABLE_13.items()
             if same_model(MODELS[published].facts, facts)
-            for metric, value, unit in zip(COLUMNS, values, UNITS, strict=True)
+            for (metric, unit), value in zip(UNITS.items(), values, strict=True)
         ]
     if name == "eigenvector_check" and row.known_as == IMAGENET and same_model(MODELS["ViT"].facts, facts):
         source = f"{PAPER}, section 2.2.2, ViT-tiny; beyond what an eigenvalue of this matrix can be"

@@ -14,8 +14,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import json
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from assay.service.contract.fractions import fraction_value
@@ -112,7 +114,14 @@ class PublishedEvaluation(NamedTuple):
 
 
 # Name, evaluation, and percent by model, in the order of the evaluation's metrics.
-PublishedTable = tuple[str, PublishedEvaluation, dict[str, tuple[float, ...]]]
+PublishedTable = tuple[str, PublishedEvaluation, dict[str, Sequence[float]]]
+
+
+def stated(file: str) -> dict[str, Any]:
+    """The facts of a JSON file in this folder; {"any": [...]}, a tuple here, allows several values."""
+    text = Path(__file__).with_name(file).read_text(encoding="utf-8")
+    facts: dict[str, Any] = json.loads(text, object_hook=lambda x: tuple(x["any"]) if [*x] == ["any"] else x)
+    return facts
 
 
 def references(row: MeasuredRow) -> list[Reference]:

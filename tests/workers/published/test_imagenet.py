@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
-from assay.workers.published.analyses import COLUMNS, EIGENVALUES, TABLE_13
+from assay.workers.published.analyses import EIGENVALUES, TABLE_13, UNITS
 from assay.workers.published.corruptions import CORRUPTION_TABLES
 from assay.workers.published.imagenet import PAPER, SEGMENTED, SEGMENTED_CORRUPTED, TABLES
 from assay.workers.published.language import ACCURACIES, PERPLEXITIES
@@ -140,7 +140,7 @@ def test_every_cell_is_the_papers_and_every_cell_of_the_paper_is_there(place: st
 
 
 def test_models_and_columns_have_the_meaning_that_they_are_printed_with() -> None:
-    assert COLUMNS == (
+    assert tuple(UNITS) == (
         "multiply_adds", "train_seconds", "test_seconds", "train_memory", "test_memory", "parameters"
     )  # fmt: skip
     assert {model: attention for (_, attention), (_, model, _) in ACCURACIES.items()} == ATTENTIONS

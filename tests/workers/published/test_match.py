@@ -37,6 +37,7 @@ from assay.workers.published.match import (
     known_corrupted_as,
     publications,
     references,
+    stated,
 )
 from tests.support.jobs import add, evaluate_spec
 from tests.support.outcomes import rows
@@ -228,6 +229,12 @@ def test_another_architecture_has_no_published_number(changes: dict[str, Any]) -
     assert found((name, params | {"drop_path": 0.0}))
     assert not found((name, params | changes))
     assert not found(("linear", {}))
+
+
+def test_a_fact_allows_the_values_that_its_file_lists_as_any() -> None:
+    models = stated("imagenet.json")["models"]
+    assert models["Primal.+DeiT-Small/16"]["rank"] == (32, 64, 96)
+    assert models["FAN-tiny"]["preparation"] == ["bicubic", 1.0]
 
 
 def symmetric(**params: Any) -> dict[str, Any]:
