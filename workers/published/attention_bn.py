@@ -8,61 +8,33 @@ published; the factors are for all mechanisms.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-UEA = (
-    "EthanolConcentration", "FaceDetection", "Handwriting", "Heartbeat", "JapaneseVowels", "PEMS-SF",
-    "SelfRegulationSCP1", "SelfRegulationSCP2", "SpokenArabicDigits", "UWaveGestureLibrary",
-)  # fmt: skip
-UEA_EXTRA = (
-    "ArticularyWordRecognition", "BasicMotions", "Epilepsy", "ERing", "FingerMovements", "Libras", "NATOPS",
-    "RacketSports", "AtrialFibrillation", "Cricket", "StandWalkJump", "HandMovementDirection", "LSST",
-    "DuckDuckGeese", "MotorImagery",
-)  # fmt: skip
-UCR = (
-    "AppliancesEnergy", "BenzeneConcentration", "BeijingPM10Quality", "BeijingPM25Quality",
-    "LiveFuelMoistureContent", "IEEEPPG",
-)  # fmt: skip
-LRA = ("listops", "text", "retrieval", "image", "pathfinder")
 IMAGENET = "imagenet"
+FAMILIES = ("attention", "linear", "sparse")
+
+with Path(__file__).with_name("attention_bn.csv").open(newline="", encoding="utf-8") as _file:
+    _ROWS = tuple(csv.DictReader(_file))
 
 
-def _by_name(names: tuple[str, ...], *values: float) -> dict[str, float]:
-    return dict(zip(names, values, strict=True))
+def _archive(name: str) -> tuple[str, ...]:
+    return tuple(row["data"] for row in _ROWS if row["archive"] == name)
 
 
-# By family of the mechanism and data set.
-BETAS_BN: Mapping[str, Mapping[str, float]] = {
-    "attention": {
-        **_by_name(UEA, 0.25, 0.6, 0.65, 0.55, 0.6, 0.25, 0.5, 1.2, 0.65, 0.1),
-        **_by_name(UEA_EXTRA, 0.2, 0.1, 0.3, 0.1, 1.0, 0.3, 1.0, 1.0, 0.9, 0.2, 1.0, 0.5, 0.3, 0.6, 0.2),
-        **_by_name(UCR, 0.4, 0.2, 0.1, 0.1, 0.1, 0.4),
-        **_by_name(LRA, 0.5, 0.5, 1.0, 0.2, 0.2),
-        IMAGENET: 1.0,
-    },
-    "linear": _by_name(UEA, 0.15, 0.6, 0.25, 0.6, 0.6, 0.35, 0.35, 0.75, 0.6, 0.65),
-    "sparse": _by_name(UEA, 0.8, 0.6, 0.3, 0.4, 0.6, 0.5, 0.1, 0.5, 0.6, 0.9),
+def _betas(column: str) -> dict[str, float]:
+    return {row["data"]: float(row[column]) for row in _ROWS if row[column]}
+
+
+UEA, UEA_EXTRA, UCR, LRA = map(_archive, ("uea", "uea_extra", "ucr", "lra"))
+# By the ending of the mechanism's name, family of the mechanism, and data set.
+BETAS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
+    form: {family: _betas(f"{form} {family}") for family in FAMILIES} for form in ("bn", "bn_sh")
 }
-BETAS_BN_SH: Mapping[str, Mapping[str, float]] = {
-    "attention": {
-        **_by_name(UEA, 0.15, 0.6, 0.25, 0.85, 0.6, 0.35, 0.85, 0.9, 0.6, 0.2),
-        **_by_name(UEA_EXTRA, 0.6, 0.1, 0.2, 0.9, 0.3, 0.7, 0.4, 0.4, 0.6, 1.0, 0.6, 0.5, 0.2, 0.3, 0.3),
-        **_by_name(UCR, 0.2, 0.1, 0.5, 0.2, 0.3, 0.2),
-        **_by_name(LRA, 0.2, 0.8, 1.0, 0.2, 0.4),
-        IMAGENET: 1.0,
-    },
-    "linear": _by_name(UEA, 0.95, 0.6, 0.3, 0.15, 0.6, 0.65, 0.25, 0.15, 0.6, 0.55),
-    "sparse": _by_name(UEA, 0.2, 0.6, 0.3, 0.5, 0.6, 0.6, 0.9, 0.3, 0.6, 0.3),
-}
-# By the ending of the mechanism's name.
-BETAS = {"bn": BETAS_BN, "bn_sh": BETAS_BN_SH}
 # For each head: 8 heads on time series, 2 on Long Range Arena, 4 in DeiT-tiny.
-FACTORS: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys((*UEA, *UEA_EXTRA, *UCR), (1, 1, 2, 2, 4, 4, 8, 8)),
-    **dict.fromkeys(LRA, (1, 2)),
-    IMAGENET: (1, 1, 2, 4),
-}
+FACTORS = {row["data"]: tuple(map(int, row["factors"].split())) for row in _ROWS}
 # Mechanism, data sets, size.
 KERNELS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "conv1d_attention": (LRA, 5),
@@ -78,7 +50,7 @@ def published_parameters(mechanism: str, data: str) -> dict[str, Any] | None:
         where, size = KERNELS[mechanism]
         return {"size": size} if data in where else None
     family, _, form = mechanism.partition("_")
-    if family not in (BETAS_BN if form else ("softmax", "linear", "sparse")) or form not in (
+    if family not in (FAMILIES if form else ("softmax", "linear", "sparse")) or form not in (
         "",
         "sh",
         *BETAS,
