@@ -1,11 +1,4 @@
-"""Published numbers of RPC-Attention on text: perplexity on WikiText-103, accuracy on SST-2, SST-5 and IMDB.
-
-Source: Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel Principal Component
-Analysis" (NeurIPS), tables 3, 11 and 12. Table 3 states neither the rate of swapped words nor whether these
-are scored; its attacked numbers are shown for both, with a note. The classifiers of tables 11 and 12 are
-mixtures of experts and a tutorial's language model, without a published configuration: no model here matches
-them, and their numbers have a protocol that says so.
-"""
+"""Published perplexity on WikiText-103, and accuracy on SST-2, SST-5 and IMDB: `language.json`."""
 
 from __future__ import annotations
 
@@ -15,7 +8,7 @@ from typing import Any
 from assay.service.contract.results import Reference
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Params
 from assay.workers.published.imagenet import PAPER
-from assay.workers.published.match import MeasuredRow
+from assay.workers.published.match import MeasuredRow, stated
 
 __all__ = ["language"]
 
@@ -26,44 +19,17 @@ SENTENCES = {(2, 872): "sst2/dev", (5, 1101): "sst5/dev", (5, 2210): "sst5/test"
 LENGTH = 256
 CHANGE = {"name": "fixed_word", "params": {"word": "AAA"}}
 
-_SYMMLM = {"width": 128, "depth": 16, "heads": 8, "hidden": 2048, "cutoffs": [20_000, 40_000, 200_000]}
-_RPC = {
-    "rpc_layers": [0, 1, 2, 3],
-    "iterations": 4,
-    "regularization": 4.0,
-    "threshold": "code",
-    "mu_width": "full",
-    "mu_tokens": "prefix",
-    "dual_sign": -1,
-}
 # In training only; the length is compared with the evaluation's.
 IRRELEVANT = frozenset({"dropout", "attention_dropout", "initialization", "length"})
+_STATED = stated("language.json")
 MODELS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "Symmlm": ("symmlm", _SYMMLM),
-    "RPC-Symmlm (4iter/layer1-4)": ("rpc_symmlm", _SYMMLM | _RPC),
+    name: (model["name"], model["params"]) for name, model in _STATED["models"].items()
 }
-# Clean and attacked.
-PERPLEXITIES: Mapping[str, Mapping[str, tuple[float, float]]] = {
-    "valid": {"Symmlm": (38.37, 42.90), "RPC-Symmlm (4iter/layer1-4)": (37.38, 41.83)},
-    "test": {"Symmlm": (36.36, 44.32), "RPC-Symmlm (4iter/layer1-4)": (35.26, 43.16)},
-}
-ATTACKED_NOTE = "neither the rate of swapped words nor whether they are predicted is stated"
-# Per part and attention: table, model, percent.
+PERPLEXITIES: Mapping[str, Mapping[str, Sequence[float]]] = _STATED["perplexities"]
+# Table, model, percent.
 ACCURACIES: Mapping[tuple[str, str], tuple[str, str, float]] = {
-    ("sst2/dev", "symmetric"): ("table 11", "SymSMoE", 69.20),
-    ("sst2/dev", "rpc_symmetric"): ("table 11", "RPC-SymSMoE", 76.27),
-    ("sst2/dev", "softmax"): ("table 11", "SMoE", 69.38),
-    ("sst2/dev", "rpc_asymmetric"): ("table 11", "RPC-SMoE", 70.63),
-    ("imdb/test", "softmax"): ("table 11", "SMoE", 65.74),
-    ("imdb/test", "rpc_asymmetric"): ("table 11", "RPC-SMoE", 73.96),
-    ("sst5/dev", "softmax"): ("table 12", "Baseline-LM", 46.51),
-    ("sst5/test", "softmax"): ("table 12", "Baseline-LM", 49.23),
-    ("sst5/dev", "rpc_asymmetric"): ("table 12", "RPC-LM", 48.68),
-    ("sst5/test", "rpc_asymmetric"): ("table 12", "RPC-LM", 50.36),
-}
-OTHER_MODELS = {
-    "table 11": "another model: a sparse mixture of experts without a published configuration",
-    "table 12": "another model: the language model of the NAACL 2019 tutorial on transfer learning",
+    (row["part"], row["attention"]): (row["table"], row["model"], row["percent"])
+    for row in _STATED["accuracies"]
 }
 
 
@@ -96,7 +62,7 @@ def _perplexities(model: ComponentReference, evaluation: EvaluationItem, part: s
         return []
     if attacked and (params["rate"] == 0 or params["words"] != CHANGE):
         return []
-    note = f"; {ATTACKED_NOTE}" if attacked else ""
+    note = f"; {_STATED['attacked_note']}" if attacked else ""
     metrics = ("perplexity", "perplexity_unswapped") if attacked else ("perplexity",)
     return [
         Reference(
@@ -125,7 +91,12 @@ def _accuracy(model: ComponentReference, evaluation: EvaluationItem, part: str) 
     table, published, percent = found
     source = f"{PAPER}, {table}, {published}"
     return [
-        Reference(metric="top1", value=round(percent / 100, 6), source=source, protocol=OTHER_MODELS[table])
+        Reference(
+            metric="top1",
+            value=round(percent / 100, 6),
+            source=source,
+            protocol=_STATED["other_models"][table],
+        )
     ]
 
 
