@@ -7,38 +7,15 @@ Capitals, hyphens and underscores do not count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 # cleverhans, Foolbox, torchattacks, ART, AutoAttack, RobustBench, TextAttack, timm.
-PARAMETERS: Mapping[str, tuple[str, ...]] = {
-    "batch_size": ("bs",),
-    "confidence": ("kappa",),
-    "crop_fraction": ("crop", "crop_pct", "resize_fraction"),
-    "draws": ("n_samples", "num_samples"),
-    "eot": ("eot_iter", "n_eot", "eot_samples"),
-    "epochs": ("num_epochs", "n_epochs"),
-    "epsilon": ("eps", "epsilons", "eps_max", "max_norm", "radius", "perturbation_size"),
-    "image": ("image_column",),
-    "label": ("label_column",),
-    "learning_rate": ("lr", "eta", "step_size"),
-    "loss": ("loss_fn", "loss_type", "criterion"),
-    "momentum": ("decay", "decay_factor", "mu"),
-    "norm": ("ord", "p", "norm_type", "threat_model", "distance"),
-    "queries": ("n_queries", "num_queries", "max_queries", "query_budget"),
-    "random_start": ("rand_init", "random_init", "rand_start"),
-    "relative_step_size": ("rel_stepsize", "alpha_ratio"),
-    "restarts": ("num_restarts", "n_restarts", "nb_restarts", "num_random_init"),
-    "step_size": ("alpha", "eps_iter", "eps_step", "stepsize", "abs_stepsize", "step"),
-    "steps": (
-        *("num_steps", "n_steps", "nb_steps", "nb_iter", "num_iter", "n_iter", "niter", "num_iterations"),
-        *("iters", "iterations", "max_iter", "max_iterations", "perturb_steps"),
-    ),
-    "target_class": ("target_label", "y_target"),
-    "targeted": ("is_targeted",),
-    "text": ("text_column",),
-    "weight_decay": ("wd",),
-}
+PARAMETERS: Mapping[str, Sequence[str]] = json.loads(
+    Path(__file__).with_name("synonyms.json").read_text(encoding="utf-8")
+)
 
 
 def with_synonyms(properties: Mapping[str, Any]) -> dict[str, Any]:
