@@ -18,7 +18,7 @@ from assay.service.catalog.catalog import KINDS, NAME, Catalog
 from assay.service.catalog.component import EVALUATIONS
 from assay.service.contract.errors import NotFound
 from assay.workers import catalog
-from assay.workers.discovery.synonyms import PARAMETERS
+from assay.workers.discovery.signatures import SYNONYMS
 from assay.workers.discovery.walk import PACKAGES, to_json, walk
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -244,9 +244,7 @@ class TestWalk:
         [entry] = json.loads(to_json(walk(packages)))
         schema = {
             "type": "object",
-            "properties": {
-                "steps": {"type": "integer", "default": 20, "also": " ".join(PARAMETERS["steps"])}
-            },
+            "properties": {"steps": {"type": "integer", "default": 20, "also": " ".join(SYNONYMS["steps"])}},
             "additionalProperties": False,
         }
         assert entry == {

@@ -14,10 +14,12 @@ that components share.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import annotated_types
@@ -52,6 +54,11 @@ CONSTRAINTS: tuple[tuple[type, str, str | None, str | None, str | None], ...] = 
     (annotated_types.MultipleOf, "multiple_of", "multipleOf", None, None),
     (annotated_types.MinLen, "min_length", None, "minItems", "minLength"),
     (annotated_types.MaxLen, "max_length", None, "maxItems", "maxLength"),
+)
+# Words of cleverhans, Foolbox, torchattacks, ART, AutoAttack, RobustBench, TextAttack and timm, for which the
+# service suggests a parameter, in all components. Capitals, hyphens and underscores do not count.
+SYNONYMS: Mapping[str, Sequence[str]] = json.loads(
+    Path(__file__).with_name("synonyms.json").read_text(encoding="utf-8")
 )
 ARGUMENT_LINE = re.compile(r"^(\w+)(?: \([^)]*\))?: (.+)$")
 
@@ -89,6 +96,15 @@ def schema_of_parameters(
         raise ValueError(f"{where}: CHOICES names {unknown}, which are no parameters of it")
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return schema | ({"required": required} if required else {})
+
+
+def with_synonyms(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema's parameters with their words, except words that are parameters too."""
+    found = {name: [word for word in SYNONYMS.get(name, ()) if word not in properties] for name in properties}
+    return {
+        name: part | ({"also": " ".join(found[name])} if found[name] else {})
+        for name, part in properties.items()
+    }
 
 
 def schema_of_annotation(annotation: object) -> dict[str, Any] | None:

@@ -32,8 +32,7 @@ from assay.service.contract.weights.pulled import SOURCES, PulledReference
 from assay.service.submission.shape import check_evaluation_shape
 from assay.workers.discovery.outcome_tables import find_table
 from assay.workers.discovery.presets import NAME, presets
-from assay.workers.discovery.signatures import schema_of_parameters
-from assay.workers.discovery.synonyms import checked_words, with_synonyms
+from assay.workers.discovery.signatures import schema_of_parameters, with_synonyms
 from assay.workers.discovery.threats import check_threat
 
 PACKAGES: Mapping[str, str] = {
@@ -205,6 +204,14 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
     except ValidationError as error:
         problem = error.errors()[0]
         raise ValueError(f"{where}: {path_text(problem['loc'])}: {message_of(problem)}") from error
+
+
+def checked_words(where: str, stated: Iterable[str] | None) -> list[str]:
+    """A module's ALSO; ValueError: no list of texts."""
+    words = [] if stated is None else list(stated)
+    if isinstance(stated, str) or not all(isinstance(word, str) and word for word in words):
+        raise ValueError(f"{where}: ALSO must list other names of the component; it is {stated!r}")
+    return words
 
 
 def _formula(module: ModuleType) -> str | None:

@@ -10,7 +10,8 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import nearest
 from assay.service.submission.validate import validate
-from assay.workers.discovery.synonyms import PARAMETERS, checked_words, with_synonyms
+from assay.workers.discovery.signatures import SYNONYMS, with_synonyms
+from assay.workers.discovery.walk import checked_words
 
 
 def suggested(name: str, params: dict[str, Any] | None = None) -> list[tuple[str, str | None]]:
@@ -125,7 +126,7 @@ def test_every_word_means_one_parameter_of_a_component() -> None:
             for word in part.get("also", "").split():
                 assert known.setdefault(word, name) == name, f"{component.name}: {word}"
     names = {name for entry in load().list() for name in entry.parameters["properties"]}
-    assert set(PARAMETERS) <= names, "words for a parameter that no component has"
+    assert set(SYNONYMS) <= names, "words for a parameter that no component has"
 
 
 def test_a_text_in_place_of_a_list_is_refused() -> None:
