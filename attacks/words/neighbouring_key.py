@@ -9,6 +9,9 @@ Pruthi et al. 2019 (`search/recipes.py`), section 3. Key neighbourhoods are Text
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from assay.attacks import parameters
 from assay.attacks.words.search.character_positions import at_places
 from assay.attacks.words.search.draws import Draws
@@ -18,34 +21,7 @@ __all__ = ["neighbouring_key"]
 
 PAPER = "Pruthi et al. 2019, Combating Adversarial Misspellings with Robust Word Recognition"
 # Key to its neighbours.
-KEYBOARD = {
-    "q": "was",
-    "w": "qeasd",
-    "e": "wsdfr",
-    "r": "edfgt",
-    "t": "rfghy",
-    "y": "tghju",
-    "u": "yhjki",
-    "i": "ujklo",
-    "o": "iklp",
-    "p": "ol",
-    "a": "qwszx",
-    "s": "qweadzx",
-    "d": "werfcxs",
-    "f": "ertgvcd",
-    "g": "rtyhbvd",
-    "h": "tyugjbn",
-    "j": "yuikmnh",
-    "k": "uiolmj",
-    "l": "iopk",
-    "z": "asx",
-    "x": "sdzc",
-    "c": "xdfv",
-    "v": "cfgb",
-    "b": "vghn",
-    "n": "bhjm",
-    "m": "njk",
-}
+KEYBOARD: dict[str, str] = json.loads(Path(__file__).with_name("keyboard.json").read_text(encoding="utf-8"))
 
 
 def neighbouring_key(
