@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import re
 import socket
 import traceback
+from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
@@ -21,35 +23,11 @@ from assay.workers.discovery.packages import ComponentMissing
 from assay.workers.exhaustion import is_disk_full, is_out_of_memory
 from assay.workers.training.result import TrainingDiverged
 
-# Faults of a device, a driver, or of other processes on it, as CUDA and torch say them: not the job's.
-DEVICE_FAULTS = (
-    "uncorrectable ECC error",
-    "illegal memory access",
-    "unspecified launch failure",
-    "misaligned address",
-    "hardware stack error",
-    "illegal instruction",
-    "launch timed out",
-    "device(s) is/are busy or unavailable",
-    "no CUDA-capable device",
-    "No CUDA GPUs are available",
-    "Found no NVIDIA driver",
-    "NVIDIA driver on your system is too old",
-    "driver initialization failed",
-    "CUDA driver version is insufficient",
-    "system not yet initialized",
-    "no kernel image is available",
-    "GPU is lost",
-    "device has been lost",
-    "fallen off the bus",
-    "CUDA error: unknown error",
-    "CUDA unknown error",
-    "Torch not compiled with CUDA enabled",
-    "STATUS_EXECUTION_FAILED",
-    "STATUS_NOT_INITIALIZED",
-    "STATUS_INTERNAL_ERROR",
-    "STATUS_ARCH_MISMATCH",
+_PHRASES: dict[str, list[str]] = json.loads(
+    Path(__file__).with_name("failures.json").read_text(encoding="utf-8")
 )
+# Faults of a device, a driver, or of other processes on it, as CUDA and torch say them: not the job's.
+DEVICE_FAULTS = _PHRASES["device_faults"]
 ASSERTION = "device-side assert"
 # The program asked for what no device of this kind does.
 OF_THE_PROGRAM = ("invalid configuration argument", "invalid argument", "too many resources requested")
@@ -152,18 +130,7 @@ DEFECTS = (TypeError, AttributeError, NameError)
 # Defects by these types alone: libraries derive errors with other reasons from them.
 EXACT_DEFECTS = frozenset({KeyError, IndexError, NotImplementedError, ZeroDivisionError, RecursionError})
 # Tensors that do not fit each other, as torch says it in a plain RuntimeError.
-SHAPES = (
-    "shapes cannot be multiplied",
-    "The size of tensor a (",
-    "Sizes of tensors must match",
-    "size mismatch",
-    "is invalid for input of size",
-    "Given groups=",
-    "expected scalar type",
-    "Input type (",
-    "must have the same dtype",
-    "Expected all tensors to be on the same device",
-)
+SHAPES = _PHRASES["shapes"]
 # Types: the second identical failure is taken for the last; the reasons of a machine have others.
 REPEATABLE = EXACT_DEFECTS | {*DEFECTS, RuntimeError, AssertionError, ValueError, StopIteration}
 # A machine's reasons that libraries report as a plain RuntimeError: these are tried to the end.
