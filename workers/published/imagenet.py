@@ -47,7 +47,7 @@ def evaluations(entries: dict[str, Params]) -> dict[str, PublishedEvaluation]:
 
 
 def _evaluation(source: str, **own: Any) -> PublishedEvaluation:
-    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in own.items()}
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
     return PublishedEvaluation(source=SOURCES[source], **fields)
 
 
