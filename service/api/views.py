@@ -25,7 +25,6 @@ from assay.service.contract.results import (
 from assay.service.contract.row_protocols import RadiusUnitOf, protocol_unit
 from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.stored_specs import evaluations_in
-from assay.service.contract.summaries import JobSummary
 from assay.service.contract.threat import ThreatOf
 from assay.service.contract.times import iso as iso
 from assay.service.contract.times import iso_or_none
@@ -99,7 +98,7 @@ class JobViews:
             message=message or self._delayed(row),
             error=job_error(row),
             study=row.study_id,
-            summary=None if row.summary is None else JobSummary.model_validate(row.summary),
+            summary=row.summary,
             links=links(row.id),
         )
 

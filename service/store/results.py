@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable
 from functools import partial
 from operator import itemgetter
@@ -100,7 +101,7 @@ class ResultRows(StorePart):
             this = (results.c.job_id == job_id) & (results.c.evaluation == evaluation)
             before = connection.execute(select(results.c.result).where(this)).scalar()
             upsert(connection, results, values)
-            if before != result:
+            if before != json.loads(json.dumps(result)):
                 record_metric_event(connection, job_id, evaluation, result)
 
     def seconds_per_pass(

@@ -36,6 +36,8 @@ def job_row(row: Row[Any]) -> JobRow:
         del columns[name]
     spec = columns["spec"]
     columns |= {"state": JobState(row.state), "name": spec["name"], "tags": list(spec["tags"])}
+    if row.summary is not None:
+        columns["summary"] = JobSummary.model_validate(row.summary)
     return JobRow(**columns)
 
 

@@ -11,6 +11,7 @@ from assay.service.contract.keys import Scope
 from assay.service.contract.records import Columns, ErrorRecord, JobProvenance, OutcomeExtra, Plan, Replan
 from assay.service.contract.states import JobState, ShardState
 from assay.service.contract.stored_specs import Spec
+from assay.service.contract.summaries import JobSummary
 
 JobKind = Literal["train", "evaluate", "check"]
 ShardKind = Literal["plan", "train", "evaluate", "check", "repeat"]
@@ -50,7 +51,7 @@ class JobRow:
     study_id: str | None = None  # None for a job of its own
     replans: list[Replan] | None = None  # oldest first
     repeated: Repeated | None = None  # what came of repeated shards; None without any
-    summary: dict[str, Any] | None = None  # a `JobSummary`; None before it succeeds, and in early versions
+    summary: JobSummary | None = None  # None before it succeeds, and in early versions
 
 
 class JobFilters(TypedDict, total=False):

@@ -40,10 +40,10 @@ ARMS: dict[str, dict[str, Any]] = {
     },
 }
 SEEDS = 6
-# The one question, fixed before the run: top-1 under this attack at this epsilon, one test at `LEVEL`.
-PRIMARY = ("pgd", "2/255")
 # Attacks with their radii, markers and titles.
 ATTACKS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("demo_attacks.json").read_text())
+# The one question, fixed before the run: top-1 under this attack at this epsilon, one test at `LEVEL`.
+PRIMARY = next((name, one["primary"]) for name, one in ATTACKS.items() if "primary" in one)
 EPSILONS = {name: attack["epsilons"] for name, attack in ATTACKS.items()}
 DATA = {"name": "digits"}
 EXECUTION = {"batch_size": 64}

@@ -88,13 +88,13 @@ def test_what_is_logged_meanwhile_has_the_id_of_the_request(
         return found
 
     seen = []
-    page = app_store.jobs.page
+    page = app_store.jobs.listed
 
     def spy(**options: Any) -> Any:
         seen.append(line()["request"])
         return page(**options)
 
-    monkeypatch.setattr(app_store.jobs, "page", spy)
+    monkeypatch.setattr(app_store.jobs, "listed", spy)
     answer = api.get("/api/v1/jobs")
     assert seen == [answer.headers["x-request-id"]]
     assert "request" not in line()

@@ -92,7 +92,7 @@ def test_a_database_that_goes_away_is_503(
 
     monkeypatch.setattr(app_store, "ping", away)
     monkeypatch.setattr(app_store.jobs, "add", away)
-    monkeypatch.setattr(app_store.jobs, "page", away)
+    monkeypatch.setattr(app_store.jobs, "listed", away)
     for answer in (api.get("/readyz"), api.post("/api/v1/jobs", json=train_body()), api.get("/api/v1/jobs")):
         assert answer.status_code == 503
         assert answer.json()["error"]["type"] == "unavailable"

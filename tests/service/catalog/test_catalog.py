@@ -382,7 +382,7 @@ class TestShape:
         assert caught.value.details[0].nearest is None, "no other field was meant"
 
     def test_a_study_that_is_sent_as_a_job_names_its_command(self) -> None:
-        assert "`assay study FILE`" in problems({"kind": "study"})["kind"]
+        assert "`assay studies run FILE`" in problems({"kind": "study"})["kind"]
 
     def test_everything_wrong_in_one_answer(self) -> None:
         found = problems(

@@ -35,6 +35,8 @@ STATES = Path(__file__).resolve().parents[2] / "vectors" / "states"
 ADDED = frozenset(
     {
         "unit",
+        "headline",
+        "summary",
         "signature",
         "deadline",
         "adjust",

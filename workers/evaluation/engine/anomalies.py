@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from assay.attacks.judgement import finite, judge
 from assay.attacks.kernel import frozen
-from assay.workers.evaluation.engine.ledger import ExampleOutcomes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes, listed
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
-from assay.workers.evaluation.engine.outcomes import WithFaults, listed
+from assay.workers.evaluation.engine.outcomes import WithFaults
 from assay.workers.evaluation.engine.protocols import classify
 
 

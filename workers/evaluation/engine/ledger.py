@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -17,7 +18,14 @@ from assay.attacks.sending import sent
 from assay.attacks.threat import sizes
 from assay.service.contract.gallery import GalleryItem
 from assay.workers.evaluation.engine.gallery.candidates import Candidates
-from assay.workers.evaluation.engine.outcomes import OutcomeFile, Stage, listed
+from assay.workers.evaluation.engine.outcomes import OutcomeFile, Stage
+
+
+def listed(values: Tensor) -> list[Any]:
+    """Values (n,) as JSON; None where not finite."""
+    if not values.is_floating_point():
+        return list(values.tolist())
+    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -78,13 +77,6 @@ class WithFaults(WithoutFiles):
     def evidence(self) -> dict[str, Any]:
         """The counts that warnings rest on; counts of shards add up."""
         return {"nonfinite": self.nonfinite, **self.noted}
-
-
-def listed(values: Tensor) -> list[Any]:
-    """Values (n,) as JSON; None where not finite."""
-    if not values.is_floating_point():
-        return list(values.tolist())
-    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 @dataclass(frozen=True)

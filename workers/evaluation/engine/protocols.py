@@ -127,10 +127,8 @@ def attack_pixel(
 
     with torch.no_grad(), frozen(model):
         if asked.expected:
-            expected = ExpectedRun(
-                loader, begun(), progress or _ignore, ids, randomness, torch.device(device), asked, box
-            )
-            return expected.run(stages)
+            told, on = progress or _ignore, torch.device(device)
+            return ExpectedRun(loader, begun(), told, ids, randomness, on, asked, box).run(stages)
         runs = [
             (number, stage, passes_of(loader, stage, screening=screening, bound=bound))
             for number, stage in enumerate(stages)

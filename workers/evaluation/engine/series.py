@@ -27,9 +27,9 @@ from assay.workers.data.formats.series import SeriesSet
 from assay.workers.evaluation.engine.attack.both_protocols import attack_shard
 from assay.workers.evaluation.engine.gallery.candidates import Candidates, answers, finite, safely
 from assay.workers.evaluation.engine.gallery.series import attacked_series, perturbed_rows, points
-from assay.workers.evaluation.engine.ledger import ExampleOutcomes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes, listed
 from assay.workers.evaluation.engine.loader import Images, Loader
-from assay.workers.evaluation.engine.outcomes import WithoutFiles, listed
+from assay.workers.evaluation.engine.outcomes import WithoutFiles
 from assay.workers.evaluation.engine.protocols import classify
 from assay.workers.evaluation.engine.shard import Running, Shard
 
