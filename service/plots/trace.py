@@ -25,17 +25,18 @@ PANELS = {
 # Codes of warnings about steps
 EXPLAINED = ("zero_gradient", "nonfinite_gradient", "tiny_gradients", "saturated_loss", "unconverged")
 LAST_PART = 10
+MAX_SERIES = 30
 SIDE = 190  # of a panel, in pixels
 SIZE = (535, 545)  # of the plot, nearly
 
 
 def trace(steps: Sequence[TracedStep], example: str) -> Vega:
     """A panel for each number, against the iterates in order; stages and restarts in their colours."""
+    series = _series(steps)
     rows: DataRows = [
-        {**step._asdict(), "iterate": place, "series": f"{step.stage}, restart {step.restart}"}
-        for place, step in enumerate(steps)
+        {**step._asdict(), "iterate": place, "series": series[place]} for place, step in enumerate(steps)
     ]
-    told = cycled("series", list(dict.fromkeys(row["series"] for row in rows)), title=None)
+    told = cycled("series", list(dict.fromkeys(series)), title=None)
     told["color"]["legend"] = {"orient": "bottom", "columns": 3}
     x = quantity("iterate", title="Iterate", axis={"grid": False, "tickMinStep": 1, "format": "d"})
     panels: list[Vega] = []
@@ -51,6 +52,16 @@ def trace(steps: Sequence[TracedStep], example: str) -> Vega:
     # Two by two, which is legible on a phone.
     body = {"data": {"values": rows}, "concat": panels, "columns": 2}
     return frame("trace", TITLE, body, description=description, subtitle=f"Example {example}")
+
+
+def _series(steps: Sequence[TracedStep]) -> list[str]:
+    names = [f"{step.stage}, restart {step.restart}" for step in steps]
+    if len(set(names)) > MAX_SERIES:
+        names = [step.stage for step in steps]
+    shown = [*dict.fromkeys(names)]
+    if len(shown) > MAX_SERIES:
+        del shown[MAX_SERIES - 1 :]
+    return [name if name in shown else "others" for name in names]
 
 
 def seen_codes(steps: Sequence[TracedStep]) -> set[str]:

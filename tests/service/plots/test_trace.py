@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from assay.service.contract.findings.traces import TracedStep
-from assay.service.plots.trace import PANELS, seen_codes, trace
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.service.contract.findings.traces import VERSION, TracedStep
+from assay.service.plots.trace import MAX_SERIES, PANELS, read_steps, seen_codes, trace
+from assay.service.store.rows import ArtifactRow
+
+JOB = "0" * 26
 
 
 def step(
@@ -20,6 +29,32 @@ def test_a_panel_for_each_number_has_all_iterates_in_order() -> None:
     assert [row["series"] for row in rows] == ["pgd, restart 0", "pgd, restart 0", "square, restart 1"]
     assert [panel["encoding"]["y"]["field"] for panel in spec["concat"]] == list(PANELS)
     assert "3 iterates, margin from 1 to -0.5" in spec["description"]
+
+
+@pytest.mark.parametrize("stages", [1, 100])
+def test_more_series_than_colours_are_drawn_by_stage_or_as_others(stages: int) -> None:
+    steps = [TracedStep(f"s{one % stages}", one, 0, 1.0, 1.0, 0.1, 0.2, None) for one in range(100)]
+    spec = trace(steps, "x")
+    shown = [row["series"] for row in spec["data"]["values"]]
+    wanted = ["s0"] if stages == 1 else [*(f"s{one}" for one in range(MAX_SERIES - 1)), "others"]
+    assert list(dict.fromkeys(shown)) == wanted
+    assert spec["concat"][0]["encoding"]["color"]["scale"]["domain"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("place", "given"),
+    [(0, "a" * 65), (0, "a\x1b"), (0, "a\n"), (0, ""), (1, -1), (1, 2**31), (2, -1), (2, 10**30)],
+)
+def test_a_step_out_of_bounds_is_not_drawn(tmp_path: Path, place: int, given: object) -> None:
+    good: list[Any] = ["apgd-ce", 0, 1, 1.0, 1.0, 0.1, 0.2, None]
+    bad = [*good[:place], given, *good[place + 1 :]]
+    for listed, count in ([good], 1), ([good, bad], 0):
+        content = {"version": VERSION, "columns": TracedStep._fields, "examples": {"x": listed}}
+        path = tmp_path / JOB / "trace-000-apgd-00000000.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(content))
+        row = ArtifactRow(JOB, path.name, str(path), path.stat().st_size, "a", "", 0.0, None)
+        assert len(read_steps(tmp_path, row, "x")) == count
 
 
 def test_steps_are_cases_of_warnings_by_their_rules() -> None:
