@@ -74,7 +74,7 @@ def _image(folder: Path, row: ArtifactRow, example: str, drawn: bool) -> SavedEx
         # The file that was opened, not what its job has put under that name since.
         header = read_header(Path(f"/dev/fd/{file.fileno()}"))
         ids = parse_json(header.metadata["ids"].encode(), MAX_DEPTH)
-        if example not in ids:
+        if not isinstance(ids, list) or example not in ids:
             return None
         shape, (dtype, first) = header.shapes["images"], header.places["images"]
         if not drawn or len(shape) != 4 or shape[1] not in COLOURS or dtype not in CODES:

@@ -59,7 +59,15 @@ def test_damaged_files_are_not_shown(tmp_path: Path) -> None:
     series = save({"images": np.zeros((1, 2, 3), np.float32)}, {"ids": '["a"]'})
     cut = save({"images": np.zeros((1, 1, 2, 2), np.float32)}, {"ids": '["a", "b"]'})
     nested = save({"images": np.zeros((1, 1, 2, 2), np.float32)}, {"ids": "[" * 10**5})
-    for content in (b"", b"x" * 100, cut[:-3], nested, save({"images": np.zeros(1)}, {"ids": '["b"]'})):
+    named = save({"images": np.zeros((1, 1, 2, 2), np.float32)}, {"ids": '{"a": 0}'})
+    for content in (
+        b"",
+        b"x" * 100,
+        cut[:-3],
+        nested,
+        named,
+        save({"images": np.zeros(1)}, {"ids": '["b"]'}),
+    ):
         file = row(tmp_path, "adversarial-000-pgd-00000000.safetensors", content)
         assert read_saved(tmp_path, file, "a", drawn=True) is None
     found = read_saved(
