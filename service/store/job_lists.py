@@ -151,9 +151,12 @@ def _places(cursor: str, by: list[str | None], order: JobOrder) -> list[Any]:
         raise foreign_cursor(cursor) from None
     places: list[Any] = listed[2:]
     fits = listed[:2] == by and [*map(type, places)] == [_kind(key) for key, _ in order]
-    numbers = (place for place in places if isinstance(place, int | float))
-    if not fits or not is_id(places[-1]) or not all(abs(number) < MAX_NUMBER for number in numbers):
+    if not fits or not is_id(places[-1]):
         raise foreign_cursor(cursor)
+    for (key, _), place in zip(order, places, strict=True):
+        most = 2**31 if type(key.type) is sa.Integer else MAX_NUMBER  # As PostgreSQL holds them.
+        if isinstance(place, int | float) and not abs(place) < most:
+            raise foreign_cursor(cursor)
     return places
 
 

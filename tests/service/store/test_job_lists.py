@@ -133,6 +133,7 @@ def test_a_cursor_of_another_list_is_refused(store: Store, made: list[str]) -> N
     forged = (
         *(["-worst", None, *places] for places in ([], [0, 0.5], [0, "x", made[0]], [0, 1e400, made[0]])),
         ["-worst", None, 0, 0.5, "no id"], ["-worst", None, True, 0.5, made[0]], [[[]]],
+        ["-worst", None, 2**40, 0.5, made[0]],
     )  # fmt: skip
     for given in (made[0], *(json.dumps(one) for one in forged), "[" * 100 + "]" * 100):
         with pytest.raises(InvalidSpec):
