@@ -45,7 +45,7 @@ def parse_json(raw: bytes, max_depth: int, max_containers: int = MAX_CONTAINERS)
         raise MalformedJson(
             f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         ) from None
-    _check_values(value, ())
+    check_values(value, ())
     return value
 
 
@@ -101,8 +101,8 @@ def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _check_values(value: Any, loc: Loc) -> None:
-    """Refuses numbers and characters by their place. Recursion is safe here: the depth has been checked."""
+def check_values(value: Any, loc: Loc) -> None:
+    """Refuses, by MalformedJson, numbers and characters by their place. The depth has been checked."""
     if isinstance(value, _Refused):
         raise _refusal(loc, value.message)
     if isinstance(value, str):
@@ -111,11 +111,11 @@ def _check_values(value: Any, loc: Loc) -> None:
             raise _refusal(loc, f"a text contains U+{ord(found.group()):04X}, which cannot be stored")
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _check_values(item, (*loc, index))
+            check_values(item, (*loc, index))
     elif isinstance(value, dict):
         for key, item in value.items():
-            _check_values(key, loc)
-            _check_values(item, (*loc, readable(key)))
+            check_values(key, loc)
+            check_values(item, (*loc, readable(key)))
 
 
 def _refusal(loc: Loc, message: str) -> MalformedJson:

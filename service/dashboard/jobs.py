@@ -17,6 +17,7 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import AssayError
 from assay.service.contract.specs import MAX_TAG
 from assay.service.contract.states import JobState
+from assay.service.contract.strict_json import check_values
 from assay.service.contract.summaries import Group, Sort
 from assay.service.contract.verbs import VERBS, Verb
 from assay.service.dashboard.choices import Filter, check_choice, refused
@@ -28,6 +29,7 @@ from assay.service.store.tenants import TenantStore
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 PER_PAGE = 50
+MAX_CHOSEN = 500
 KINDS = ("train", "evaluate")
 JobColumn = Literal[
     "state", "kind", "model", "data", "progress", "clean", "worst", "n", "duration", "seed", "created", "tags"
@@ -102,11 +104,14 @@ def act_on_jobs(
 ) -> Response:
     """Compares, cancels, deletes or tags the chosen jobs; the page says how many, and why others are not."""
     ids, do, tag = (
-        [*filter(None, form.get("job", "").split(","))],
+        [*dict.fromkeys(filter(None, form.get("job", "").split(",")))],
         form.get("do") or "nothing",
         form.get("tag", "").strip(),
     )
     check_choice("do", do, DONE)
+    check_values(tag, ("tag",))
+    if len(ids) > MAX_CHOSEN:
+        raise refused("job", "too many jobs are chosen", len(ids), f"up to {MAX_CHOSEN}")
     if do == "compare":
         return see(f"/compare?{urlencode({'jobs': ','.join(ids)}, safe=',')}")
     if do == "tag" and not 0 < len(tag) <= MAX_TAG:

@@ -117,6 +117,22 @@ def test_chosen_jobs_get_a_tag_and_keep_theirs(api: httpx.Client, app_store: Sto
     assert [row.tags for row in app_store.jobs.page(tag="paper")[0]] == [["old", "paper"]] * 2
     assert act(api, "tag", ids, tag=" ").status_code == 422
     assert act(api, "tag", ids, tag="x" * 65).status_code == 422
+    refusal = act(api, "tag", ids, tag="a\0b")
+    assert refusal.status_code == 400
+    assert "a text contains U+0000, which cannot be stored" in refusal.text
+    assert api.post("/api/v1/jobs", json=train_body(tags=["a\0b"])).status_code == 400
+    assert {len(app_store.jobs.get(job_id).tags) for job_id in ids} == {2}
+
+
+def test_a_job_is_chosen_once_and_more_than_500_are_refused_before_any_is_touched(
+    api: httpx.Client, app_store: Store, train_body: Make
+) -> None:
+    job_id = api.post("/api/v1/jobs", json=train_body()).json()["id"]
+    refusal = act(api, "cancel", [",".join([job_id, *(f"x{number}" for number in range(500))])])
+    assert refusal.status_code == 422
+    assert "too many jobs are chosen" in refusal.text
+    assert app_store.jobs.get(job_id).state == "queued"
+    assert "1 of 1 chosen jobs canceled." in act(api, "cancel", [job_id] * 510).text
 
 
 def test_chosen_jobs_are_compared_and_wrong_choices_refused(api: httpx.Client) -> None:
