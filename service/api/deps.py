@@ -139,7 +139,7 @@ ListPulledDep = Annotated[ListPulled, Depends(_list_pulled)]
 DispatcherDep = Annotated[Dispatcher, Depends(_dispatcher)]
 LiveDep = Annotated[Live, Depends(_live)]
 
-Cursor = Annotated[str, Query(min_length=1, max_length=4000, pattern=r"^[!-~]+$")]  # For paginated lists.
+Cursor = Annotated[str, Query(min_length=1, max_length=6000, pattern=r"^[!-~]+$")]  # For paginated lists.
 Limit = Annotated[int, Query(ge=1, le=200, description="items per page")]
 
 

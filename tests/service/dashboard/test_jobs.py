@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 
 from assay.service.contract.summaries import JobSummary, SummaryValue
 from assay.service.store.row_mapping import summary_columns
@@ -87,6 +88,20 @@ def test_jobs_stand_in_groups_with_their_means(api: httpx.Client, app_store: Sto
     assert "51 jobs, mean clean" in last
     assert last.index("run 50") < last.index("run 51")
     assert "no study" in page(api, "/jobs?group=study&tag=second")
+
+
+def test_the_cursor_of_a_page_with_the_longest_names_is_taken(
+    api: httpx.Client, train_body: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assay.service.dashboard.jobs.PER_PAGE", 1)
+    body = train_body(name="\U0001f600" * 200, tags=["\U0001f600" * 64])
+    ids = {api.post("/api/v1/jobs", json=body).json()["id"] for _ in range(2)}
+    first = page(api, "/jobs?group=tag&sort=name")
+    (following,) = {a["href"] for tag, a in Tags(first).found if tag == "a" and a.get("rel") == "next"}
+    assert following is not None
+    assert len(following) > 4200
+    pages = first, page(api, following)
+    assert {job_id for job_id in ids if any(job_id in text for text in pages)} == ids
 
 
 def act(api: httpx.Client, do: str, ids: list[str], path: str = "/jobs", **fields: str) -> httpx.Response:
