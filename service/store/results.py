@@ -8,7 +8,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from assay.service.contract.records import Columns, JobProvenance, ResultJson
 from assay.service.contract.stored_specs import ModelReference
@@ -29,9 +29,9 @@ PACED_JOBS = 5  # Finished jobs read for a model's speed.
 
 
 MAX_CACHED_ROWS = 20_000  # Metrics and rows of breakdowns in `ResultRows.cached`.
-MAX_EXAMPLE_ROWS = (
-    50_000  # Rows of shards that `ResultRows.example` reads, and that it keeps for the next call.
-)
+# Of shards that a call of `ResultRows.example` reads: rows, and bytes as they are stored.
+MAX_EXAMPLE_ROWS, MAX_EXAMPLE_BYTES = 50_000, 16 * 2**20
+MAX_EXAMPLE_WEIGHT = 4_000_000  # Cells and characters that it keeps for the next call.
 
 
 class ResultRows(StorePart):
@@ -40,7 +40,7 @@ class ResultRows(StorePart):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._cache: LruCache[Hashable, tuple[int, Any]] = LruCache(MAX_CACHED_ROWS, itemgetter(0))
-        self._shards: LruCache[tuple[str, int], Columns] = LruCache(MAX_EXAMPLE_ROWS, _rows)
+        self._shards: LruCache[tuple[str, int], Columns] = LruCache(MAX_EXAMPLE_WEIGHT, _weight)
 
     def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, CachedValue]]) -> CachedValue:
         """What `make` gave for a job's results, with its number of rows; made where absent."""
@@ -62,10 +62,13 @@ class ResultRows(StorePart):
         return [_outcome(row) for row in rows]
 
     def example(self, job_id: str, place: int, first: int = 0) -> dict[int, Columns]:
-        """Of each evaluation the row at a place of its order, as columns of a single value."""
-        # First of the evaluation `first`, then of the others while their shards have few rows together.
+        """Of each evaluation the row at a place, as columns of a single value, which is no list or object."""
+        # First of the evaluation `first`, then of the others while their shards are small together.
+        size = func.length(outcomes.c.payload).label("size")
         statement = (
-            select(outcomes.c.shard_id, outcomes.c.fence, outcomes.c.n, shards.c.evaluation, shards.c.start)
+            select(
+                outcomes.c.shard_id, outcomes.c.fence, outcomes.c.n, size, *shards.c["evaluation", "start"]
+            )
             .join(shards, shards.c.id == outcomes.c.shard_id)
             .where(outcomes.c.job_id == job_id, shards.c.kind == "evaluate")
             .where(shards.c.start <= place, shards.c.stop > place)
@@ -74,11 +77,11 @@ class ResultRows(StorePart):
         with self._database.reading() as connection:
             parts = connection.execute(statement).all()
         found: dict[int, Columns] = {}
-        read = 0
+        rows = stored = 0
         for part in parts:
-            if found and read + part.n > MAX_EXAMPLE_ROWS:
+            if found and (rows + part.n > MAX_EXAMPLE_ROWS or stored + part.size > MAX_EXAMPLE_BYTES):
                 continue
-            read += part.n
+            rows, stored = rows + part.n, stored + part.size
             columns = self._shards.get_or_make(
                 (part.shard_id, part.fence), partial(self._columns, part.shard_id)
             )
@@ -90,7 +93,8 @@ class ResultRows(StorePart):
         statement = select(outcomes.c.payload).where(outcomes.c.shard_id == shard)
         with self._database.reading() as connection:
             payload = connection.execute(statement).scalar()
-        return {} if payload is None else unpack(payload)[0]
+        columns = {} if payload is None else unpack(payload)[0]
+        return {name: cells for name, cells in columns.items() if not any(map(_nested, cells))}
 
     def save(self, job_id: str, evaluation: int, result: ResultJson) -> None:
         """Writes or replaces a merged result, with an event. NotFound; ValueError: NaN or an infinity."""
@@ -140,8 +144,12 @@ def _made_with(provenance: JobProvenance, model: ModelReference, device: str) ->
     return same and provenance["device"].get("type") == device
 
 
-def _rows(columns: Columns) -> int:
-    return max(map(len, columns.values()), default=1)
+def _nested(cell: object) -> bool:
+    return isinstance(cell, list | dict)
+
+
+def _weight(columns: Columns) -> int:
+    return 1 + sum(1 + len(one) if isinstance(one, str) else 1 for cells in columns.values() for one in cells)
 
 
 def _outcome(row: Any) -> OutcomeRow:

@@ -54,6 +54,30 @@ def test_a_row_of_each_evaluation_is_found_by_its_place(
     assert store.results.example(UNKNOWN, 0) == {}
     monkeypatch.setattr(results, "MAX_EXAMPLE_ROWS", 1)
     assert list(store.results.example(job_id, 0, first=1)) == [1]
+    monkeypatch.setattr(results, "MAX_EXAMPLE_ROWS", 10**6)
+    assert list(store.results.example(job_id, 0, first=1)) == [1, 0]
+    monkeypatch.setattr(results, "MAX_EXAMPLE_BYTES", 1)
+    assert list(store.results.example(job_id, 0, first=1)) == [1]
+
+
+def test_rows_of_many_values_are_neither_kept_nor_shown(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = planned(store, 1)
+    held = claim(store)
+    columns = {"id": ["x" * 200], "logits": [[0.5] * 1000], "stages": [{"a": 1}], "correct": [True]}
+    store.shards.finish(held, dataclasses.replace(outcome(held), columns=columns, n=1))
+    assert store.results.example(job_id, held.start) == {0: {"id": ["x" * 200], "correct": [True]}}
+    read: list[object] = []
+    of_shard = results.ResultRows._columns
+    monkeypatch.setattr(results.ResultRows, "_columns", lambda *a: read.append(a) or of_shard(*a))
+    for most, times in (203, 1), (202, 2):
+        monkeypatch.setattr(results, "MAX_EXAMPLE_WEIGHT", most)
+        fresh = results.ResultRows(store._database)
+        read.clear()
+        for _ in range(2):
+            fresh.example(job_id, held.start)
+        assert len(read) == times
 
 
 def test_the_outcome_of_a_training_is_read_like_any_other(store: Store) -> None:
