@@ -65,7 +65,7 @@ def summary(results: Results) -> JobSummary:
     if row is not None:
         clean = unattacked_accuracy(results, row) or clean
     across = cross_checks(results.evaluations, load().threat_of, load().radius_unit)
-    invalid = _invalid(results.model_copy(update={"warnings": across}))
+    invalid = _invalid(results.model_copy(update={"warnings": [*results.warnings, *across]}))
     return JobSummary(clean=_value(clean, results), worst=_value(worst, results, at), invalid=invalid)
 
 

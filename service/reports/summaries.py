@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.results import EvaluationResult, Results
 from assay.service.contract.summaries import JobSummary
+from assay.service.metrics.compare.bracket import brackets
 from assay.service.reports.headline import summary
 from assay.service.store.row_mapping import summary_columns
 from assay.service.store.store import Store
@@ -14,10 +16,14 @@ AT_ONCE = 50
 
 
 def saved_results(store: Store, job_id: str) -> Results:
-    """The merged results of a job, without checks across them."""
+    """The merged results of a job with the contradictions in brackets, without other checks across them."""
     saved = store.results.of(job_id)
-    evaluations = [EvaluationResult.model_validate(saved[index]) for index in sorted(saved)]
-    return Results(job=job_id, complete=True, evaluations=evaluations, provenance=None)
+    places = {index: EvaluationResult.model_validate(saved[index]) for index in sorted(saved)}
+    warnings = brackets(
+        places, lambda place: [row.columns for row in store.results.outcomes(job_id, place)], load().threat_of
+    )[1]
+    evaluations = [*places.values()]
+    return Results(job=job_id, complete=True, evaluations=evaluations, warnings=warnings, provenance=None)
 
 
 def summarised(results: Results) -> dict[str, Any]:
@@ -31,7 +37,7 @@ def summarise_earlier(store: Store) -> int:
     for job_id in found:
         try:
             columns = summarised(saved_results(store, job_id))
-        except ValueError:  # not results of this version
+        except (ValueError, TypeError, LookupError):  # not results of this version
             columns = summary_columns(JobSummary())
         store.jobs.summarise(job_id, columns)
     return len(found)
