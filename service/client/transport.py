@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, Self, TypeVar
@@ -338,12 +339,30 @@ def error_of(response: httpx.Response) -> errors.AssayError:
 
 
 def parsed(model: type[Model], body: dict[str, Any]) -> Model:
-    """The answer as a model; else BadAnswer, which says where versions differ."""
+    """The answer as a model, without fields that a later service added; else BadAnswer: versions differ."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
+        later = [fault["loc"] for fault in error.errors() if fault["type"] == "extra_forbidden"]
+        if len(later) == error.error_count() and (known := _without(body, later)) is not None:
+            return parsed(model, known)
         other = body.connection.other_version() if isinstance(body, _Answered) else ""
         raise BadAnswer(f"the answer is not a {model.__name__} of this version{other}: {error}") from error
+
+
+def _without(body: Mapping[str, Any], places: Sequence[tuple[Any, ...]]) -> dict[str, Any] | None:
+    """The answer without the fields at these places; None where it has none of them."""
+    kept: dict[str, Any] = copy.deepcopy(dict(body))
+    dropped = False
+    for *way, last in places:
+        inside: Any = kept
+        for key in way:  # a word that is no key names a member of a union
+            if isinstance(inside, list) or key in inside:
+                inside = inside[key]
+        if isinstance(inside, dict) and last in inside:
+            del inside[last]
+            dropped = True
+    return kept if dropped else None
 
 
 def part(text: str) -> str:

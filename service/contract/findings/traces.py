@@ -16,16 +16,16 @@ VERSION = 1
 MAX_STEPS = 1000
 MAX_BYTES = 8 * 2**20
 
-Stage = Annotated[str, Field(max_length=64, pattern=r"^[\w./-]+$")]
-Count = Annotated[int, Field(ge=0, lt=2**31)]
+StageName = Annotated[str, Field(max_length=64, pattern=r"^[\w./-]+$")]
+StepCount = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class TracedStep(NamedTuple):
     """An iterate of an attack."""
 
-    stage: Stage  # the attack, also within an ensemble
-    restart: Count
-    step: Count  # gradient steps before it, in the restart
+    stage: StageName  # the attack, also within an ensemble
+    restart: StepCount
+    step: StepCount  # gradient steps before it, in the restart
     # Null where a number is not finite
     objective: Finite | None  # what the attack raises
     margin: Finite | None  # logit of the true class less the highest other

@@ -15,6 +15,7 @@ from assay.service.client import AssayClient, BadAnswer
 from assay.service.client import transport as transport_module
 from assay.service.client.transport import ERRORS, Unreachable
 from assay.service.contract import errors
+from assay.service.contract.results import Job
 from tests.support.clients import answering
 
 UNKNOWN = "01m7yq0tygpbr98qrkbw31n8h6"
@@ -163,3 +164,24 @@ def test_a_number_that_json_lacks_is_named_before_it_is_sent(value: float) -> No
         ["tags", 0],
     ]
     assert caught.value.details[0].given == str(value)
+
+
+def test_fields_that_a_later_service_added_are_left_out_wherever_they_are() -> None:
+    job = {
+        **answers_job(), "later": 1, "progress": {**answers_job()["progress"], "later": {"deep": [1]}},
+    }  # fmt: skip
+    found = transport_module.parsed(Job, job)
+    assert found == Job.model_validate(answers_job())
+    with pytest.raises(BadAnswer, match="not a Job of this version"):
+        transport_module.parsed(Job, {**job, "state": "unknown"})
+    assert "later" in job
+
+
+def answers_job() -> dict[str, Any]:
+    progress = {"done": 1, "total": 2, "unit": "examples", "eta_seconds": None, "share": 0.5}
+    fields = {"created_at": "x", "started_at": None, "finished_at": None, "deadline": None}
+    return {
+        "id": UNKNOWN, "kind": "evaluate", "name": "n", "state": "queued", "attempt": 1, "tags": [], "progress": progress,
+        "queue_position": None, "workers_online": 1, "message": "", "error": None, "spec": {}, **fields,
+        "links": {"self": "a", "results": "b", "events": "c", "artifacts": "d"},
+    }  # fmt: skip
