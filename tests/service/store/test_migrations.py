@@ -105,11 +105,16 @@ def test_jobs_of_earlier_versions_get_their_seeds_as_a_column(database: Database
     upgrade(database)
     store = Store(database)
     seeds = [0, 3, 2**63 - 1]
-    made = [add(store, evaluate_spec(seed=seed)) for seed in seeds]
+    made = [add(store, evaluate_spec(seed=seed, name="\0\ud800")) for seed in seeds]
+    others = [add(store, evaluate_spec()) for _ in range(3)]
     with database.writing() as connection:
         command.downgrade(configuration(connection), "0024")
+        for job_id, spec in zip(others, ('{"seed":"7"}', f'{{"seed":{2**63}}}', "{}"), strict=True):
+            connection.execute(
+                text("UPDATE jobs SET spec = :spec WHERE id = :id"), {"spec": spec, "id": job_id}
+            )
     upgrade(database)
     with database.reading() as connection:
         found = dict(connection.execute(select(jobs.c.id, jobs.c.seed)).all())
-    assert [found[job_id] for job_id in made] == seeds
+    assert [found[job_id] for job_id in (*made, *others)] == [*seeds, None, None, None]
     assert store.jobs.get(made[0]).summary is None
