@@ -204,8 +204,10 @@ class Jobs(StorePart):
             return list(connection.execute(statement).scalars())
 
     def summarise(self, job_id: str, columns: dict[str, Any]) -> None:
-        """Writes a job's `summary_columns`. Unknown jobs are ignored."""
+        """Writes a job's `summary_columns`, and its spec's seed. Unknown jobs are ignored."""
         with self._database.writing() as connection:
+            spec = connection.execute(select(jobs.c.spec).where(jobs.c.id == job_id)).scalar() or {}
+            columns = {**columns, "seed": func.coalesce(jobs.c.seed, spec.get("seed"))}
             connection.execute(update(jobs).where(jobs.c.id == job_id).values(**columns))
 
     def fail(self, job_id: str, error_type: str, message: str) -> bool:

@@ -25,7 +25,7 @@ from assay.workers.supervision.retention import Retention
 log = logging.getLogger(__name__)
 OWN_SECONDS = 10.0  # Between looks of a reaper that does not lead
 DUTY_SECONDS, DUTY_SWEEPS = 10.0, 3  # Silence, and sweeps, after which another reaper leads
-PRUNE_SECONDS = 600.0  # Between removals of empty lanes
+PRUNE_SECONDS = 600.0  # Between removals of empty lanes, and looks for jobs without a summary
 WAITED_SECONDS = 600.0  # Of a repeated shard for another worker
 
 
@@ -108,6 +108,7 @@ class Reaper(threading.Thread):
         if time.monotonic() - self._pruned_at > PRUNE_SECONDS:
             self._pruned_at = time.monotonic()
             self._store.lanes.prune()
+            self._all_summarised = False  # An older process may have merged jobs since.
         self._store.jobs.free_repetitions(WAITED_SECONDS)
         pool = (self._devices, device_count(self._settings.devices), self._settings.limits)
         self._store.shards.keep_time(*pool)

@@ -91,6 +91,27 @@ def test_jobs_of_earlier_versions_get_a_summary(either_store: Store, tmp_path: P
     assert summarise_earlier(either_store) == 0
 
 
+def test_a_job_that_an_older_process_merges_later_gets_a_summary_and_a_seed(
+    either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reaper = Reaper(either_store, settings(tmp_path), device_classes=("cpu",))
+    for _ in range(2):
+        reaper.sweep()
+    job_id = planned(either_store, 1)
+    this = jobs.c.id == job_id
+    with either_store._database.writing() as connection:
+        connection.execute(update(jobs).where(this).values(state="succeeded", seed=None))
+    reaper.sweep()
+    assert either_store.jobs.get(job_id).summary is None
+    monkeypatch.setattr("assay.workers.supervision.reaper.PRUNE_SECONDS", 0.0)
+    for _ in range(2):
+        reaper.sweep()
+    assert either_store.jobs.get(job_id).summary is not None
+    with either_store._database.reading() as connection:
+        seed = connection.execute(select(jobs.c.seed).where(this)).scalar()
+    assert seed == either_store.jobs.get(job_id).spec["seed"]
+
+
 def test_overdue_jobs_time_out(store: Store, tmp_path: Path) -> None:
     job_id = planned(store, 1, timeout_seconds=-1)
     Reaper(store, settings(tmp_path), device_classes=("cpu",)).sweep()
