@@ -181,7 +181,8 @@ def answers_job() -> dict[str, Any]:
     progress = {"done": 1, "total": 2, "unit": "examples", "eta_seconds": None, "share": 0.5}
     fields = {"created_at": "x", "started_at": None, "finished_at": None, "deadline": None}
     return {
-        "id": UNKNOWN, "kind": "evaluate", "name": "n", "state": "queued", "attempt": 1, "tags": [], "progress": progress,
+        "id": UNKNOWN, "kind": "evaluate", "name": "n", "state": "queued", "attempt": 1, "tags": [],
+        "progress": progress,
         "queue_position": None, "workers_online": 1, "message": "", "error": None, "spec": {}, **fields,
         "links": {"self": "a", "results": "b", "events": "c", "artifacts": "d"},
     }  # fmt: skip
