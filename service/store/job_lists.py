@@ -163,17 +163,18 @@ def _places(cursor: str, by: list[str | None], order: JobOrder) -> list[Any]:
 def _groups(
     connection: Connection, rows: Sequence[Row[Any]], order: JobOrder, asked: JobListing
 ) -> list[JobGroup]:
-    """The group of each row: its name, and number and means of all of its jobs that match the filters."""
+    """The group of each row: its name, and number and mean accuracy of all its jobs that match."""
     placed = [tuple(row[2 : 2 + len(order)]) for row in rows]
     keys = [key for key, _ in order]
-    counted = func.count(), func.avg(jobs.c.clean), func.avg(jobs.c.worst)
+    # Worst cases of jobs may be at several radii: they have no mean.
+    counted = func.count(), func.avg(jobs.c.clean)
     statement = _filtered(select(*_labelled(order), *counted), asked).where(sa.tuple_(*keys).in_(set(placed)))
     facts = {tuple(row[: len(keys)]): row for row in connection.execute(statement.group_by(*keys))}
     ids = {places[1] for places in placed}
     read = select(studies.c.id, studies.c.name, studies.c.spec).where(studies.c.id.in_(ids))
     known = {row.id: row for row in connection.execute(read)}
-    empty = 0, None, None
-    return [_group(places, known.get(places[1]), asked, *facts.get(places, empty)[-3:]) for places in placed]
+    empty = 0, None
+    return [_group(places, known.get(places[1]), asked, *facts.get(places, empty)[-2:]) for places in placed]
 
 
 def _group(places: tuple[Any, ...], study: Any, asked: JobListing, *facts: Any) -> JobGroup:

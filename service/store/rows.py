@@ -67,13 +67,12 @@ class JobFilters(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class JobGroup:
-    """Listed jobs of a study, an arm or a tag: the number of all, the means of those with the accuracy."""
+    """Listed jobs of a study, an arm or a tag: their number, and the mean clean accuracy of those with it."""
 
     name: str  # empty for jobs without
     study: str | None
     count: int
     clean: float | None
-    worst: float | None
 
 
 @dataclass(frozen=True)
