@@ -77,7 +77,7 @@ def test_a_falsified_certificate_is_a_contradiction(bench: Bench, monkeypatch: p
     assert "certified_and_broken" in results_table(results)
     summary = bench.store.jobs.get(bench.job_id).summary
     assert summary is not None
-    assert "certified_and_broken" in summary["invalid"]
+    assert "certified_and_broken" in summary.invalid
 
 
 def falsified(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,8 @@ def test_jobs_of_earlier_versions_get_a_summary(either_store: Store, tmp_path: P
     assert either_store.jobs.get(job_id).summary is None
     Reaper(either_store, settings(tmp_path), device_classes=("cpu",)).sweep()
     found = either_store.jobs.get(job_id).summary
-    assert found == {
+    assert found is not None
+    assert found.model_dump() == {
         "clean": {"metric": "top1", "value": 0.8, "n": 10, "at": ""},
         "worst": None,
         "invalid": [],
