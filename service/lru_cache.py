@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
+
+
+def table_weight(columns: Mapping[str, Sequence[object]]) -> int:
+    """Cells and characters of a table of flat columns, at least 1: few rows may hold much."""
+    return 1 + sum(1 + len(one) if isinstance(one, str) else 1 for cells in columns.values() for one in cells)
+
 
 CacheKey = TypeVar("CacheKey", bound=Hashable)
 Kept = TypeVar("Kept")

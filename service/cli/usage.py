@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
     """Shows few of its subcommands first, and names the nearest of what it does not know."""
 
     topic: Topic | None = None
-    first = ""  # a line to copy, of a subcommand that stands in the short help
+    first = ""  # a line to copy; only the verbs of the short help have it
     older: Mapping[str, str] = {}  # names that a subcommand had, each with the words that it adds now
 
     def __init__(self, **settings: Any) -> None:

@@ -40,9 +40,7 @@ def joined_columns(shards: Sequence[Columns]) -> dict[str, list[Any]]:
         return {}
     common = [name for name in shards[0] if all(name in shard for shard in shards)]
     joined = {name: [value for shard in shards for value in shard[name]] for name in common}
-    return {
-        name: values for name, values in joined.items() if not any(_nested(value) for value in values[:1])
-    }
+    return {name: values for name, values in joined.items() if not any(map(_nested, values))}
 
 
 def _nested(value: object) -> bool:

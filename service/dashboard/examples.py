@@ -32,7 +32,7 @@ from assay.service.dashboard.example_rows import (
 )
 from assay.service.dashboard.frame import render
 from assay.service.galleries.files import gallery_or_none, pictures_of
-from assay.service.lru_cache import LruCache
+from assay.service.lru_cache import LruCache, table_weight
 from assay.service.reports.numbers import row_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -47,9 +47,9 @@ TITLES: dict[str, str] = json.loads(
     Path(__file__).with_name("example_titles.json").read_text(encoding="utf-8")
 )
 ORDERS = ("ascending", "descending")
-MAX_KEPT = 60_000  # Rows of tables that stay in memory between pages, about 400 bytes each
+MAX_KEPT = 2_000_000  # Cells and characters of tables that stay in memory between pages
 _cache: LruCache[tuple[str, int, float | None, int, int], dict[str, list[Any]]] = LruCache(
-    MAX_KEPT, lambda columns: len(columns["id"])
+    MAX_KEPT, table_weight
 )
 
 

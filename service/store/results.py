@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from assay.service.contract.records import Columns, JobProvenance, ResultJson
 from assay.service.contract.stored_specs import ModelReference
-from assay.service.lru_cache import LruCache
+from assay.service.lru_cache import LruCache, table_weight
 from assay.service.store.clock import now
 from assay.service.store.columns import unpack, upsert
 from assay.service.store.database import Database, StorePart
@@ -40,7 +40,7 @@ class ResultRows(StorePart):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._cache: LruCache[Hashable, tuple[int, Any]] = LruCache(MAX_CACHED_ROWS, itemgetter(0))
-        self._shards: LruCache[tuple[str, int], Columns] = LruCache(MAX_EXAMPLE_WEIGHT, _weight)
+        self._shards: LruCache[tuple[str, int], Columns] = LruCache(MAX_EXAMPLE_WEIGHT, table_weight)
 
     def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, CachedValue]]) -> CachedValue:
         """What `make` gave for a job's results, with its number of rows; made where absent."""
@@ -146,10 +146,6 @@ def _made_with(provenance: JobProvenance, model: ModelReference, device: str) ->
 
 def _nested(cell: object) -> bool:
     return isinstance(cell, list | dict)
-
-
-def _weight(columns: Columns) -> int:
-    return 1 + sum(1 + len(one) if isinstance(one, str) else 1 for cells in columns.values() for one in cells)
 
 
 def _outcome(row: Any) -> OutcomeRow:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.service.lru_cache import LruCache
+from assay.service.lru_cache import LruCache, table_weight
 
 
 def test_a_value_is_made_once() -> None:
@@ -26,3 +26,8 @@ def test_sizes_count_and_what_is_too_large_is_not_kept() -> None:
     cache.get_or_make("b", lambda: "123")
     assert cache.get_or_make("b", lambda: "3") == "123"
     assert cache.get_or_make("large", lambda: "new") == "new", "5 and 3 are more than 5"
+
+
+def test_a_table_weighs_its_cells_and_characters_not_its_rows() -> None:
+    assert table_weight({}) == 1
+    assert table_weight({"id": ["a"], "text": ["x" * 1000], "loss": [None]}) == 1 + 2 + 1001 + 1

@@ -52,6 +52,7 @@ def test_columns_that_all_shards_have_are_joined_and_lists_left_out() -> None:
     assert joined_columns(shards) == {"id": ["a", "b"], "loss": [1.0, 2.0]}
     assert joined_columns([{"id": ["a"], "x": [1]}, {"id": ["b"]}]) == {"id": ["a", "b"]}
     assert joined_columns([]) == {}
+    assert joined_columns([{"id": ["a", "b"], "curve": [None, [0.1] * 9]}]) == {"id": ["a", "b"]}
 
 
 def test_a_page_has_few_columns_and_none_of_cost() -> None:
