@@ -90,6 +90,7 @@ def test_the_distribution_of_normal_numbers_is_as_stated() -> None:
     assert 8.7 < float(4 * upper[-1]) < 8.8
 
 
+@pytest.mark.costly
 def test_normal_numbers_are_normal() -> None:
     drawn = normal().double().numpy()
     assert stats.kstest(drawn, "norm").pvalue > 1e-4

@@ -120,6 +120,7 @@ def test_what_another_host_would_send_is_found() -> None:
         assert not hooks.REMOTE.search(text), text
 
 
+@pytest.mark.costly
 def test_the_pages_need_no_torch() -> None:
     blocked = "import sys; sys.modules.update(dict.fromkeys(['torch', 'numpy', 'timm']));"
     pages = (

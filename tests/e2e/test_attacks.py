@@ -134,6 +134,7 @@ def test_who_waits_for_a_model_that_does_not_come_fails_and_can_be_retried(
     client.cancel(job_id)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_a_model_that_cannot_be_transferred_from_is_named(
     shared: RunningService, trained: str, dry_run: bool

@@ -9,6 +9,7 @@ import pytest
 from tests.e2e.running import RunningService
 
 
+@pytest.mark.costly
 def test_two_services_do_not_share_a_state_folder(tmp_path: Path) -> None:
     first = RunningService(tmp_path / "state", ASSAY_WORKERS="0")
     second = RunningService(tmp_path / "state", ASSAY_WORKERS="0")

@@ -127,6 +127,7 @@ def test_cancel_stops_the_work_and_retry_keeps_what_was_measured(shared: Running
     assert client.results(job_id).complete
 
 
+@pytest.mark.costly
 def test_timeout_ends_a_running_job(shared: RunningService) -> None:
     client = shared.client
     job_id = client.submit(attacking(None, LONG * 5, timeout_seconds=1)).id

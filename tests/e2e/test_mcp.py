@@ -122,6 +122,7 @@ def test_a_wait_ends_before_the_job(ask: Ask) -> None:
     assert "cancel" in ask("cancel_job", job=job)
 
 
+@pytest.mark.costly
 def test_the_result_of_a_job_in_a_sentence_and_a_table(ask: Ask, measured: list[str]) -> None:
     said = ask("read_results", job=measured[0])
     first, header = said.splitlines()[:2]
@@ -161,6 +162,7 @@ def test_a_report_is_read(ask: Ask, measured: list[str]) -> None:
     assert "|" in ask("read_report", job=measured[0])
 
 
+@pytest.mark.costly
 def test_the_command_serves_an_agent_over_its_standard_streams(shared: RunningService) -> None:
     command = ["-P", "-m", "assay.service.cli.main", "mcp", "--url", shared.client.url]
 

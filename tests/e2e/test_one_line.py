@@ -88,6 +88,7 @@ def _ended(lock: Path) -> bool:
     return not Path(f"/proc/{lock.read_text()}").exists()
 
 
+@pytest.mark.costly
 def test_what_is_wrong_is_said_before_anything_is_measured(folder: Path) -> None:
     done = run("evaluate", "my_models:buidl", "--data", "digits")
     assert done.returncode == 2

@@ -54,6 +54,7 @@ def program(known: tuple[str, Classifier], tmp_path_factory: pytest.TempPathFact
     return export(known[1], folder / "mine.pt2", shape=(1, SIZE, SIZE))
 
 
+@pytest.mark.costly
 def test_a_program_gives_example_by_example_what_its_network_gives(
     client: AssayClient, known: tuple[str, Classifier], program: Path, tmp_path: Path
 ) -> None:
@@ -200,6 +201,7 @@ def test_the_example_of_the_page_runs(
     client.delete_checkpoint("resnet")
 
 
+@pytest.mark.costly
 def test_programs_that_cannot_be_attacked_or_trusted_never_get_to_a_job(
     client: AssayClient, program: Path, tmp_path: Path
 ) -> None:

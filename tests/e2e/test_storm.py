@@ -140,6 +140,7 @@ def test_the_verdict_finds_a_liars_number_and_who_planned(tmp_path: Path) -> Non
     assert found[2].endswith("-0-1: the outcome is a liar's")
 
 
+@pytest.mark.costly
 def test_an_emulated_full_disk_takes_no_file(tmp_path: Path) -> None:
     """For machines where none can be mounted. In another process: its hook stays."""
     (tmp_path / "state").mkdir()

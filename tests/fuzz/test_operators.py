@@ -42,6 +42,7 @@ def test_hypothesis_finds_what_the_checks_prevent(tmp_path: Path) -> None:
     assert done.stdout.startswith("FAILED ")
 
 
+@pytest.mark.costly
 def test_the_fuzz_finds_what_the_checks_prevent(tmp_path: Path) -> None:
     if build_guard(tmp_path) is None:
         pytest.skip("no C compiler, so that memory is not guarded")

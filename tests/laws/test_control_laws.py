@@ -55,6 +55,7 @@ def test_an_episode_begins_from_its_id_and_the_seed(name: EnvironmentName) -> No
             test.episode(outside, 0)
 
 
+@pytest.mark.costly
 def test_the_hash_is_the_same_in_another_process() -> None:
     command = [sys.executable, "-c", HASHES, json.dumps(SIZE), json.dumps(NAMES)]
     own = {name: classic_control(None, "train", environment=name, **SIZE).content_sha256() for name in NAMES}

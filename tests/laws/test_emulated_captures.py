@@ -161,6 +161,7 @@ def test_a_model_is_captured(name: str, device: EmulatedDevice) -> None:
     assert found == {"replays": 3, "refused": None}
 
 
+@pytest.mark.costly
 def test_a_step_of_pgd_on_a_transformer_has_few_launches() -> None:
     counts = []
     attack = make(pgd, "pgd", {"epsilon": 1e-3, "steps": 8, "norm": "Linf"})

@@ -95,6 +95,7 @@ def test_whole_levels_are_cut_alike(name: str) -> None:
             assert torch.equal(make(name, severity)(images.to(device.device), IDS[:1], 0).cpu(), here)
 
 
+@pytest.mark.costly
 def test_an_evaluation_waits_for_a_batch_not_for_each_of_its_cells() -> None:
     images, labels = networks.digits()
     ids = [f"digit-{number}" for number in range(6)]

@@ -189,6 +189,7 @@ def test_an_evaluation(name: str, task: str, tmp_path: Path, request: pytest.Fix
     compare(name, task, tmp_path)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("name", "task"), ATTACKS)
 def test_an_attack(name: str, task: str, tmp_path: Path) -> None:
     compare(name, task, tmp_path, {"epsilon": 0.05, "steps": 3})

@@ -50,6 +50,7 @@ def halved(device: EmulatedDevice, job: Job, share: float) -> tuple[dict[str, An
     return whole, job.answer()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "params"),
     [
@@ -80,6 +81,7 @@ def test_memory_for_no_single_example_fails_the_job_by_its_name(tmp_path: Path) 
     assert describe(caught.value)["error_type"] == "out_of_memory"
 
 
+@pytest.mark.costly
 def test_efficiency_reports_the_peak_of_the_device_and_halves_its_batch(tmp_path: Path) -> None:
     with emulated_device() as device:
         params = {"batch_size": 8, "repeats": 3, "warmup": 1}

@@ -145,6 +145,7 @@ def test_a_model_in_evaluation_and_in_training(name: str, device: EmulatedDevice
     assert all(isinstance(weight, EmulatedTensor) for weight in there.state_dict().values())
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_model_of_a_library(device: EmulatedDevice, name: str) -> None:
     here = catalog.build("model", name, {"architecture": LIBRARIES[name]})(10, 3).double()
@@ -156,6 +157,7 @@ def test_a_model_of_a_library(device: EmulatedDevice, name: str) -> None:
         compare(pass_of(there, images.to(device.device)), pass_of(here, images))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", hf_models.MODELS)
 def test_a_hugging_face_model(name: str, device: EmulatedDevice) -> None:
     here, inputs = hf_models.built(name)

@@ -99,6 +99,7 @@ def numbers(trained: Trained) -> list[dict[str, Any]]:
     return [{key: value for key, value in one.items() if "second" not in key} for one in records]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", TRAININGS)
 def test_a_training_halves_its_passes(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     given = TRAININGS[kind]
@@ -119,6 +120,7 @@ def test_a_training_halves_its_passes(kind: str, tmp_path: Path, caplog: pytest.
     assert asked.reduced is None
 
 
+@pytest.mark.costly
 def test_memory_that_is_short_later_and_a_resumed_training(tmp_path: Path) -> None:
     """One that was halved at its fourth step and killed at its seventh has the bits of an undisturbed one."""
 
@@ -206,6 +208,7 @@ JOBS = [
 OTHER_KERNELS = {"segmentation"}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("task", "recipe", "params"), JOBS)
 def test_a_training_job_halves_and_warns(
     task: str, recipe: str, params: dict[str, Any], tmp_path: Path

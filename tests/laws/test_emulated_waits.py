@@ -299,6 +299,7 @@ LOOKING = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("module", "name", "params", "evaluation", "period"), LOOKING, ids=["cycles", "stalled searches"]
 )
@@ -343,6 +344,7 @@ def test_a_function_that_never_waits(name: str, device: EmulatedDevice) -> None:
     assert not device.waits
 
 
+@pytest.mark.costly
 def test_every_function_that_promises_it_is_run() -> None:
     promising = [
         f"{path.relative_to(ROOT)} {node.name}"

@@ -150,6 +150,7 @@ def test_a_bound_that_is_refuted_ends_the_run_that_trusted_it() -> None:
     assert refuted.stages == whole.stages
 
 
+@pytest.mark.costly
 def test_on_a_gpu_a_step_waits_once_to_learn_which_iterates_are_near() -> None:
     """And most of its rows take no pass in float32."""
     with emulated_device() as device:

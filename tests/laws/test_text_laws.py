@@ -133,6 +133,7 @@ print(json.dumps(hashes))
 """
 
 
+@pytest.mark.costly
 def test_hashes_are_the_same_in_another_process(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def test_chosen_layers_are_rpc_and_the_others_symmetric(layers: Any, chosen: lis
         assert type(block.attn) is (RPCAttention if layer in chosen else SymmetricAttention)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("builder", [functools.partial(rpc_fan_vit, **SMALL), RPC_TINY])
 def test_parameters_of_rpc_reach_the_attention(builder: Builder) -> None:
     own = {"iterations": 5, "regularization": 3.0, "threshold": "paper", "mu_width": "head", "dual_sign": 1}

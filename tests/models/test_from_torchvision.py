@@ -30,6 +30,7 @@ def test_any_size_and_number_of_classes(architecture: str, size: int, own: int) 
     assert config == {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "num_classes": 1000}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("architecture", ["shufflenet_v2_x0_5", "mnasnet0_5", "densenet121", "googlenet"])
 def test_pulled_weights_are_loaded_as_torchvision_does(
     tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch

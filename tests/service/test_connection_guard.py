@@ -216,6 +216,7 @@ def test_the_rest_of_a_small_body_leaves_the_connection_open(served: Served) -> 
         assert read_answer(connection)[0] == 200
 
 
+@pytest.mark.costly
 def test_half_a_header_is_408(served: Served) -> None:
     with served.connect() as connection, served.connect() as silent, served.connect() as dripping:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")
@@ -238,6 +239,7 @@ def test_half_a_header_is_408(served: Served) -> None:
         assert silent.recv(1) == b"", "a connection without a request is closed without an answer"
 
 
+@pytest.mark.costly
 def test_half_a_body_is_408(served: Served) -> None:
     with served.connect() as stalled, served.connect() as dripping:
         stalled.sendall(served.header("POST", "/api/v1/jobs", JSON, "Content-Length: 1000") + b"{")
@@ -251,6 +253,7 @@ def test_half_a_body_is_408(served: Served) -> None:
             assert "ASSAY_BODY_IDLE_SECONDS" in error["message"]
 
 
+@pytest.mark.costly
 def test_half_an_upload_is_408_and_leaves_no_file(served: Served) -> None:
     with served.connect() as connection:
         path = "/api/v1/checkpoints?name=half&model=symvit"
@@ -258,6 +261,7 @@ def test_half_an_upload_is_408_and_leaves_no_file(served: Served) -> None:
         assert read_answer(connection)[0] == 408
 
 
+@pytest.mark.costly
 def test_a_slow_upload_lives_on(served: Served) -> None:
     with served.connect() as connection:
         path = "/api/v1/checkpoints?name=slow&model=symvit"
@@ -268,6 +272,7 @@ def test_a_slow_upload_lives_on(served: Served) -> None:
         assert read_answer(connection)[0] == 422, "the whole file was read, and is none"
 
 
+@pytest.mark.costly
 def test_a_quiet_stream_of_events_lives_on(served: Served) -> None:
     with served.connect() as connection:
         connection.sendall(served.header("GET", served.events["alice"]))
@@ -311,6 +316,7 @@ def evicted(served: Served) -> float:
     return float(found[1]) if found else 0.0
 
 
+@pytest.mark.costly
 def test_a_full_service_says_so(served: Served) -> None:
     busy: list[socket.socket] = []
 
@@ -385,6 +391,7 @@ def _stream_status(served: Served) -> int:
         return read_answer(connection)[0]
 
 
+@pytest.mark.costly
 def test_a_client_that_does_not_read_is_cut_off(served: Served) -> None:
     before = served.resident
     with contextlib.ExitStack() as stack:
@@ -403,6 +410,7 @@ def test_a_client_that_does_not_read_is_cut_off(served: Served) -> None:
         assert received > 20_000_000, "a slow reader gets everything"
 
 
+@pytest.mark.costly
 def test_the_kernel_gives_up_an_answer_that_is_not_read(served: Served) -> None:
     """The whole answer fits into its buffers, so that the service has nothing left to watch."""
     host, port = urlsplit(served.url).hostname, urlsplit(served.url).port
@@ -512,6 +520,7 @@ def test_ambiguous_requests_are_400(served: Served, name: str) -> None:
         assert headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "text",
     [

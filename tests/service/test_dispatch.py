@@ -93,6 +93,7 @@ def test_nothing_piles_up_without_a_listener(server: PrivateRedis, dispatcher: C
         assert [key for key in client.scan_iter() if client.type(key) == b"list"] == []
 
 
+@pytest.mark.costly
 def test_ringing_does_not_wait_for_a_server_that_is_away(listen: Callable[[str], Listener]) -> None:
     with PrivateRedis() as server:
         dispatcher = CeleryDispatcher(server.url)

@@ -54,6 +54,7 @@ def refusal(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
     return process.returncode, errors.splitlines()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("module", ["assay.service.server", "assay.service.migrate", "assay.workers.nodes"])
 def test_nothing_starts_without_its_secrets(module: str, run: Run) -> None:
     urls = {"DATABASE_URL": "postgresql+psycopg://assay@db/assay", "REDIS_URL": "redis://redis:6379/0"}
@@ -67,12 +68,14 @@ def test_nothing_starts_without_its_secrets(module: str, run: Run) -> None:
     assert SECRET not in lines[0]
 
 
+@pytest.mark.costly
 def test_the_server_is_for_the_distributed_mode(run: Run) -> None:
     code, lines = refusal(run("assay.service.server", MODE="embedded"))
     assert (code, len(lines)) == (2, 1)
     assert "assay serve" in lines[0]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("variable", ["SIGNING_FOLDER", "STATE"])
 def test_it_does_not_start_where_it_could_not_sign(run: Run, tmp_path: Path, variable: str) -> None:
     folder = tmp_path / "folder"
@@ -91,6 +94,7 @@ def test_it_does_not_start_where_it_could_not_sign(run: Run, tmp_path: Path, var
     assert lines[-1].endswith("signing is no folder (ASSAY_SIGNING_FOLDER, ASSAY_SIGNING_KEY)")
 
 
+@pytest.mark.costly
 def test_it_starts_while_database_and_redis_are_away_and_ends_in_order(run: Run) -> None:
     port = free_port()
     with PrivatePostgresql("assay", SECRET) as database:

@@ -103,6 +103,7 @@ def test_a_package_without_a_hash_makes_no_bill(tmp_path: Path) -> None:
     assert "no package with a version and hashes: 'httpx==1.0'" in run.stderr
 
 
+@pytest.mark.costly
 def test_the_look_up_of_vulnerabilities_reads_the_locks(tmp_path: Path) -> None:
     """All but the look-up itself, which needs a database that tests do not reach."""
     makefile = (ROOT / "Makefile").read_text()

@@ -58,6 +58,7 @@ def test_workers_share_the_cores_unless_told_otherwise(tmp_path: Path) -> None:
     assert WorkerSettings(state=tmp_path, cores=6).cores_each(4) == 6
 
 
+@pytest.mark.costly
 def test_looking_does_not_import_torch() -> None:
     modules = "assay.workers.devices, assay.workers.supervision.supervisor, assay.workers.supervision.reaper"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"

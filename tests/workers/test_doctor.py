@@ -45,6 +45,7 @@ def named(report: dict[str, Any], name: str) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.costly
 def test_a_good_box_is_ok_and_nothing_is_made(examine: Examine, tmp_path: Path) -> None:
     code, report = examine()
     assert (code, report["ok"]) == (0, True), report
@@ -59,6 +60,7 @@ def test_a_good_box_is_ok_and_nothing_is_made(examine: Examine, tmp_path: Path) 
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.costly
 def test_lines_are_for_people(
     examine: Examine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +74,7 @@ def test_lines_are_for_people(
     assert capsys.readouterr().out.splitlines()[-1].endswith("checks: 0 failed, 0 with a warning")
 
 
+@pytest.mark.costly
 def test_a_broken_device_is_named_with_a_remedy(examine: Examine) -> None:
     code, report = examine(EVALUATOR_COMMAND=f"env FAKE_EVALUATOR=broken=cpu {FAKE_COMMAND}")
     assert (code, report["ok"]) == (1, False)
@@ -104,6 +107,7 @@ def test_wrong_settings_are_findings(examine: Examine) -> None:
     assert [one["name"] for one in report["findings"]][2:] == ["driver", "versions", "port"]
 
 
+@pytest.mark.costly
 def test_a_folder_that_cannot_be_written_to_fails(examine: Examine, tmp_path: Path) -> None:
     # /proc takes no files from any user, and tests may run as root.
     code, report = examine(STATE="/proc/assay")
@@ -126,6 +130,7 @@ class OurService(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.costly
 def test_the_port_is_free_or_ours_or_anothers(examine: Examine) -> None:
     with HTTPServer(("127.0.0.1", 0), OurService) as server:
         Thread(target=server.serve_forever, daemon=True).start()
@@ -140,6 +145,7 @@ def test_the_port_is_free_or_ours_or_anothers(examine: Examine) -> None:
     assert named(examine(PORT="http")[1], "port")["text"] == "--port or ASSAY_PORT is 'http'"
 
 
+@pytest.mark.costly
 def test_the_database_is_looked_at_and_not_changed(examine: Examine, database_url: str) -> None:
     code, report = examine(DATABASE_URL=database_url)
     assert code == 0
@@ -157,6 +163,7 @@ def test_the_database_is_looked_at_and_not_changed(examine: Examine, database_ur
     assert (found["status"], found["text"]) == ("warn", said)
 
 
+@pytest.mark.costly
 def test_a_database_that_does_not_answer_or_is_of_another_version(examine: Examine, tmp_path: Path) -> None:
     code, report = examine(DATABASE_URL=f"postgresql+psycopg://me@127.0.0.1:{free_port()}/assay")
     assert (code, named(report, "database")["status"]) == (1, "fail")

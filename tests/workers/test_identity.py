@@ -83,6 +83,7 @@ def test_the_hash_changes_with_a_file_of_every_folder(tree: Path, folder: str) -
     assert source_sha256() != before
 
 
+@pytest.mark.costly
 def test_the_hash_covers_all_code_that_computes() -> None:
     """Project modules imported by the measuring code; the store only keeps numbers."""
     sources = [path for folder in MEASURING for path in (ROOT / folder).rglob("*.py")]

@@ -86,6 +86,7 @@ def imported(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[in
     return code, said.out + said.err
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("build", "task"), [(resnet, "classification"), (vit, "classification"), (Enlarged, "segmentation")]
 )
@@ -109,6 +110,7 @@ def test_models_become_programs_with_the_same_answers(
     assert imported(capsys, tmp_path / "a.onnx", tmp_path / "a.pt2")[0] == 2
 
 
+@pytest.mark.costly
 def test_a_fixed_batch_works_where_nothing_inside_depends_on_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

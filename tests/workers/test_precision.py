@@ -191,6 +191,7 @@ def test_a_copy_computes_in_it_with_its_own_weights(device: EmulatedDevice) -> N
     assert set(device.products) == {True}
 
 
+@pytest.mark.costly
 def test_captured_passes_keep_it(device: EmulatedDevice, tmp_path: Path) -> None:
     params, session = EPSILON | {"steps": 4}, Session()
     with patch.object(captured, "FIRST", 1):

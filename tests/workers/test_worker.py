@@ -66,6 +66,7 @@ def service(tmp_path: Path) -> Iterator[RunningService]:
     running.close()
 
 
+@pytest.mark.costly
 def test_it_does_the_work_of_a_service_without_workers(service: RunningService, tmp_path: Path) -> None:
     job = service.client.submit(learning()).id
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")}

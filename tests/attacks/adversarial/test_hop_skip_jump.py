@@ -73,6 +73,7 @@ def test_distances_to_a_plane_are_found(norm: Any, dual: float) -> None:
     assert (ours <= 1.1 * true).all()
 
 
+@pytest.mark.costly
 def test_more_queries_find_smaller_perturbations(network: nn.Module) -> None:
     medians = []
     for queries in (150, 600, 2400):
@@ -86,6 +87,7 @@ def test_more_queries_find_smaller_perturbations(network: nn.Module) -> None:
     assert medians[0] > medians[1] > medians[2]
 
 
+@pytest.mark.costly
 def test_medians_are_at_most_foolboxs(network: nn.Module) -> None:
     """At no more queries than the library takes."""
     with warnings.catch_warnings():

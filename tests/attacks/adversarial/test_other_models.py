@@ -123,6 +123,7 @@ def test_passes_of_all_models_are_counted(network: nn.Module, other: nn.Module) 
     assert int(mixed.forward.sum()) == calls["evaluated"] + calls["one"]
 
 
+@pytest.mark.costly
 def test_passes_of_an_example_are_its_own(network: nn.Module, other: nn.Module) -> None:
     """Also where its iterates repeat, so that it ends before the others of its batch."""
     attack = transfer(job="one", epsilon=EPSILON, steps=40).on([other])

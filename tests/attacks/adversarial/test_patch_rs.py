@@ -70,6 +70,7 @@ def by_hand(
     return True, queries
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("size", "queries"), [(3, 90), (1, 60), (2, 25)])
 def test_it_is_a_plain_loop_with_the_same_draws(network: nn.Module, size: int, queries: int) -> None:
     images, labels = networks.digits()
@@ -102,6 +103,7 @@ def test_one_square_changes_and_to_the_ends_of_the_range(network: nn.Module) -> 
     assert (found.backward == 0).all()
 
 
+@pytest.mark.costly
 def test_it_finds_the_place_and_the_colours() -> None:
     class Corner(nn.Module):
         """Most sensitive at the lower right; nothing breaks it."""

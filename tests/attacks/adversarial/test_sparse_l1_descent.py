@@ -169,6 +169,7 @@ def test_the_random_start_is_random_and_in_the_ball(
         assert radius.mean() > 2.9
 
 
+@pytest.mark.costly
 def test_restarts_break_more_and_batches_do_not_matter(
     digits: tuple[Tensor, Tensor], network: nn.Module
 ) -> None:

@@ -72,6 +72,7 @@ def by_hand(
     return True, queries
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("pixels", "queries", "share"), [(5, 120, 0.3), (1, 40, 0.3), (12, 30, 0.8)])
 def test_it_is_a_plain_loop_with_the_same_draws(
     network: nn.Module, pixels: int, queries: int, share: float

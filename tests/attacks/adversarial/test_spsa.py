@@ -110,6 +110,7 @@ def test_it_equals_the_library_with_the_same_random_numbers(
     assert 0 < int((state["rank"] > 0).sum()) < len(labels), "an epsilon that breaks some and not all"
 
 
+@pytest.mark.costly
 def test_targeted_equals_the_library(case: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, images, labels = case
     attack = spsa(epsilon=0.2, gradient_point="shifted", targeted=True, target="next", **SMALL)
@@ -127,6 +128,7 @@ def test_targeted_equals_the_library(case: Any, run: Any, monkeypatch: pytest.Mo
     torch.testing.assert_close(state["best"], theirs, rtol=0, atol=TOLERANCE[images.dtype])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("norm", ["Linf", "L2"])
 def test_the_library_as_a_backend_does_the_same(
     norm: Any, digits: tuple[Tensor, Tensor], network: nn.Module, run: Any
@@ -294,6 +296,7 @@ def test_samples_per_pass_bounds_the_rows_and_changes_only_rounding(
     assert max(rows) == max(len(images), 2 * samples_per_pass // 24 * 24, 2 * min(24, samples_per_pass))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("backend", ["native", "cleverhans"])
 @pytest.mark.parametrize("evaluation", [attack_pixel, attack_paper])
 def test_batches_do_not_matter(

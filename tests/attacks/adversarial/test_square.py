@@ -128,6 +128,7 @@ def test_slots_of_one_batch_may_be_at_different_queries() -> None:
         torch.testing.assert_close(mixed["best"][2:], alone["best"], rtol=0, atol=1e-6)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("restarts", [1, 2])
 def test_no_step_asks_the_device(restarts: int) -> None:
     """Tensors on the device `meta` have no values: whoever asks for one, fails."""
@@ -141,6 +142,7 @@ def test_no_step_asks_the_device(restarts: int) -> None:
     assert state["restart"].tolist() == [restarts, restarts]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("norm", "epsilon"), BALLS)
 def test_robust_accuracy_is_near_the_librarys(norm: Norm, epsilon: float) -> None:
     """Other draws, the same search: 300 examples, of which 5 points are 15. About 2 points were seen."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 import torch
 from torch import nn
 
@@ -41,6 +42,7 @@ def test_a_cell_has_images_operations_and_the_share_of_the_limit() -> None:
     assert one.cell(4, (4, 2), 16.0) == "0.25; 0.5; 0.5"
 
 
+@pytest.mark.costly
 def test_no_cell_begins_after_the_deadline_and_all_are_there_before() -> None:
     small = work(networks.network("convolutional"))
     (row,) = cells([small], RATES, time.monotonic() - 1, dry=True)

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs" / "results-gpu.md"
 
 
+@pytest.mark.costly
 def test_without_a_gpu_it_says_so_and_touches_nothing(tmp_path: Path) -> None:
     before = DOCS.read_bytes()
     done = subprocess.run(
@@ -35,6 +36,7 @@ def test_without_a_gpu_it_says_so_and_touches_nothing(tmp_path: Path) -> None:
     assert DOCS.read_bytes() == before
 
 
+@pytest.mark.costly
 def test_a_dry_run_ends_with_a_table_its_page_and_1_where_one_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

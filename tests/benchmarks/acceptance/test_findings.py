@@ -66,6 +66,7 @@ def test_a_planted_wait_is_found(context: Context, monkeypatch: pytest.MonkeyPat
     )
 
 
+@pytest.mark.costly
 def test_an_attack_above_its_memory_is_named(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_gradient_attacks", lambda: [("pgd", {"epsilon": 1e-5, "steps": 2})])
     assert why_not(memory.attacks(context)) is None

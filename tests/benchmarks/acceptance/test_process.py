@@ -17,6 +17,7 @@ def run(one: Check, folder: Path) -> Record:
     return record
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "seconds", "why"),
     [

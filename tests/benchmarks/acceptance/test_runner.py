@@ -113,6 +113,7 @@ def test_where_time_is_short_the_worth_decides_and_the_rest_is_not_run(
     assert runner.run_all(checks, MACHINE, tmp_path, seconds=10).not_run == [checks[1], checks[2]]
 
 
+@pytest.mark.costly
 def test_two_parts_run_at_the_same_time_each_in_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_record_of_another_key_or_form_is_measured_again(
     assert load("passes", tmp_path) is None
 
 
+@pytest.mark.costly
 def test_a_run_that_was_killed_goes_on_and_leaves_no_process(tmp_path: Path) -> None:
     notes, folder = tmp_path / "notes", tmp_path / "records"
     environment = os.environ | {NOTES: str(notes)}

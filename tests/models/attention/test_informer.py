@@ -141,6 +141,7 @@ def test_later_tokens_decide_in_the_released_form_only(choice: str, causal: bool
     assert attention.sees_later_tokens is not causal
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradient_equals_finite_differences(causal: bool) -> None:
     attention = made(causal=causal, factor=1)

@@ -78,6 +78,7 @@ def test_convolution_runs_in_low_precision() -> None:
     assert attention(tokens().bfloat16()).dtype == torch.bfloat16
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kernel", [0, 3])
 def test_gradient_equals_finite_differences(kernel: int) -> None:
     x = tokens(2, 6).requires_grad_()

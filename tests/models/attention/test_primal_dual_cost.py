@@ -38,6 +38,7 @@ def test_parameters_of_deit_tiny_with_four_heads(attention: Callable[..., nn.Mod
     assert sum(parameter.numel() for parameter in model.parameters()) == DEIT_TINY + more
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("attention", "keys", "kernel"),
     [

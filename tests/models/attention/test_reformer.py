@@ -197,6 +197,7 @@ def test_later_tokens_decide_what_is_seen_in_the_released_form_only(chunks: str,
     assert attention.sees_later_tokens is not causal
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("count", [3, 11])
 def test_gradient_equals_finite_differences(causal: bool, count: int) -> None:

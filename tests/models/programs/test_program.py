@@ -46,6 +46,7 @@ def rpc_vit() -> nn.Module:
     return rpc_symvit(5, 3, image_size=32, patch_size=8, width=16, depth=2, heads=2, iterations=2)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("build", [resnet, torchvisions_vit, rpc_vit])
 def test_equals_the_network_in_logits_and_gradients(build: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -183,6 +184,7 @@ def _without_gradients(net: Any, x: Tensor) -> Any:
         return net.plain(x)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("answer", "how", "reason"),
     [

@@ -110,6 +110,7 @@ def test_an_odd_range_is_ignored(api: httpx.Client, job_id: str, add: Any, part:
     assert (answer.status_code, answer.content) == (200, CONTENT)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "name", ["nope", "%2e%2e", "..%2flog.csv", "%00", "log.csv%00", "a%2fb", "%2fetc%2fpasswd"]
 )

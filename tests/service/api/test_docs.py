@@ -43,6 +43,7 @@ def test_the_page_runs_only_scripts_of_its_own(api: httpx.Client) -> None:
     assert scripts == ["", ""], "the policy would stop a script inside the page"
 
 
+@pytest.mark.costly
 def test_the_files_are_those_of_swagger_ui_5(api: httpx.Client) -> None:
     # Swagger UI 4 cannot show OpenAPI 3.1, which is what we write.
     assert re.search(r'PACKAGE_VERSION:"5\.\d+\.\d+"', api.get("/docs/swagger-ui-bundle.js").text)

@@ -170,6 +170,7 @@ def test_a_retried_job_does_not_end_at_its_first_end(
     assert ends == ["failed", "succeeded"]
 
 
+@pytest.mark.costly
 def test_many_streams_cost_one_query_and_see_the_same(
     live: LiveServer, add: Any, train_body: Make, worker: Any, app_store: Store, monkeypatch: Any
 ) -> None:

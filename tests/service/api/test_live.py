@@ -72,6 +72,7 @@ def test_progress_never_falls_back_when_a_shard_ends(
     assert progress(api, job_id)["done"] == 11
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("how", ["emptied", "stopped", "frozen"])
 def test_without_redis_the_database_answers(
     api: httpx.Client, live: Live, job_id: str, worker: Any, redis: PrivateRedis, how: str

@@ -74,6 +74,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     return raw[: draw(st.integers(0, len(raw)))] if draw(st.integers(0, 9)) == 0 else raw
 
 
+@pytest.mark.costly
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(raw=damaged() | st.binary(max_size=40), dry_run=st.booleans())
 @example(raw=b"[" * 15_000, dry_run=False)

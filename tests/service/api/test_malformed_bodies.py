@@ -220,6 +220,7 @@ def client(settings: Settings, app_store: Store) -> Iterator[httpx.Client]:
     server.stop()
 
 
+@pytest.mark.costly
 def test_only_documented_errors(client: httpx.Client, app_store: Store) -> None:
     counts: Counter[str] = Counter()
     for number in range(BODIES):

@@ -121,6 +121,7 @@ def test_verify_shows_what_was_changed_and_what_was_cut_off(run: Run, app_store:
     assert err == "entry 2 was changed: its fields do not have its hash\n"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -421,6 +421,7 @@ class TestShape:
         }  # fmt: skip
         assert found["execution.batch_size"] == 'must be an integer from 1 to 65536, or "auto"'
 
+    @pytest.mark.costly
     def test_no_depth_is_too_much(self) -> None:
         nested: Any = []
         for _ in range(100_000):
@@ -698,6 +699,7 @@ NASTY = [
 ]  # fmt: skip
 
 
+@pytest.mark.costly
 def test_nothing_but_invalid_spec_is_ever_raised() -> None:
     """Random damage anywhere in a body is either harmless or an InvalidSpec that can be sent as JSON."""
     draw = random.Random(0)

@@ -128,6 +128,7 @@ BAD = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("case", BAD)
 def test_bad_files_are_refused_and_leave_nothing(api: httpx.Client, settings: Settings, case: str) -> None:
     content, reason = BAD[case]

@@ -87,6 +87,7 @@ def submit(run: Run, spec_file: Any) -> Callable[[dict[str, Any]], str]:
     return submit
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_every_subcommand_has_help_with_an_example_and_its_options(run: Run, name: str) -> None:
     code, out, _ = run(*name.split(), "--help")
@@ -132,6 +133,7 @@ def test_older_names_are_told_once_and_listed_nowhere_else(run: Run) -> None:
     assert "options go after the verb: assay watch --profile dead" in run("--profile", "dead", "watch")[2]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -166,6 +168,7 @@ def test_an_older_name_does_exactly_what_the_new_name_does(
     assert found[0][2 if "nope" in old else 1]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("form", ["md", "tex", "html", "markdown", "latex"])
 def test_results_as_a_report(run: Run, submit: Any, evaluate_body: Make, worker: Any, form: str) -> None:
     job = submit(evaluate_body())

@@ -57,6 +57,7 @@ def test_a_key_is_read_from_standard_input(assay: Assay, monkeypatch: pytest.Mon
     assert key_of(chosen()) == KEY
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("line", "message"),
     [

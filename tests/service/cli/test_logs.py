@@ -71,6 +71,7 @@ def test_logs_say_nothing_twice() -> None:
     assert event_text(Event(id=3, type="state", at=at, data=running)) == "running: planning"
 
 
+@pytest.mark.costly
 def test_open_prints_the_address_and_opens_it(
     client: AssayClient, capsys: pytest.CaptureFixture[str], train_body: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -225,6 +225,7 @@ def submit_list(run: Any, capsys: pytest.CaptureFixture[str]) -> Any:
     return submit_list
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("working")
 @pytest.mark.parametrize("more", [(), ("--json",), ("--metric", "top1"), ("--dry-run",)])
 def test_submit_waits_for_a_list_as_run_does(run: Any, submit_list: Any, pair: Any, more: Any) -> None:

@@ -38,6 +38,7 @@ def test_a_default_radius_is_a_fraction() -> None:
     assert "1/255" in component_text(component)
 
 
+@pytest.mark.costly
 def test_a_study_of_another_media_type_is_a_documented_415(transport: Any) -> None:
     assert "415" in transport.app.openapi()["paths"]["/api/v1/studies"]["post"]["responses"]
 

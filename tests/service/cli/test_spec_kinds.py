@@ -22,6 +22,7 @@ NAMED = {"submit": "submit", "run": "submit", "study": "studies run"}
 WANTED = {"submit": "one job", "run": "one job", "study": "a study"}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("wanted", SPECS)
 @pytest.mark.parametrize("given", SPECS)
 def test_the_command_that_takes_it_is_named(

@@ -138,6 +138,7 @@ def test_the_help_fits_the_terminal(
         assert len(lines) < 14, "a line for each"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("more", [(), ("--full",)])
 def test_results_fit_the_terminal_and_end_with_the_sentence(

@@ -36,6 +36,7 @@ def test_every_method_is_there(transport: httpx.BaseTransport) -> None:
     assert {"plots", "upload_checkpoint", "artifacts", "download"} <= run(transport, names)
 
 
+@pytest.mark.costly
 def test_jobs_are_submitted_listed_and_waited_for_together(
     transport: httpx.BaseTransport, train_body: Make
 ) -> None:

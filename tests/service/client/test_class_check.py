@@ -119,6 +119,7 @@ def test_errors_of_a_service_name_the_file_too() -> None:
     assert caught.value.details[0].loc == ["labels"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("start", [["evaluate"], ["attack"]])
 def test_a_module_without_an_image_size_is_refused_before_a_service_starts(
     start: list[str], capsys: pytest.CaptureFixture[str]

@@ -153,6 +153,7 @@ def test_unknown_kinds_and_fields_are_skipped() -> None:
     assert [item.id for item in events.parsed(lines)] == [2]
 
 
+@pytest.mark.costly
 def test_a_job_is_followed_over_its_events(live: LiveServer, app_store: Store) -> None:
     drawn: list[tuple[str, int]] = []
     with AssayClient(live.url) as client:

@@ -164,6 +164,7 @@ def provenance() -> dict[str, Any]:
     }
 
 
+@pytest.mark.costly
 def test_a_job_is_one_run_of_mlflow(
     client: AssayClient, worker: Any, evaluate_body: Any, mlflow_store: str, project: str
 ) -> None:
@@ -218,6 +219,7 @@ def test_the_jobs_of_a_study_are_runs_below_its_run(
     assert artifact(mlflow_store, parent, "study.json")["id"] == study.id
 
 
+@pytest.mark.costly
 def test_a_job_is_a_run_of_wandb(
     client: AssayClient, worker: Any, evaluate_body: Any, tmp_path: Path
 ) -> None:

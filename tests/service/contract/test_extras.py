@@ -98,6 +98,7 @@ def test_modules_that_are_run_name_their_extra() -> None:
     ]
 
 
+@pytest.mark.costly
 def test_subcommands_that_call_a_service_run_with_the_core() -> None:
     for (code, said), arguments in zip(run([[*one, *AWAY] for one in REMOTE]), REMOTE, strict=True):
         assert (code, "no service can be reached" in said) == (3, True), (arguments, said)

@@ -32,6 +32,7 @@ def test_every_component_has_a_valid_example_that_uses_it(catalog: Catalog, kind
             assert spec["evaluations"] == [{"suite": entry.name}]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_form_holds_every_example_as_written_and_as_stored(catalog: Catalog, kind: str) -> None:
     for entry in catalog.list(kind):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 
 from assay.service.dashboard.job_facts import OTHERWISE, REMEDIES
 from assay.service.dashboard.live import LiveStates
@@ -76,6 +77,7 @@ def test_a_row_names_its_arithmetic_and_the_codes_of_its_warnings(
     assert "it ran so" in text[text.index("note on the numbers") :]
 
 
+@pytest.mark.costly
 def test_what_ran_compiled_is_told_in_words(api: httpx.Client, worker: Any, evaluate_body: Make) -> None:
     job = submitted(api, evaluate_body())
     worker.plan(job)
@@ -106,6 +108,7 @@ def test_a_running_job_is_live_and_its_results_are_not_complete(
     assert f'action="/jobs/{job}/cancel"' in text
 
 
+@pytest.mark.costly
 def test_a_result_of_a_running_job_is_told_to_its_open_page(
     api: httpx.Client, worker: Any, evaluate_body: Make, app_store: Store
 ) -> None:
@@ -170,6 +173,7 @@ def test_a_training_job_has_no_evaluations_of_its_own(
     assert "no measurements of its own" in page(api, f"/jobs/{job}")
 
 
+@pytest.mark.costly
 def test_no_name_breaks_the_page(api: httpx.Client, worker: Any, evaluate_body: Make) -> None:
     for name in NAMES:
         shown = name.replace("\x00", "")

@@ -16,6 +16,7 @@ from tests.support.pages import PAGE, Tags, page
 Make = Callable[..., dict[str, Any]]
 
 
+@pytest.mark.costly
 def test_jobs_are_filtered_searched_and_paged(api: httpx.Client, train_body: Make) -> None:
     for number in range(52):
         assert api.post("/api/v1/jobs", json=train_body(name=f"run {number:02d}")).status_code == 201
@@ -73,6 +74,7 @@ def test_jobs_have_columns_that_the_address_chooses_and_sorts(
     assert "clean" in page(api, "/jobs?columns=cleen", 422)
 
 
+@pytest.mark.costly
 def test_jobs_stand_in_groups_with_their_means(api: httpx.Client, app_store: Store, train_body: Make) -> None:
     for number in range(52):
         tags = ["first"] if number < 51 else ["second", "<b>"]

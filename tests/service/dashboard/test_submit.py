@@ -243,6 +243,7 @@ def test_every_preset_opens(api: httpx.Client) -> None:
         get(api, f"/submit?preset={name}")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "name", ["<script>alert(1)</script>", "\u202eevil", "\U0001f600" * 50, "a\x01b", 'x" y']
 )

@@ -44,6 +44,7 @@ def test_what_the_library_writes_is_read(tmp_path: Path) -> None:
     assert header.metadata == {"a": "b"}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("tensors", [6_667, 40_000])
 def test_a_model_of_many_tensors_is_read(tmp_path: Path, tensors: int) -> None:
     """A cap meant for bodies allowed 6,666."""

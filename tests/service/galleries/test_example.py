@@ -97,6 +97,7 @@ def test_what_is_not_there_is_a_404_in_words(api: httpx.Client, job: str, evalua
     assert "there is no job" in page(api, f"/jobs/{'0' * 26}/examples/1/0", 404)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("make", [image, maps, text, series])
 def test_items_of_every_kind_are_shown_in_large(
     api: httpx.Client, job: str, store_file: Callable[[str, bytes], None], make: Make

@@ -306,6 +306,7 @@ def test_every_table_of_examples_is_here() -> None:
     assert len(cells_of(FULL)) == 75
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.table}-{case.params.get('form', '')}")
 def test_a_model_does_not_differ_from_itself_and_does_from_a_clearly_worse_one(case: Case) -> None:
     table = TABLES[case.table]

@@ -53,6 +53,7 @@ def axes(svg: str) -> Iterator[list[str]]:
             yield [text for item in group.iter(f"{SVG}text") if (text := "".join(item.itertext()).strip())]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("together", [False, True])
 def test_two_ticks_of_an_axis_never_read_alike(renderer: Renderer, width: float, together: bool) -> None:

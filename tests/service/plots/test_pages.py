@@ -21,6 +21,7 @@ def job(api: httpx.Client, worker: Any, evaluate_body: Make) -> str:
     return job_id
 
 
+@pytest.mark.costly
 def test_a_plot_has_a_page_with_its_picture_for_browsers_without_scripts(api: httpx.Client, job: str) -> None:
     answer = api.get(f"/plots/cost?jobs={job}", headers=PAGE)
     assert answer.status_code == 200

@@ -179,6 +179,7 @@ def test_requirements_of_options_and_of_every_file_count(run: Any, job: str, tmp
     assert verdicts("--require", HOLDS, "--require-file", "holds.txt") == (0, ["pass", "pass"])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("state", sorted(set(JobState) - {JobState.SUCCEEDED}))
 def test_a_job_in_another_state_does_not_pass_with_whole_rows(
     run: Any, job: str, app_store: Store, state: JobState

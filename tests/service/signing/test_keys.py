@@ -47,6 +47,7 @@ def test_a_key_is_made_once_and_only_we_can_read_it(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.costly
 def test_of_several_makers_the_first_one_wins(tmp_path: Path) -> None:
     """Processes, as several API processes that start together, and threads of one."""
     command = [sys.executable, "-P", "-c", MAKER, str(tmp_path / "processes")]

@@ -104,6 +104,7 @@ def forged(settings: Settings, job_id: str, other: bytes) -> dict[str, Callable[
     }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["nonsense", "of another job", "link", "link to nowhere", "pipe", "huge"])
 def test_a_file_that_an_evaluator_left_is_not_taken_for_ours(
     api: httpx.Client,

@@ -170,6 +170,7 @@ def test_digits_beyond_a_float_are_refused() -> None:
     assert "0.81388888888888891 has digits that no result has" in problem
 
 
+@pytest.mark.costly
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(JSON)
 def test_any_results_survive_signing_and_saving(value: Any) -> None:

@@ -66,6 +66,7 @@ def walk(store: Store, limit: int, **asked: Any) -> list[tuple[str, str]]:
             return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("limit", [1, 2, 3, 50])
 @pytest.mark.parametrize(
     ("sort", "order"),

@@ -128,6 +128,7 @@ def test_an_emptied_server_knows_nothing_and_takes_the_next_report(
     assert live.done([running(mine)]) == [4]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("how", ["stopped", "frozen"])
 def test_a_server_that_does_not_answer_is_as_good_as_empty_and_used_again_when_back(
     held: Held, live: Live, server: PrivateRedis, caplog: pytest.LogCaptureFixture, how: str

@@ -77,6 +77,7 @@ def test_another_number_of_seeds(assay: Any) -> None:
     assert (answer["seeds"], answer["complete"]) == ([0, 1, 2], True)
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("working")
 @pytest.mark.parametrize("more", [("--json",), ("--dry-run",), ()])
 def test_study_is_the_older_name_of_studies_run(assay: Any, more: Any) -> None:

@@ -146,6 +146,7 @@ def test_the_look_into_the_pursuit_waits_for_each_seed_s_training() -> None:
     assert validate(load(), own).spec["evaluations"][0]["params"]["planted"] == ["noise", "occlusion"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("accuracy", "code"), [(0.91, 0), (0.89, 1)])
 def test_the_files_are_written_and_a_low_accuracy_fails_the_demo(
     accuracy: float, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -121,6 +121,7 @@ def test_results_have_means_differences_and_notes(api: httpx.Client, worker: Any
     assert "Not complete" not in text
 
 
+@pytest.mark.costly
 def test_the_page_begins_with_what_was_found_and_the_curve(api: httpx.Client, worker: Any) -> None:
     attacks = [{"name": "clean"}, {"name": "pgd", "params": {"epsilon": "2/255"}}]
     study = posted(api, evaluations=attacks)

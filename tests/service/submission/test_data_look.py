@@ -46,6 +46,7 @@ def spec(*more: dict[str, Any], name: str = "image_folder") -> Any:
     return validate(load(), body).spec
 
 
+@pytest.mark.costly
 def test_everything_that_is_wrong_is_listed_at_once(root: Path) -> None:
     (found,) = look_at_data(load(), spec(), root)
     assert (found["looked"], found["problem"], found["split"]) == (True, None, "test")
@@ -108,6 +109,7 @@ def test_why_nothing_could_be_looked_at_is_said(root: Path, monkeypatch: pytest.
     assert look_at_data(load(), spec(), root)[0]["problem"] == "needs the worker"
 
 
+@pytest.mark.costly
 def test_a_table_that_grows_when_it_is_read_ends_the_process_and_not_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_table_that_grows_when_it_is_read_ends_the_process_and_not_the_machine
     assert "failed" in found["problem"]
 
 
+@pytest.mark.costly
 def test_a_dry_run_does_not_wait_for_others_without_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_look, "WAIT", 0.01)
     with data_look._one_at_a_time:

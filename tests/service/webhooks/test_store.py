@@ -54,6 +54,7 @@ def due(store: Store, most: int = 10) -> list[DueDelivery]:
     return list(store.part(Outbox).claim(most))
 
 
+@pytest.mark.costly
 def test_the_end_of_a_job_is_one_message(store: Store) -> None:
     mine = hook(store)
     job = planned(store, 1, name="ours", tags=["x"])

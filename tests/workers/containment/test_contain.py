@@ -142,6 +142,7 @@ def _refuse(*arguments: Any, **options: Any) -> None:
     raise Unavailable("refused for the test")
 
 
+@pytest.mark.costly
 @contained
 def test_without_a_network_of_its_own_it_has_ephemeral_ports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -557,6 +558,7 @@ def test_folders_of_dead_templates_are_removed(tmp_path: Path) -> None:
     assert not dead.exists()
 
 
+@pytest.mark.costly
 @contained
 def test_the_real_evaluator_is_contained_and_its_template_has_one_thread(tmp_path: Path) -> None:
     chosen = WorkerSettings(state=tmp_path, sandbox="required")

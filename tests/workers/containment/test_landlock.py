@@ -43,6 +43,7 @@ def tried(folder: Path, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]
     return str(in_a_child(contained))
 
 
+@pytest.mark.costly
 def test_a_job_writes_files_and_no_links_pipes_or_sockets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ def test_files_are_written_and_read(tmp_path: Path, name: str, kind: str) -> Non
     assert in_a_job(tmp_path, kind, work) == expected
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["evaluation", "evaluation on a GPU"])
 def test_programs_are_exported_and_loaded(tmp_path: Path, kind: str) -> None:
     assert in_a_job(tmp_path, kind, program) == [1, 3]

@@ -53,6 +53,7 @@ def test_a_user_cannot_be_demanded_without_containment() -> None:
     assert raised.match("sandbox_user")
 
 
+@pytest.mark.costly
 def test_the_program_prints_what_a_service_with_its_environment_finds(tmp_path: Path) -> None:
     """pytest's folders are closed to other users, so the part `user` is missing for root, too."""
     command = [sys.executable, "-P", "-m", "assay.workers.containment.probe"]

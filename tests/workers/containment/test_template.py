@@ -92,6 +92,7 @@ def test_the_folder_of_a_job_is_closed_to_other_users(tmp_path: Path) -> None:
     assert in_a_child(work) == 0o770
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("chunks", "ended"),
     [

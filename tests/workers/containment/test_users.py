@@ -110,6 +110,7 @@ def service() -> Iterator[int]:
     os.waitpid(pid, 0)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_ordinary_rules_alone_hold_an_evaluator(state: Path, service: int, kind: str) -> None:
     """No Landlock, no filter: root without rights, as evaluators of root were, may do all of it."""
@@ -328,6 +329,7 @@ def test_groups_of_devices_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [*users._device_groups()] == [44]
 
 
+@pytest.mark.costly
 def test_the_probe_and_the_settings_say_what_is_demanded(state: Path) -> None:
     def work(mode: Any) -> list[Any]:
         open_home()
@@ -357,6 +359,7 @@ def test_a_range_of_users_is_checked(text: str) -> None:
     assert Policy.from_text(made.to_text()) == made
 
 
+@pytest.mark.costly
 def test_the_real_evaluator_plans_as_its_own_user(state: Path) -> None:
     """Started by a supervisor's means, with everything required; its Python is read by that user."""
 

@@ -29,6 +29,7 @@ def mean_return(name: str, skill: float, episodes: int) -> tuple[float, float]:
     return float(sums.mean()), float(sums.std(ddof=1) / np.sqrt(episodes))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", NAMES)
 def test_references_are_what_random_actions_and_the_expert_get(name: str) -> None:
     facts = ENVIRONMENTS[name]
@@ -89,6 +90,7 @@ def test_content_is_repeatable_and_the_hash_follows_it() -> None:
         first.rewards[0] -= 1
 
 
+@pytest.mark.costly
 def test_qualities_are_in_order() -> None:
     order = ("random", "medium-replay", "medium", "medium-expert", "expert")
     means = [

@@ -50,6 +50,7 @@ def law_case(root: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> Callab
     return lambda split: image_folder(root, split, folder="birds")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("resize", ["bicubic", "bilinear"])
 @pytest.mark.parametrize("crop_fraction", [0.33, 0.875, 0.9, 0.95, 1.0])
 def test_preparation_equals_timms(root: Path, resize: str, crop_fraction: float) -> None:

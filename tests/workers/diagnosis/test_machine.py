@@ -44,6 +44,7 @@ def test_device_files_without_the_drivers_tool_fail(tmp_path: Path, monkeypatch:
     assert (found.status, "nvidia-smi is not" in found.text) == ("fail", True)
 
 
+@pytest.mark.costly
 def test_data_sets_have_their_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pictures").mkdir()
     (tmp_path / "photos" / "cat").mkdir(parents=True)

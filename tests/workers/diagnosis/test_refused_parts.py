@@ -63,6 +63,7 @@ def test_a_refused_file_is_of_its_part(tmp_path: Path) -> None:
     assert "Permission denied" in said["fault"]
 
 
+@pytest.mark.costly
 def test_a_refused_call_is_named(tmp_path: Path) -> None:
     said = found(tmp_path, stream)
     assert (said["parts"], said["calls"]) == (["calls"], ["socket"])
@@ -98,11 +99,13 @@ def test_two_parts_of_which_each_is_enough_are_both_named(tmp_path: Path) -> Non
     assert found(tmp_path / "job", need)["parts"] == ["files", "calls"]
 
 
+@pytest.mark.costly
 def test_a_limit_is_of_its_part(tmp_path: Path) -> None:
     said = found(tmp_path, lambda: bytearray(1 << 30), limits=Limits(memory=1 << 28), gpu=True)
     assert (said["parts"], said["calls"]) == (["limits"], [])
 
 
+@pytest.mark.costly
 def test_a_trial_that_dies_has_failed(tmp_path: Path) -> None:
     """As a driver does that ends its process."""
 
@@ -120,6 +123,7 @@ def test_a_trial_that_dies_has_failed(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.costly
 def test_the_devices_of_this_machine_are_asked_in_a_process_of_its_own(tmp_path: Path) -> None:
     chosen = WorkerSettings(state=tmp_path).containment
     assert refused_parts.ask(chosen, "cpu") == {"parts": [], "calls": [], "fault": ""}

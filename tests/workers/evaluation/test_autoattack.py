@@ -75,6 +75,7 @@ def left_after(outcomes: ExampleOutcomes) -> dict[str, Tensor]:
     return flags
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("name", "norm", "epsilon"), CASES)
 def test_the_same_examples_break_in_the_same_stages(name: str, norm: str, epsilon: float) -> None:
     expected = theirs(name, norm, epsilon)
@@ -105,6 +106,7 @@ def test_native_results_do_not_depend_on_the_batch() -> None:
     assert torch.equal(runs[0].forward, runs[1].forward)
 
 
+@pytest.mark.costly
 def test_every_stage_counts_its_passes() -> None:
     outcomes = ours("fgsm-trained", "native", "Linf", 0.12)
     assert [stage.name for stage in outcomes.stages] == ["apgd_ce", "apgd_t", "fab_t", "square"]

@@ -133,6 +133,7 @@ def test_one_step_with_every_swap_is_brute_force(model: TokenModel) -> None:
         assert found.table["swapped"][index] <= 1
 
 
+@pytest.mark.costly
 def test_more_steps_never_make_the_target_less_likely(model: TokenModel) -> None:
     losses = [run(model, steps=steps).table["nll"] for steps in (1, 4, 16)]
     for first, second in itertools.pairwise(losses):
@@ -171,6 +172,7 @@ def test_passes_are_counted_exactly_and_within_the_estimate(model: TokenModel, t
     assert int(found.backward.max()) == most.backward
 
 
+@pytest.mark.costly
 def test_a_document_depends_on_neither_batch_nor_shard(model: TokenModel) -> None:
     whole = run(model).columns()
     small = run(model, batch_size=3).columns()
@@ -185,6 +187,7 @@ def test_a_document_depends_on_neither_batch_nor_shard(model: TokenModel) -> Non
             assert apart[name] == chosen, name
 
 
+@pytest.mark.costly
 def test_documents_share_passes_also_where_memory_is_short(model: TokenModel) -> None:
     seen: list[int] = []
 

@@ -126,6 +126,7 @@ def test_one_swap_is_the_best_of_all(model: TokenModel, least: float | None) -> 
     assert found.table["kept_nll"][0] == pytest.approx(total, rel=1e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("search", ["gcg", "hotflip"])
 def test_the_words_that_stay_are_predicted_worse(model: TokenModel, search: Any) -> None:
     found = run(model, search=search, max_share=0.3, steps=6)
@@ -177,6 +178,7 @@ def test_passes_are_counted_exactly(model: TokenModel, search: Any) -> None:
     assert int(found.backward.sum()) > 0
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("search", ["gcg", "hotflip"])
 def test_a_document_depends_on_neither_batch_nor_shard(model: TokenModel, search: Any) -> None:
     whole = run(model, search=search, max_share=0.3).columns()
@@ -191,6 +193,7 @@ def test_a_document_depends_on_neither_batch_nor_shard(model: TokenModel, search
             assert apart[name] == pytest.approx(column[2:], rel=1e-5)
 
 
+@pytest.mark.costly
 def test_documents_share_passes_also_where_memory_is_short(model: TokenModel) -> None:
     seen: list[int] = []
 

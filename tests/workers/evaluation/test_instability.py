@@ -135,6 +135,7 @@ def test_softmax_shares_the_weights_that_fit(attention: str) -> None:
     assert all(torch.equal(changed[name], value) for name, value in softmax.items()) == (missing == 0)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("task", ["classification", "sequence", "series"])
 @pytest.mark.parametrize("attention", ["kernelized", "primal"])
 def test_another_mechanism_differs_and_repeats_itself(task: str, attention: str) -> None:

@@ -89,6 +89,7 @@ def attacked(model: nn.Module, attack: Any, count: int) -> int:
     return peak(model, work)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_keeps_what_one_pass_keeps_and_no_more(model: nn.Module, name: str) -> None:
     one = forward_and_backward(model)

@@ -130,6 +130,7 @@ class Coin(nn.Module):
         return torch.stack([score, torch.zeros_like(score)], dim=1)
 
 
+@pytest.mark.costly
 def test_a_coin_certifies_no_more_than_alpha() -> None:
     """With the same draws for both, few draws would choose the class that they then favour."""
     n, draws, alpha = 3000, 20, 0.05

@@ -103,6 +103,7 @@ def test_the_policy_sees_the_steps_so_far_and_what_is_left_of_the_target() -> No
     assert torch.equal(before.observations[0, 1:], last.observations[0, :3])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "perturbation"), [(CART, "gradient"), (PENDULUM, "gradient"), (CART, "none")]
 )
@@ -127,6 +128,7 @@ def test_the_seed_decides() -> None:
     assert first == again != other
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("perturbation", ["uniform", "gradient"])
 def test_what_is_shown_is_within_epsilon_and_stays_in_the_window(perturbation: str) -> None:
     policy = balancing().double()

@@ -59,6 +59,7 @@ def exact_margin(model: nn.Sequential, image: Tensor, label: int, epsilon: float
     return min(found)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("method", METHODS)
 def test_bounds_are_below_the_exact_margins_and_near_them(method: Any) -> None:
     model = tiny()
@@ -142,6 +143,7 @@ def test_tighter_methods_verify_no_less_and_larger_balls_no_more() -> None:
     assert shares["CROWN"][1] > 0
 
 
+@pytest.mark.costly
 def test_alpha_crown_optimises_its_slopes() -> None:
     # Two convolutions, the second of more neurons than a linear layer here has.
     torch.manual_seed(0)

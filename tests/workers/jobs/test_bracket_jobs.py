@@ -63,6 +63,7 @@ def test_a_job_has_a_bracket_with_any_shards(bench: Bench, shard_seconds: float)
     assert "(verified) to" in results_table(results)
 
 
+@pytest.mark.costly
 def test_a_falsified_certificate_is_a_contradiction(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     falsified(monkeypatch)
     results = bench.run(networks.network("convolutional"), *JOB, limit=48)

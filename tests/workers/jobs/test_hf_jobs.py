@@ -105,6 +105,7 @@ def write_reviews(root: Path, count: int = 12) -> tuple[list[str], list[int]]:
 REVIEWS = {"name": "text_table", "params": {"folder": "reviews"}}
 
 
+@pytest.mark.costly
 def test_accuracy_on_texts_is_that_of_the_pipeline_example_by_example(root: Path, tmp_path: Path) -> None:
     texts, labels = write_reviews(root)
     made, (answer,) = run(body("bert", REVIEWS, {"name": "clean"}), tmp_path / "job")
@@ -116,6 +117,7 @@ def test_accuracy_on_texts_is_that_of_the_pipeline_example_by_example(root: Path
     assert not made["untrained"]
 
 
+@pytest.mark.costly
 def test_accuracy_on_images_is_that_of_the_pipeline_example_by_example(root: Path, tmp_path: Path) -> None:
     draws = np.random.default_rng(0)
     images = [draws.integers(0, 256, (24, 24, 3), dtype=np.uint8) for _ in range(30)]
@@ -193,6 +195,7 @@ def write_documents(root: Path) -> list[str]:
 DOCUMENTS = {"name": "document_table", "params": {"folder": "documents"}}
 
 
+@pytest.mark.costly
 @torch.no_grad()
 @pytest.mark.parametrize("stride", [1, 8, 32])
 def test_perplexity_is_that_of_transformers(stride: int, root: Path, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def folder(name: str = "set", **params: Any) -> dict[str, Any]:
     return {"name": "image_folder", "params": {"folder": name, "splits": "all", **params}}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "names", [TWELVE, ANGLES, [str(place) for place in range(-5, 6)], ["007", "08", "010"]]
 )
@@ -118,6 +119,7 @@ def test_other_names_go_by_number_and_contradictions_are_refused(root: Path, tmp
         measure(program(tmp_path, range(4)), folder(), weights=stated)
 
 
+@pytest.mark.costly
 def test_other_data_of_an_evaluation_are_in_the_order_of_their_names(root: Path, tmp_path: Path) -> None:
     """The job's data state an order; those of the evaluation have the same classes, sorted as text."""
     write_levels(root / "set", PETS)

@@ -176,6 +176,7 @@ print([name for name in ("torch._dynamo", "sklearn", "scipy", "torchvision", "ti
 """
 
 
+@pytest.mark.costly
 def test_an_evaluator_of_digits_imports_torch_and_little_else(spec: dict[str, Any], tmp_path: Path) -> None:
     """Each of these takes about a second of every evaluator's start; a training needs the first."""
     program = PLANNED.format(spec=spec, folder=str(tmp_path))

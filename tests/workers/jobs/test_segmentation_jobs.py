@@ -121,6 +121,7 @@ def test_shards_add_up_to_the_whole(tmp_path: Path) -> None:
     assert (targets.shape, bool((targets.sum(1) <= 32 * 32).all())) == ((100, 5), True)
 
 
+@pytest.mark.costly
 @pytest.mark.trains
 def test_a_trained_model_is_measured_as_at_the_end_of_its_training(tmp_path: Path) -> None:
     answer = trained(tmp_path)
@@ -157,6 +158,7 @@ def test_segmenters_recipe_trains_on_crops_and_is_measured_in_windows(tmp_path: 
 CELLS = {"corruptions": ["gaussian_noise", "fog"], "severities": [1, 4]}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "params", "forward"),
     [
@@ -235,6 +237,7 @@ def test_training_learns_more_than_the_background(tmp_path: Path) -> None:
 SEA = {"name": "sea", "params": {"epsilon": "4/255", "steps": 10}}
 
 
+@pytest.mark.costly
 def test_an_attack_is_cut_into_shards_and_weighs_classes_by_the_training_images() -> None:
     both = [SEA, {"name": "segpgd", "params": {"epsilon": "4/255", "steps": 3}}]
     small = {"device": "cpu", "batch_size": 6}

@@ -63,6 +63,7 @@ def outcomes(spec: dict[str, Any], weights: str | None) -> dict[str, dict[str, l
     }
 
 
+@pytest.mark.costly
 def test_every_evaluation_of_segmentation_gives_what_the_network_gives(program: Path) -> None:
     mine = {"name": "exported", "weights": {"checkpoint": "mine"}}
     found = outcomes(spec_of(mine), str(program))

@@ -98,6 +98,7 @@ def test_cifar10_c_has_the_breakdown_of_imagenet_c_and_no_mce(
 LIKE_THE_STORED: dict[str, object] = {"source": "generated", "constants": "imagenet_c"}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("params", "known", "mce", "warned"),
     [

@@ -99,6 +99,7 @@ def test_short_memory_is_a_fact(
     assert "unsaved_checkpoints" not in facts
 
 
+@pytest.mark.costly
 def test_another_batch_than_the_published_one_is_a_fact(spec: dict[str, Any], tmp_path: Path) -> None:
     params = {"epochs": 1, "warmup_epochs": 0}
     smaller = selected(

@@ -26,6 +26,7 @@ def model(name: str, sharpness: float, **options: Any) -> nn.Module:
     return made
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "sharpness", "options", "expected"),
     [

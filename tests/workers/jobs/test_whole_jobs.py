@@ -215,6 +215,7 @@ GRID = (
 )
 
 
+@pytest.mark.costly
 def test_a_plain_model_raises_no_alarm(bench: Bench) -> None:
     # After 20 steps 8 of 355 images are not converged on these draws, a little more than 2 %.
     longer = {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 40}}
@@ -230,6 +231,7 @@ def test_a_plain_model_raises_no_alarm(bench: Bench) -> None:
     assert 0 < results.evaluations[3].metrics["median_linf"].value <= 24 / 255 + 1e-6
 
 
+@pytest.mark.costly
 def test_masked_gradients_are_noticed(bench: Bench) -> None:
     results = bench.run(Masked(), *GRID)
     by_name = {row.name: row for row in results.evaluations}
@@ -238,6 +240,7 @@ def test_masked_gradients_are_noticed(bench: Bench) -> None:
     assert {"black_box_stronger_than_white_box", "noise_stronger_than_gradient"} <= across(results)
 
 
+@pytest.mark.costly
 def test_a_hidden_example_is_found_by_what_needs_no_gradient(bench: Bench) -> None:
     results = bench.run(Backdoor(), *GRID)
     by_name = {row.name: row for row in results.evaluations}

@@ -73,6 +73,7 @@ def test_a_rejection_fails_them(store: Store, tmp_path: Path) -> None:
     assert decided(store, "reject").reason == "head.bias is missing"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("word", ["crash=once", "error=once", "kill=once"])
 def test_an_accident_is_not_the_files_fault(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
@@ -143,6 +144,7 @@ def test_a_check_does_not_wait_for_work(store: Store, both: list[Supervisor], tm
     assert store.workers.online("auto") == 1, "the one for checks is no worker for jobs"
 
 
+@pytest.mark.costly
 def test_work_does_not_wait_for_a_check(
     store: Store, both: list[Supervisor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

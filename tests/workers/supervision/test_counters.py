@@ -65,6 +65,7 @@ def test_nothing_is_proposed_where_the_busy_share_is_unknown() -> None:
     assert "proposal" not in counters.gauges
 
 
+@pytest.mark.costly
 def test_a_job_is_counted(store: Store, tmp_path: Path) -> None:
     job_id = submit(store, "shards=3 examples=5 evaluate:crash=once", evaluations=2)
     with supervising(store, settings(tmp_path)):

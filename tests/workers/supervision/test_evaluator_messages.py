@@ -100,6 +100,7 @@ def upload(store: Store, folder: Path, weights: Path) -> None:
     store.checkpoints.add("ours", model=reference, sha256="a" * 64, size=7, tenant=None, place=place)
 
 
+@pytest.mark.costly
 @pytest.mark.trains
 def test_every_message_is_of_its_type(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wire = Wire(monkeypatch)

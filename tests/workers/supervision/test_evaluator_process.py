@@ -146,6 +146,7 @@ def test_death_by_a_signal_says_which(start: Started, tmp_path: Path) -> None:
         other.receive(120)
 
 
+@pytest.mark.costly
 def test_death_is_seen_while_a_grandchild_holds_the_report_pipe(start: Started, tmp_path: Path) -> None:
     evaluator = start(settings(tmp_path))
     evaluator.send(request(tmp_path, "holder crash=always"))
@@ -234,6 +235,7 @@ def test_freed_memory_stays_unless_the_operator_says_otherwise(
     assert environment["MALLOC_TRIM_THRESHOLD_"] == "4096"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("command", "name", "when"),
     [
@@ -264,6 +266,7 @@ def test_no_evaluator_is_left_when_its_parent_is_killed(
             os.kill(left, signal.SIGKILL)
 
 
+@pytest.mark.costly
 def test_the_real_evaluator_ends_with_its_request_pipe(tmp_path: Path) -> None:
     """Without a death signal too: the pipe alone must do, even with a request under way."""
     request_read, request_write = os.pipe()

@@ -105,6 +105,7 @@ def test_a_worker_with_nothing_left_is_cordoned_and_tries_again(store: Store, tm
     assert losses_and_failures(store, job_id) == (0, 0)
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -127,6 +128,7 @@ def test_a_driver_that_kills_or_hangs_costs_no_job(
         assert ended(store, job_id).state == "succeeded"
 
 
+@pytest.mark.costly
 def test_after_a_fault_the_device_is_tested_and_the_shard_runs_again(
     either_store: Store, tmp_path: Path
 ) -> None:

@@ -226,6 +226,7 @@ def test_a_hint_makes_a_cancel_quick(store: Store, tmp_path: Path, redis: Privat
             wait_for(lambda: store.jobs.get(job_id).state == "canceled")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("how", ["emptied", "stopped", "frozen"])
 def test_a_cancel_whose_hint_is_lost_is_noticed_through_the_database(
     store: Store, tmp_path: Path, redis: PrivateRedis, live: Live, how: str
@@ -239,6 +240,7 @@ def test_a_cancel_whose_hint_is_lost_is_noticed_through_the_database(
         {"emptied": lambda: None, "stopped": redis.start, "frozen": redis.thaw}[how]()
 
 
+@pytest.mark.costly
 def test_a_hint_alone_cancels_nothing(store: Store, tmp_path: Path, redis: PrivateRedis, live: Live) -> None:
     job_id = submit(store, "shards=2 evaluate:seconds=0.3")
     live.cancel(store.jobs.get(job_id))
@@ -273,6 +275,7 @@ def test_progress_reaches_redis_and_not_the_database(
     assert [done for kind, done in written if kind == "evaluate"] == [0, 10], "the first and the last"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("how", ["stopped", "frozen"])
 def test_a_shard_without_redis_runs_to_its_end(
     store: Store, tmp_path: Path, redis: PrivateRedis, how: str

@@ -103,6 +103,7 @@ def test_a_training_over_the_steps_fails(store: Store, tmp_path: Path) -> None:
     assert "recipe: 10 examples" in str(job.error)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("end", ["evaluate:hang", "", "evaluate:error=final"])
 def test_files_are_limited_in_sum(store: Store, tmp_path: Path, end: str) -> None:
     job_id = submit(store, f"shards=1 evaluate:fill=3000000 {end}")
@@ -120,6 +121,7 @@ def test_files_are_limited_in_sum(store: Store, tmp_path: Path, end: str) -> Non
     assert sum(row.failures for row in store.shards.of(job_id)) == 1, "not tried again"
 
 
+@pytest.mark.costly
 def test_the_files_of_the_last_moment_count(store: Store, tmp_path: Path) -> None:
     job_id = submit(store, "shards=1 evaluate:seconds=1 evaluate:last=3000000")
     with supervising(store, settings(tmp_path, max_job_files_bytes=2_000_000, control_seconds=14)):

@@ -329,6 +329,7 @@ def test_a_jump_of_the_clock_that_could_not_be_put_right_is_found_again(
     assert states(store, job_id) == ["running"]
 
 
+@pytest.mark.costly
 @ALWAYS_ON_BOTH
 def test_leases_begin_anew_beside_work_on_a_job(either_store: Store) -> None:
     """Who works on a job locks it, and then its shards: in the other order, each waits for the other."""

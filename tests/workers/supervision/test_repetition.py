@@ -50,6 +50,7 @@ def starts(store: Store) -> float:
     )
 
 
+@pytest.mark.costly
 def test_another_worker_repeats_and_the_provenance_says_so(store: Store, tmp_path: Path) -> None:
     with two(store, tmp_path):
         job = ended(store, job_id := submit(store, "shards=3", execution=EXECUTION))
@@ -60,6 +61,7 @@ def test_another_worker_repeats_and_the_provenance_says_so(store: Store, tmp_pat
     assert len(store.results.outcomes(job_id, 0)) == 3
 
 
+@pytest.mark.costly
 def test_a_worker_that_measures_otherwise_is_found(store: Store, tmp_path: Path) -> None:
     with two(store, tmp_path, "evaluate:lie"):
         job = ended(store, submit(store, "shards=2 evaluate:seconds=0.5", execution=EXECUTION))
@@ -88,6 +90,7 @@ def test_an_embedded_service_repeats_nothing_unless_asked(store: Store, tmp_path
     assert "repeat" not in job.plan
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("changes", "workers", "asked", "share"),
     [

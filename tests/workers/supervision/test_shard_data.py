@@ -105,6 +105,7 @@ def test_a_data_set_is_hashed_once_and_again_when_a_file_has_changed(
     assert "hash" not in [one["kind"] for one in asked]
 
 
+@pytest.mark.costly
 def test_a_worker_whose_labels_are_shifted_measures_nothing_until_they_are_mended(
     store: Store, tmp_path: Path
 ) -> None:
@@ -206,6 +207,7 @@ def test_a_job_goes_to_the_worker_that_has_its_folder(store: Store, tmp_path: Pa
     assert "error" not in {one["kind"] for one in asked}
 
 
+@pytest.mark.costly
 def test_without_any_worker_that_has_it_the_job_fails_by_name(store: Store, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()

@@ -14,6 +14,7 @@ from assay.workers.supervision.shard_end import ShardEnd
 from tests.support.workers import ended, losses_and_failures, settings, submit, supervising
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("number", "state"), [(errno.EIO, "succeeded"), (errno.ESTALE, "succeeded"), (errno.ELOOP, "failed")]
 )

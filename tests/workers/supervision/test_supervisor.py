@@ -261,6 +261,7 @@ def test_an_outcome_outlives_its_worker(
     assert list(store.results.of(job_id)) == [0]
 
 
+@pytest.mark.costly
 def test_two_supervisors_share_a_job(either_store: Store, tmp_path: Path) -> None:
     store = either_store
     both_work = tmp_path / "both_work"
@@ -377,6 +378,7 @@ def test_what_cannot_be_saved_fails_the_job(store: Store, tmp_path: Path) -> Non
     assert len(measured(store, job_id)) == 5, "what was measured stays readable"
 
 
+@pytest.mark.costly
 def test_the_reaper_and_a_supervisor_together_lose_no_job(store: Store, tmp_path: Path) -> None:
     """They may merge the same job at the same time."""
     chosen = settings(tmp_path)

@@ -203,6 +203,7 @@ for _ in batches:
 """
 
 
+@pytest.mark.costly
 @pytest.mark.trains
 def test_workers_die_with_the_process_that_they_work_for() -> None:
     root = Path(__file__).parents[3]
@@ -221,6 +222,7 @@ def test_workers_die_with_the_process_that_they_work_for() -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.costly
 def test_a_worker_that_begins_after_its_process_has_died_ends() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

@@ -29,6 +29,7 @@ def equal(a: list[tuple[Tensor, Tensor]], b: list[tuple[Tensor, Tensor]]) -> boo
     )
 
 
+@pytest.mark.costly
 def test_starting_anywhere_gives_the_same_batches(standins: ModuleType) -> None:
     whole = take(standins, 0, 12)
     for start in (1, 5, 7):

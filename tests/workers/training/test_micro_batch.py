@@ -75,6 +75,7 @@ def test_halved_passes_are_those_that_were_asked_for(
     assert halved.weights_path.read_bytes() == asked.weights_path.read_bytes()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("adversarial", [None, AdversarialTraining("trades", 0.1, 2, 0.04)])
 @pytest.mark.parametrize("most", [1, 2])
 def test_without_statistics_the_weights_are_those_of_the_whole_batch(
@@ -146,6 +147,7 @@ def address_space() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
+@pytest.mark.costly
 def test_a_real_limit_of_memory_halves_the_passes(standins: ModuleType, tmp_path: Path) -> None:
     recipe = dataclasses.replace(standins.EVERYTHING, epochs=1, warmup_epochs=0, ema_decay=None)
 

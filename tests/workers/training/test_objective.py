@@ -227,6 +227,7 @@ def test_what_parts_of_the_model_add_is_minimised_once_and_in_training_passes_on
     assert added.loss - without.loss == pytest.approx(0.5 * 64 * 3, rel=1e-12)
 
 
+@pytest.mark.costly
 def test_robust_training_withstands_pgd_where_usual_training_does_not(tmp_path: Path) -> None:
     """Digits, 8 x 8, PGD-20 within 0.15 of each pixel."""
     recipe = Recipe(epochs=6, learning_rate=0.01, augmentation=Augmentation(shift=0.05))

@@ -62,6 +62,7 @@ def test_interrupted_anywhere(
     assert outcome(standins.run(tmp_path, classifier=standins.classifier(99))) == undisturbed
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("changes", "dtype"),
     [
@@ -111,6 +112,7 @@ def test_interrupted_with_images_loaded_ahead(
     assert outcome(standins.run(tmp_path)) == undisturbed
 
 
+@pytest.mark.costly
 def test_killed_in_the_middle_of_an_epoch(
     standins: ModuleType, tmp_path: Path, undisturbed: dict[str, object]
 ) -> None:

@@ -116,6 +116,7 @@ def trained(spec: dict[str, Any], folder: Path, weights: Path | None = None) -> 
         return train.run({**request, "weights": weights and str(weights)}, Session(), lambda _: None)
 
 
+@pytest.mark.costly
 @pytest.mark.trains
 def test_a_training_begins_with_them_and_says_so(folder: Path) -> None:
     classifying = {

@@ -71,6 +71,7 @@ def test_families_of_models_become_programs_that_answer_equally(family: str, tmp
     assert [file.name for file in tmp_path.iterdir()] == ["net.pt2"]
 
 
+@pytest.mark.costly
 def test_an_exported_module_passes_the_check_of_an_upload(tmp_path: Path) -> None:
     done = export_program(Net(), tmp_path / "net.pt2", image_size=8)
     dtypes, gradients = examine(as_classifier(read_program(done.path)).eval())
@@ -113,6 +114,7 @@ class _Output:
         self.logits = logits
 
 
+@pytest.mark.costly
 def test_wrappers_of_training_are_taken_off_and_a_stated_size_is_taken(tmp_path: Path) -> None:
     module = of_timm("resnet10t")()
     module.pretrained_cfg = {"input_size": (3, 40, 40)}  # type: ignore[assignment]
@@ -167,6 +169,7 @@ class Around(nn.Module):
         return self.part(x)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("answer", "reason", "lines"),
     [
@@ -442,6 +445,7 @@ def _train(net: Any, x: Tensor) -> Any:
     return net.plain(x)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("answer", "call", "remedy"),
     [
@@ -501,6 +505,7 @@ def test_a_function_that_is_always_in_training_is_named_with_its_line(
         assert int(said.partition(f"{__file__}:")[2].partition(",")[0]) == _line(answer)
 
 
+@pytest.mark.costly
 def test_dropout_on_purpose_is_exported_as_the_message_says(tmp_path: Path) -> None:
     dropped = Net(lambda net, x: net.plain(x * (torch.rand_like(x) > 0.3) / 0.7))
     done = export_program(dropped, tmp_path / "net.pt2", image_size=8)

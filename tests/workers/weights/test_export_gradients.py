@@ -132,6 +132,7 @@ def test_a_hook_on_gradients_is_named_with_its_part(tmp_path: Path) -> None:
         exported(net, tmp_path)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("answer", "random"),
     [

@@ -116,6 +116,7 @@ def _by_rank(net: Any, x: Tensor) -> Any:
     return net.plain(x) * (1 + torch.arange(x.shape[0], dtype=torch.float32)[:, None])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -328,6 +329,7 @@ def _hungry(net: Any, x: Tensor) -> Tensor:
     return logits
 
 
+@pytest.mark.costly
 def test_a_check_has_a_limit_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = program(tmp_path, _hungry)
     monkeypatch.setattr(check, "FIXED_BYTES", 64 * 2**20)

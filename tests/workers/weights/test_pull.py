@@ -115,6 +115,7 @@ class Shifting(bytes):
         return self.fetched[key]
 
 
+@pytest.mark.costly
 def test_the_command_in_a_process_of_its_own(hub: Hub, root: Path, tmp_path: Path) -> None:
     environment = {
         **os.environ,

@@ -191,6 +191,7 @@ def refuses(function: str, results: int) -> Elementwise:
     raise RuntimeError("nvrtc: error")
 
 
+@pytest.mark.costly
 @compiles
 @pytest.mark.parametrize(
     ("word", "other"),

@@ -32,6 +32,7 @@ def test_sums_that_differ_by_rounding_alone_are_the_same(differences: list[int])
         assert sign_flip([-scale * one for one in reversed(differences)] + [0.0]) == expected
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("n", [13, 16])
 def test_of_more_the_largest_are_counted_and_the_others_are_normal(n: int) -> None:
     rng = random.Random(n)

@@ -192,6 +192,7 @@ def test_two_that_succeed_at_once_release_who_needs_both(store: Store) -> None:
     assert states(store, *users) == ["queued"] * 4
 
 
+@pytest.mark.costly
 @WAYS
 @ALWAYS_ON_BOTH
 def test_who_comes_while_the_training_ends_never_waits_for_ever(store: Store, using: Using) -> None:
@@ -225,6 +226,7 @@ def test_who_comes_while_the_training_ends_never_waits_for_ever(store: Store, us
             assert job_id is None or states(store, job_id) == ["failed"]
 
 
+@pytest.mark.costly
 @ALWAYS_ON_BOTH
 def test_calls_on_a_job_and_its_dependents_do_not_lock_each_other_out(store: Store) -> None:
     train = add(store, train_spec())

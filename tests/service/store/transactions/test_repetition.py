@@ -317,6 +317,7 @@ def test_the_share_of_the_service_is_right_on_average(store: Store, monkeypatch:
     assert tally(store, repeated(store, 5, share=0.02, execution=execution))["shards"] == 1
 
 
+@pytest.mark.costly
 def test_any_shard_may_be_drawn_but_measurements_of_the_machine(store: Store) -> None:
     online(store, WORKER)
     found: Counter[str] = Counter()

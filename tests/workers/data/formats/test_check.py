@@ -63,6 +63,7 @@ def test_every_visible_folder_is_reported(root: Path) -> None:
     assert list_others(root, reports) == {"notes": "empty"}
 
 
+@pytest.mark.costly
 def test_no_hash_reads_no_image(root: Path) -> None:
     (root / "birds" / "val" / "crow" / "0.png").chmod(0)
     report = list_sets(root, hashes=False)[5].splits[1]
@@ -83,6 +84,7 @@ def test_text_for_a_person(root: Path, capsys: pytest.CaptureFixture[str]) -> No
     )
 
 
+@pytest.mark.costly
 def test_files_of_a_service_are_no_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image = tmp_path / "assay-state" / "artifacts" / "job" / "a.png"
     image.parent.mkdir(parents=True)
@@ -142,6 +144,7 @@ def test_json_for_a_program(
     assert body["others"] == {"notes": "empty"}
 
 
+@pytest.mark.costly
 def test_absent_root_is_said_and_is_no_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def test_a_flat_folder_with_a_file_of_labels_is_recognised(
     assert "image_folder  folder flat  2 classes\n  train        2 examples" in capsys.readouterr().out
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("labels", "message"),
     [

@@ -57,6 +57,7 @@ def compare(fast: Passes, plain: Passes, dtype: torch.dtype, bound: float) -> No
             assert float((found - expected).norm()) <= bound * float(expected.norm())
 
 
+@pytest.mark.costly
 def test_passes_that_come_often_are_compiled_and_agree(light: None) -> None:
     fast, plain = both()
     assert fast.in_whole_batches
@@ -127,6 +128,7 @@ def test_it_is_told_while_passes_are_compiled(light: None) -> None:
     assert again == ["compiling passes", None], "also where it is refused"
 
 
+@pytest.mark.costly
 def test_so_many_shapes_are_compiled(light: None) -> None:
     fast, _ = both()
     for rows in [2**power for power in range(HELD + 1)]:
@@ -251,6 +253,7 @@ def test_contained_evaluators_compile_where_the_operator_allows_it(
         assert begun == ([] if refused else ["compiling passes", None]), "told where a compiler may start"
 
 
+@pytest.mark.costly
 def test_a_worker_without_a_compiler_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))

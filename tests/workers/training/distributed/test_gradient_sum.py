@@ -40,6 +40,7 @@ def gradients(request: pytest.FixtureRequest, reduced: Path) -> Any:
     return torch.load(reduced / f"gradients-{request.param}.pt")
 
 
+@pytest.mark.costly
 def test_the_sums_are_those_of_torchs_data_parallel(gradients: Any) -> None:
     found, expected = gradients["overlapped"][0], gradients["torch"]
     assert found.keys() == expected.keys()

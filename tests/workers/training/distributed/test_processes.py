@@ -64,6 +64,7 @@ def test_every_training_is_compared(sharing: ModuleType) -> None:
     assert tuple(sharing.TRAININGS) == NAMES
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", NAMES)
 def test_two_processes_train_what_one_does(
     sharing: ModuleType, by_two: Path, tmp_path: Path, name: str

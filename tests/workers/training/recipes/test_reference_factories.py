@@ -232,6 +232,7 @@ def test_three_steps_give_the_references_weights(name: str) -> None:
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10, msg=parameter)
 
 
+@pytest.mark.costly
 @pytest.mark.trains
 @pytest.mark.parametrize("name", REFERENCES)
 def test_the_learning_rate_of_every_step_is_the_references(name: str) -> None:

@@ -68,6 +68,7 @@ def test_a_list_that_is_wrong_is_refused(flat: Path, content: str, message: str)
         imagenet(flat, "test")
 
 
+@pytest.mark.costly
 def test_a_whole_list_has_fifty_of_each_class(flat: Path) -> None:
     fifty = [classes_of_flat()[number % 1000] for number in range(50_000)]
     text = lines([WNIDS[label] for label in fifty])

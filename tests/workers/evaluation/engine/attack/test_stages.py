@@ -314,6 +314,7 @@ def test_screening_is_no_evidence_of_its_own(run: Run) -> None:
     assert screened.stages == (), "one attack has no stages"
 
 
+@pytest.mark.costly
 def test_a_stage_that_comes_twice_is_told_apart(run: Run) -> None:
     again = Ensemble(
         "several", (pgd(epsilon=EPSILON / 2), uniform_noise(epsilon=EPSILON), pgd(epsilon=EPSILON))

@@ -274,6 +274,7 @@ TWICE: dict[str, Any] = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", TWICE)
 def test_a_random_model_has_expected_accuracies(name: str) -> None:
     """The shares are those of the texts, within four standard deviations of 40 and 2000 draws."""
