@@ -17,6 +17,7 @@ from assay.service.cli import output
 from assay.service.cli.arguments import Subcommands, add_remote, count, json_argument
 from assay.service.cli.commands import JOB_FAILED, OK, UsageError, connected
 from assay.service.contract.audit import ACTIONS, AuditEntry, Chain
+from assay.service.contract.times import iso
 
 AGO = re.compile(r"([1-9][0-9]{0,4})([mhd])", re.ASCII)
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -79,14 +80,14 @@ def moment(text: str) -> str:
     """The `type` of times: `7d`, `12h` or `30m` ago, a date, or ISO 8601; in UTC unless it says otherwise."""
     ago = AGO.fullmatch(text)
     if ago is not None:
-        return _iso(datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])}))
+        return iso((datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})).timestamp())
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} given; allowed: 7d, 12h or 30m ago, 2026-01-31, or 2026-01-31T12:00:00Z"
         ) from None
-    return _iso(found.replace(tzinfo=found.tzinfo or UTC))
+    return iso(found.replace(tzinfo=found.tzinfo or UTC).timestamp())
 
 
 def head(text: str) -> tuple[int, str]:
@@ -95,10 +96,6 @@ def head(text: str) -> tuple[int, str]:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} given; allowed: ID:SHA256, as --verify prints it")
     return int(found[1]), found[2]
-
-
-def _iso(when: datetime) -> str:
-    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _verify(entries: Iterator[AuditEntry], options: argparse.Namespace) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
@@ -31,6 +30,7 @@ from assay.service.contract.results import (
     StageBreakdown,
 )
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Execution, user_spec
+from assay.service.contract.times import iso_or_none
 from assay.service.files.job_files import is_job_file, media_type_of
 from assay.service.metrics.arithmetic import prepared_passes
 from assay.service.metrics.table import Context, OutcomeTable, Summary, as_csv, joined, with_units
@@ -322,8 +322,8 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> JobProvenance:
         else {**cast(Mapping[str, str | None], origin)},
         repeated=cast(dict[str, int | dict[str, int]] | None, job.repeated),
         times={
-            "created_at": _iso(job.created_at),
-            "started_at": _iso(job.started_at),
+            "created_at": iso_or_none(job.created_at),
+            "started_at": iso_or_none(job.started_at),
             "measured_seconds": math.fsum(row.seconds for row in rows),
             "shards": len(rows),
             "attempt": job.attempt,
@@ -331,9 +331,3 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> JobProvenance:
         },
     )
     return cast(JobProvenance, merged.model_dump(mode="json"))
-
-
-def _iso(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

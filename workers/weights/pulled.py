@@ -14,10 +14,10 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.errors import WeightsUnavailable
 from assay.service.contract.records import PulledOrigin
 from assay.service.contract.stored_specs import ModelReference
+from assay.service.contract.times import iso
 from assay.service.contract.weights.pulled import (
     VARIABLE,
     PulledFacts,
@@ -178,7 +179,7 @@ def keep(
         "revision": revision,
         "license": license,
         "repository": repository,
-        "pulled_at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "pulled_at": iso(time.time()),
         "files": files,
         "sha256": digest_of_files(files),
         "config": dict(config or {}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, select
@@ -12,6 +11,7 @@ from assay.service.contract.errors import InvalidState
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import Replan
 from assay.service.contract.states import RETRYABLE, JobState, ShardState
+from assay.service.contract.times import iso
 from assay.service.store.artifacts import weights_expired
 from assay.service.store.clock import now
 from assay.service.store.fleet.quotas import check_submission
@@ -106,9 +106,8 @@ def _forget_plan(connection: Connection, job: Row[Any]) -> dict[str, Any]:
     for table in (shards, results, artifacts):
         connection.execute(delete(table).where(table.c.job_id == job.id))
     add_first_shard(connection, job.id, "plan", job.spec, job.tenant, attempt=job.attempt + 1)
-    at = datetime.fromtimestamp(connection.execute(select(now())).scalar_one(), UTC)
     replan: Replan = {
-        "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "at": iso(connection.execute(select(now())).scalar_one()),
         "attempt": job.attempt + 1,
         "planned_by": job.plan.get("identity"),
     }
