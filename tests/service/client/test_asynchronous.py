@@ -33,7 +33,7 @@ def test_every_method_is_there(transport: httpx.BaseTransport) -> None:
 
     wanted = {name for name in vars(AssayClient) if not name.startswith("_")}
     assert wanted <= run(transport, names)
-    assert {"plots", "upload_checkpoint", "artifacts", "download"} <= run(transport, names)
+    assert {"plots", "artifacts", "download"} <= run(transport, names)
 
 
 @pytest.mark.costly
