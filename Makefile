@@ -32,7 +32,7 @@ install: $(STAMP) ## make .venv with the service, the worker and the `assay` com
 demo: $(STAMP) ## train, attack and compare two transformers through the real service (minutes)
 	@$(BIN)/python -P -m assay.service.studies.demo
 
-test: $(STAMP) ## run the tests, an eighth of the cases of laws and of costly tests; PART=0 to 7 for another one, PART=all
+test: $(STAMP) ## run the tests, a sixteenth of the cases of laws and of costly tests; PART=0 to 15 for another, PART=all
 	@$(PYTEST) $(if $(PART),--part $(PART))
 
 test-slow: $(STAMP) ## run the slow tests and the other cases and costly tests alone; SAMPLE=0/4 for a quarter of them

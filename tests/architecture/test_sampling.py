@@ -36,7 +36,7 @@ def test_cases_of_a_changed_file_are_always_in() -> None:
     ]
     for part in range(PARTS):
         others = left_out(names, part)
-        assert len(names) - len(others) in (2, 3)
+        assert len(names) - len(others) in (1, 2)
         assert not any("[pgd-" in name for name in left_out(names, part, {"pgd"}))
         assert {name for name in others if "pgd_l1" in name} <= left_out(names, part, {"pgd"})
 
@@ -47,7 +47,7 @@ def test_dear_tests_of_a_folder_are_cases_of_one_kind_and_those_of_a_changed_fil
     assert sorted(name for part in parts for name in part) == sorted(names)
     for part in range(PARTS):
         others = costly_left_out(names, part)
-        assert len(names) - len(others) == 3
+        assert len(names) - len(others) in (1, 2)
         for changed in ("held", "test_held"):
             found = costly_left_out(names, part, {changed})
             assert found == {name for name in others if "test_held" not in name}
@@ -61,12 +61,12 @@ LAW = """
 import pytest
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("case", range(16))
+@pytest.mark.parametrize("case", range(32))
 def test_law(case):
     pass
 
 @pytest.mark.costly
-@pytest.mark.parametrize("case", range(16))
+@pytest.mark.parametrize("case", range(32))
 def test_dear(case):
     pass
 """
@@ -76,9 +76,9 @@ def test_dear(case):
     ("options", "cases"),
     [
         ([".", "--part", "3"], {4, 5}),
-        ([".", "--part", "3", "-m", "slow"], {27, 28}),
-        ([".", "--part", "all"], {32}),
-        (["test_law.py"], {32}),
+        ([".", "--part", "3", "-m", "slow"], {59, 60}),
+        ([".", "--part", "all"], {64}),
+        (["test_law.py"], {64}),
     ],
     ids=["a part", "the others", "all", "a file that is named"],
 )

@@ -1,7 +1,7 @@
-"""What runs with `make test` of cases of laws and of costly tests: an eighth, chosen by the commit.
+"""What runs with `make test` of cases of laws and of costly tests: a sixteenth, chosen by the commit.
 
 Cases are those of one test marked `sampled`; tests marked `costly` are taken together by folder. The
-others get the mark `slow`. Each eight neighbours in the collection give one case to each part, in an order
+others get the mark `slow`. Each sixteen neighbours in the collection give one case to each part, in an order
 of their own: every part has cases of all kinds, and no part has, say, the causal forms alone.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = 8
+PARTS = 16
 NEW = 8  # commits in which the file of a component counts as new
 
 
@@ -44,7 +44,7 @@ def changed_files() -> frozenset[str]:
 
 
 def positions(name: str, cases: int, part: int) -> set[int]:
-    """One of each eight neighbours; tests of one file get the same neighbours.
+    """One of each sixteen neighbours; tests of one file get the same neighbours.
 
     What tests of one case share, for example the run of an attack, is then computed once.
     """

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from assay.attacks.adversarial.carlini_wagner import carlini_wagner
 from assay.attacks.threat import PIXELS, Box
 
-# A case is one network, norm or size of one law: an eighth of them in each commit.
+# A case is one network, norm or size of one law: a sixteenth of them in each commit.
 pytestmark = pytest.mark.sampled
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "attacks_cleverhans.npz"

@@ -17,7 +17,7 @@ from assay.attacks.randomness import Randomness
 from assay.attacks.threat import Norm, sizes
 from tests.attacks.adversarial.batches import digits, drive, network
 
-# A case is one network, norm or size of one law: an eighth of them in each commit.
+# A case is one network, norm or size of one law: a sixteenth of them in each commit.
 pytestmark = pytest.mark.sampled
 
 BALLS: list[tuple[Norm, float]] = [("Linf", 0.1), ("L2", 0.6)]

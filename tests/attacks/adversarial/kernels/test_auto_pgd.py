@@ -31,7 +31,7 @@ from assay.attacks.randomness import LibraryStream, Randomness
 from assay.attacks.threat import Norm
 from tests.support import networks
 
-# A case is one network, norm or size of one law: an eighth of them in each commit.
+# A case is one network, norm or size of one law: a sixteenth of them in each commit.
 pytestmark = pytest.mark.sampled
 
 N = networks.CONVOLUTIONAL_FROM

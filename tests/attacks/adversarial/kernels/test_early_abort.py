@@ -17,7 +17,7 @@ from assay.attacks.threat import sizes
 from assay.workers.evaluation.engine.attack.slots import run_slots
 from tests.attacks.adversarial.batches import drive
 
-# A case is one network, norm or size of one law: an eighth of them in each commit.
+# A case is one network, norm or size of one law: a sixteenth of them in each commit.
 pytestmark = pytest.mark.sampled
 
 OUTCOME = ("best", "objective", "prediction", "loss", "forward", "backward", "broken")

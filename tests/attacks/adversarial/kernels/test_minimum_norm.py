@@ -24,7 +24,7 @@ from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from tests.support import networks
 
-# A case is one network, norm or size of one law: an eighth of them in each commit.
+# A case is one network, norm or size of one law: a sixteenth of them in each commit.
 pytestmark = pytest.mark.sampled
 
 N = 60

@@ -16,7 +16,7 @@ from assay.attacks.kernel import Attack, Examples, Setting, State, concatenate, 
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import Box, sizes
 
-# A case is one network, norm or size of one law: an eighth of them in each commit.
+# A case is one network, norm or size of one law: a sixteenth of them in each commit.
 pytestmark = pytest.mark.sampled
 
 Model = Callable[[Tensor], Tensor]
