@@ -40,7 +40,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from assay.attacks.kernel import frozen
 from assay.workers import accelerator
 from assay.workers.evaluation.engine.analysis import Measured, in_halves
-from assay.workers.evaluation.engine.loader import DType, Loader, Progress
+from assay.workers.evaluation.engine.loader import DType, Loader, Progress, Running
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["efficiency"]
@@ -87,7 +87,8 @@ class _Efficiency:
         """One row per repeat, with `test_seconds` and `train_seconds` per image, each (n,)."""
         model, dtype, count = shard.classifier, shard.dtype, len(shard.ids)
         asked = self.batch_size or shard.batch_size
-        loader = Loader(model, shard.inputs, None, shard.ids, asked, shard.device, dtype)
+        running: Running = shard.running | {"batch_size": asked}
+        loader = Loader(model, shard.inputs, None, shard.ids, **running)
 
         def measured(size: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
             # A small data set repeats its images: their content does not matter.

@@ -41,7 +41,7 @@ from assay.models.layers.attention.lookup import attentions
 from assay.models.layers.auxiliary import collected
 from assay.workers import accelerator
 from assay.workers.evaluation.engine.analysis import Measured, in_halves
-from assay.workers.evaluation.engine.loader import DType, Loader
+from assay.workers.evaluation.engine.loader import DType, Loader, Running
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["instability"]
@@ -98,7 +98,8 @@ class _Instability:
         own = copy.deepcopy(shard.classifier).requires_grad_(True)
         softmax, facts = with_softmax(own, shard.seed)
         dtype: DType = "float64" if shard.dtype == "float64" else "float32"
-        loader = Loader(own, shard.inputs, shard.labels, shard.ids, size, shard.device, dtype)
+        running: Running = shard.running | {"batch_size": size, "dtype": dtype}
+        loader = Loader(own, shard.inputs, shard.labels, shard.ids, **running)
         order = sorted(range(len(shard.ids)), key=lambda row: _key(shard.seed, shard.ids[row]))
         models = dict(zip(SIDES, (own, softmax), strict=True))
         optimisers = {side: self._optimiser(model) for side, model in models.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from assay.attacks.judgement import finite, judge
 from assay.attacks.kernel import frozen
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, listed
-from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.loader import Images, Loader, Running
 from assay.workers.evaluation.engine.outcomes import WithFaults
 from assay.workers.evaluation.engine.protocols import classify
 
@@ -48,14 +48,10 @@ def score_anomalies(
     images_of: Images,
     labels: Tensor,
     ids: Sequence[str],
-    *,
-    batch_size: int,
-    device: torch.device | str = "cpu",
-    dtype: DType = "float32",
-    progress: Progress | None = None,
+    **running: Unpack[Running],
 ) -> AnomalyScores:
     """Runs the model on unattacked images; `labels` are 1 for anomalies, 0 for others, int64 (n,)."""
-    loader = Loader(model, images_of, labels, ids, batch_size, device, dtype)
+    loader = Loader(model, images_of, labels, ids, **running)
     confidence = torch.full((len(ids),), torch.nan, dtype=torch.float64)
     prediction = torch.full((len(ids),), -1, dtype=torch.int64)
     done = 0
@@ -67,8 +63,7 @@ def score_anomalies(
                 logits, torch.zeros_like(logits[:, 0], dtype=torch.int64)
             ).prediction.cpu()
             done += len(rows)
-            if progress is not None:
-                progress(done)
+            loader.tell(done)
     passes = torch.ones(len(ids), dtype=torch.int64)
     return AnomalyScores(
         ids=tuple(ids),

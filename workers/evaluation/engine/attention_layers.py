@@ -176,7 +176,7 @@ def _measured(
 ) -> tuple[dict[str, Tensor], dict[str, object]]:
     ids = shard.ids
     chosen = sorted(select_layers(layers, len(every)))
-    loader = Loader(shown.run, shown.inputs, None, ids, shard.batch_size, shard.device, shard.dtype)
+    loader = Loader(shown.run, shown.inputs, None, ids, **shard.running)
     found: list[dict[str, Tensor]] = []
     done = 0
     with torch.no_grad(), frozen(shard.classifier):

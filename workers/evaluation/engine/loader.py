@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,17 @@ class Stored:
 
 Progress = Callable[[int], None]
 """Told after every batch and step how many examples have their outcome; may raise to stop the run."""
+
+
+class Running(TypedDict, total=False):
+    """How a model is run: the shared keywords of the functions of this folder."""
+
+    batch_size: Required[int]
+    device: torch.device | str  # where the model is; "cpu" if absent
+    dtype: DType  # float32 if absent; bfloat16 is autocast of a model in float32
+    progress: Progress | None
+
+
 First = Callable[[Examples], Objective]
 """What an attack differentiates at the unattacked images."""
 
@@ -66,11 +77,11 @@ class Loader:
         images_of: Images,
         labels: Tensor | None,
         ids: Sequence[str],
-        batch_size: int,
-        device: torch.device | str,
-        dtype: DType,
+        *,
         prepare: Callable[[Tensor], Tensor] | None = None,
+        **running: Unpack[Running],
     ) -> None:
+        batch_size, dtype = running["batch_size"], running.get("dtype", "float32")
         known = len(ids) if labels is None else len(labels)
         if len(ids) == 0 or known != len(ids):
             raise ValueError(f"there are {len(ids)} ids and {known} labels, at least one of each is needed")
@@ -80,14 +91,15 @@ class Loader:
         self.labels = labels
         self.classes = 0  # length of the logits, after the first pass
         # The model's own passes, and what attacks call: the same, or compiled code.
-        self.exact = self.attacked = Passes(model, torch.device(device))
+        self.device = torch.device(running.get("device", "cpu"))
+        self.exact = self.attacked = Passes(model, self.device)
         self.forward = self.exact if dtype != "bfloat16" else self.exact.in_bfloat16()  # as measured
         self.batch_size = batch_size
+        self.tell = running.get("progress") or _ignore
         self._model = model
         self._compiled: Compiled | None = None
         self._screened: list[str] | None = None
         self._images_of = images_of
-        self._device = torch.device(device)
         self._dtype = torch.float64 if dtype == "float64" else torch.float32
         self._prepare = prepare
         self._read_ahead: tuple[Tensor, Tensor | Levels] | None = None
@@ -110,7 +122,7 @@ class Loader:
         chosen = torch.arange(self.n) if rows is None else rows
         # torch splits an empty tensor into one empty part.
         parts = chosen.split(self.batch_size) if len(chosen) else ()
-        if not (isinstance(self._images_of, Stored) and accelerator.is_accelerator(self._device)):
+        if not (isinstance(self._images_of, Stored) and accelerator.is_accelerator(self.device)):
             yield from parts
             return
         with closing(prefetch(self._read, parts, threads=1)) as found:
@@ -147,9 +159,9 @@ class Loader:
         ahead, self._read_ahead = self._read_ahead, None
         found = ahead[1] if ahead is not None and ahead[0] is rows else self._read(rows)
         if isinstance(found, Levels):
-            images = Levels(sent(found.levels, self._device), found.white).pixels()
+            images = Levels(sent(found.levels, self.device), found.white).pixels()
         else:
-            images = sent(found, self._device)
+            images = sent(found, self.device)
             if not images.is_floating_point():
                 return images
         images = images.to(self._dtype)
@@ -166,7 +178,7 @@ class Loader:
         self._screened = [] if screened else None
         if compiled:
             self._compiled = Compiled(self._model, preparing=preparing)
-            self.attacked = Passes(self._compiled, self._device, self.exact.limit)
+            self.attacked = Passes(self._compiled, self.device, self.exact.limit)
         if capture:
             captures = Captures(compiled=self._compiled, preparing=preparing)
             for passes in (self.attacked,) if compiled else (self.exact, self.forward):
@@ -175,7 +187,7 @@ class Loader:
     def _read(self, rows: Tensor) -> Tensor | Levels:
         found = self._images_of(rows.tolist())
         _check_values(found)
-        if not accelerator.is_accelerator(self._device):
+        if not accelerator.is_accelerator(self.device):
             return found
         if isinstance(found, Levels):
             return Levels(found.levels.pin_memory(), found.white)
@@ -197,7 +209,11 @@ class Loader:
     def labels_of(self, rows: Tensor) -> Tensor:
         """The true classes of these examples, on the device, (B,)."""
         assert self.labels is not None, "of segmentation there are label maps"
-        return sent(self.labels[rows], self._device)
+        return sent(self.labels[rows], self.device)
+
+
+def _ignore(done: int) -> None:
+    """No-op callback."""
 
 
 def _check_values(images: Tensor | Levels) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ from assay.workers.evaluation.engine.attack.traces import Traces
 from assay.workers.evaluation.engine.captured import Preparing
 from assay.workers.evaluation.engine.gallery.candidates import Candidates
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
-from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress, Screening
+from assay.workers.evaluation.engine.loader import Images, Loader, Running, Screening
 from assay.workers.evaluation.engine.outcomes import Stage
 from assay.workers.evaluation.engine.text.reader import LikeLengths
 
@@ -41,23 +42,20 @@ def classify(
     labels: Tensor,
     ids: Sequence[str],
     *,
-    batch_size: int,
-    device: torch.device | str = "cpu",
-    dtype: DType = "float32",
-    progress: Progress | None = None,
     observe: Callable[[Tensor, Tensor], None] | None = None,
     sequences: bool = False,
+    **running: Unpack[Running],
 ) -> ExampleOutcomes:
     """Runs the model on unattacked images.
 
-    It maps images in [0, 1] to logits, on `device`, in `dtype` (float32 for bfloat16, which is autocast); its
-    mode, parameters and buffers are left as they were. `images_of` loads images by index, from 0 to n - 1 in
-    the order of `ids`; labels are int64 (n,). `progress` gets the number of examples with an outcome,
-    `observe` the indices (B,) and the logits (B, classes) of every batch.
+    It maps images in [0, 1] to logits; its mode, parameters and buffers are left as they were. `images_of`
+    loads images by index, from 0 to n - 1 in the order of `ids`; labels are int64 (n,). `observe` gets the
+    indices (B,) and the logits (B, classes) of every batch.
     """
-    alike = LikeLengths(images_of, batch_size, torch.device(device)) if sequences else None
-    loader = Loader(model, alike.tokens if alike else images_of, labels, ids, batch_size, device, dtype)
-    ledger, tell = Ledger(labels, ids), progress or _ignore
+    device = torch.device(running.get("device", "cpu"))
+    alike = LikeLengths(images_of, running["batch_size"], device) if sequences else None
+    loader = Loader(model, alike.tokens if alike else images_of, labels, ids, **running)
+    ledger = Ledger(labels, ids)
     with torch.no_grad(), frozen(model):
         for rows in alike.batches(loader.n) if alike else loader.batches():
             images, logits = loader.load(rows)
@@ -67,7 +65,7 @@ def classify(
             ledger.settle(rows, verdict._asdict(), images, None)
             if observe is not None:
                 observe(rows, logits)
-            tell(ledger.done)
+            loader.tell(ledger.done)
     return ledger.close(loader.classes, loader.noted())
 
 
@@ -79,10 +77,6 @@ def attack_pixel(
     ids: Sequence[str],
     *,
     randomness: Randomness,
-    batch_size: int,
-    device: torch.device | str = "cpu",
-    dtype: DType = "float32",
-    progress: Progress | None = None,
     keep_adversarial: bool = False,
     screening: Screening | None = None,
     capture: bool = False,
@@ -93,6 +87,7 @@ def attack_pixel(
     box: Box | None = PIXELS,
     candidates: Candidates | None = None,
     traces: Traces | None = None,
+    **running: Unpack[Running],
 ) -> ExampleOutcomes:
     """Attacks the model on images in [0, 1], worst case per example; further arguments as for `classify`.
 
@@ -111,14 +106,14 @@ def attack_pixel(
     the model reads, None for the images; `box` is its range, None if unbounded, as of time series.
     `candidates` keeps images for a gallery, `traces` steps, unless expected accuracy judges.
     """
-    loader = Loader(model, images_of, labels, ids, batch_size, device, dtype, prepare)
-    rough = screening == "bfloat16_gradients" or dtype == "bfloat16"
+    loader = Loader(model, images_of, labels, ids, prepare=prepare, **running)
+    rough = screening == "bfloat16_gradients" or loader.forward is not loader.exact
     screened = rough or screening is not None
     loader.prepare_passes(capture=capture, compiled=compiled, screened=screened, preparing=preparing)
     stages = stages_of(attack)
     asked = stages[0].expectation if isinstance(stages[0], WithExpectation) else SINGLE
     targeted = is_targeted(attack) and not asked.expected
-    bound = ErrorBound(device) if rough and not asked.expected else None
+    bound = ErrorBound(loader.device) if rough and not asked.expected else None
 
     def begun() -> Ledger:
         if candidates is not None:
@@ -127,8 +122,8 @@ def attack_pixel(
 
     with torch.no_grad(), frozen(model):
         if asked.expected:
-            told, on = progress or _ignore, torch.device(device)
-            return ExpectedRun(loader, begun(), told, ids, randomness, on, asked, box).run(stages)
+            expected = ExpectedRun(loader, begun(), loader.tell, ids, randomness, loader.device, asked, box)
+            return expected.run(stages)
         runs = [
             (number, stage, passes_of(loader, stage, screening=screening, bound=bound))
             for number, stage in enumerate(stages)
@@ -137,8 +132,8 @@ def attack_pixel(
             run = PixelRun(
                 loader,
                 begun(),
-                progress or _ignore,
-                batch_size,
+                loader.tell,
+                loader.batch_size,
                 sum(len(forwards) for _, _, forwards in runs),
                 eight_bit=keep_adversarial and box is not None,
                 ensemble=len(runs) > 1,
@@ -158,15 +153,12 @@ def attack_paper(
     ids: Sequence[str],
     *,
     randomness: Randomness,
-    batch_size: int,
-    device: torch.device | str = "cpu",
-    dtype: DType = "float32",
-    progress: Progress | None = None,
     keep_adversarial: bool = False,
     capture: bool = False,
     preparing: Preparing | None = None,
     candidates: Candidates | None = None,
     traces: Traces | None = None,
+    **running: Unpack[Running],
 ) -> ExampleOutcomes:
     """Attacks the model's backbone on normalised images, as the released code of the papers does.
 
@@ -177,11 +169,10 @@ def attack_paper(
     """
     if isinstance(attack, Ensemble):
         raise ValueError(f"{attack.name} is a worst case over several attacks, which `paper` doesn't have")
-    loader = Loader(model.backbone, images_of, labels, ids, batch_size, device, dtype, model.normalize)
+    loader = Loader(model.backbone, images_of, labels, ids, prepare=model.normalize, **running)
     loader.prepare_passes(capture=capture, compiled=False, preparing=preparing)
     targeted = is_targeted(attack)
     ledger = Ledger(labels, ids, keep_adversarial, attacked=True, targeted=targeted, candidates=candidates)
-    tell = progress or _ignore
     setting = Setting(ids, randomness, box=None, final_iterate=True)
     if traces is not None:
         list(traces.over([(0, attack, [loader.forward])]))
@@ -209,7 +200,7 @@ def attack_paper(
                 loader.forward,
                 examples=examples,
                 leave=leave,
-                tell=lambda: tell(ledger.done),
+                tell=lambda: loader.tell(ledger.done),
             )
     return ledger.close(loader.classes, loader.noted())
 
@@ -217,7 +208,3 @@ def attack_paper(
 def _predicted(logits: Tensor) -> Tensor:
     """Predicted classes, (B,). For NaN logits any class will do, since the loss is NaN."""
     return judge(logits, torch.zeros_like(logits[:, 0], dtype=torch.int64)).prediction.clamp(min=0)
-
-
-def _ignore(done: int) -> None:
-    """No-op callback."""

@@ -28,10 +28,10 @@ from assay.workers.evaluation.engine.attack.both_protocols import attack_shard
 from assay.workers.evaluation.engine.gallery.candidates import Candidates, answers, finite, safely
 from assay.workers.evaluation.engine.gallery.series import attacked_series, perturbed_rows, points
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, listed
-from assay.workers.evaluation.engine.loader import Images, Loader
+from assay.workers.evaluation.engine.loader import Images, Loader, Running
 from assay.workers.evaluation.engine.outcomes import WithoutFiles
 from assay.workers.evaluation.engine.protocols import classify
-from assay.workers.evaluation.engine.shard import Running, Shard
+from assay.workers.evaluation.engine.shard import Shard
 
 Change = Callable[[Tensor, Source], Tensor]
 """Perturbs one standardised series, float64 (F, L) on the CPU to the same, with the draws of its id."""
@@ -137,9 +137,7 @@ def squared_errors(shard: Shard, series_of: Images, *, clean: Images | None = No
         for load in (series_of, clean):
             if load is None:
                 continue
-            loader = Loader(
-                model.backbone, load, targets, shard.ids, shard.batch_size, shard.device, shard.dtype
-            )
+            loader = Loader(model.backbone, load, targets, shard.ids, **shard.running)
             predictions = torch.zeros(loader.n, dtype=torch.float64)
             for rows in loader.batches():
                 outputs = loader.load(rows)[1]  # (B, 1)

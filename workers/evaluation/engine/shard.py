@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypedDict, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -24,20 +24,11 @@ from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, Levels
 from assay.workers.data.formats.segmentation import SegmentationSet
 from assay.workers.data.formats.text import LanguageSet, SentenceSet
 from assay.workers.evaluation.engine.captured import Preparing
-from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress, Screening, Stored
+from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress, Running, Screening, Stored
 from assay.workers.evaluation.engine.outcomes import Outcomes
 
 Staged = Callable[[str, int], None]
 """Told the name of a stage that is over, and how many examples hold out after it."""
-
-
-class Running(TypedDict):
-    """Options of running a model: the shared keywords of the functions of this folder."""
-
-    batch_size: int
-    device: torch.device
-    dtype: DType
-    progress: Progress
 
 
 class Evaluation(Protocol):
@@ -159,15 +150,8 @@ class Shard:
 
     def loader(self, images: Images | None = None, *, batch_size: int | None = None) -> Loader:
         """A loader of these images, else of the `inputs`, with labels. A ValueError without examples."""
-        return Loader(
-            self.classifier,
-            images or self.inputs,
-            self.labels,
-            self.ids,
-            batch_size or self.batch_size,
-            self.device,
-            self.dtype,
-        )
+        running: Running = self.running | {"batch_size": batch_size or self.batch_size}
+        return Loader(self.classifier, images or self.inputs, self.labels, self.ids, **running)
 
     def cell_images(self, cell: Cell) -> Stored:
         """Loads stored corrupted images of a corruption and severity by row."""

@@ -35,7 +35,15 @@ class Watched:
 
 
 def loader(images: Any, device: torch.device | str = "cpu", dtype: Any = "float32") -> Loader:
-    return Loader(nn.Flatten(), images, torch.arange(N), [*map(str, range(N))], BATCH, device, dtype)
+    return Loader(
+        nn.Flatten(),
+        images,
+        torch.arange(N),
+        [*map(str, range(N))],
+        batch_size=BATCH,
+        device=device,
+        dtype=dtype,
+    )
 
 
 def everything(found: Loader) -> Tensor:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,7 @@ from assay.workers.evaluation.engine.captured import Preparing
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.gallery.candidates import safely
 from assay.workers.evaluation.engine.gallery.images import MapCandidates, attacked_maps
-from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress, Screening
+from assay.workers.evaluation.engine.loader import Images, Loader, Running, Screening
 from assay.workers.evaluation.engine.segmentation.attacked import CLEAN, AttackedPixels
 from assay.workers.evaluation.engine.segmentation.pixel_counts import Maps, checked_prediction, count_pixels
 
@@ -52,18 +52,15 @@ def attack_segmentation(
     *,
     classes: int,
     seed: int,
-    batch_size: int,
     class_weights: tuple[float, ...] | None = None,
-    device: torch.device | str = "cpu",
-    dtype: DType = "float32",
     screening: Screening | None = None,
     capture: bool = False,
     compiled: bool = False,
     preparing: Preparing | None = None,
     keep_adversarial: bool = False,
     ranks: Mapping[int, int] | None = None,
-    progress: Progress | None = None,
     staged: Callable[[str, int], None] | None = None,
+    **running: Unpack[Running],
 ) -> AttackedPixels:
     """Attacks the model with every loss of an ensemble; further arguments and errors as for `segment`.
 
@@ -75,18 +72,19 @@ def attack_segmentation(
 
     `keep_adversarial` returns the images with the fewest right pixels.
     """
-    loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
-    screened = screening is not None or dtype == "bfloat16"
+    loader = Loader(model, images_of, None, ids, **running)
+    screened = screening is not None or loader.forward is not loader.exact
     loader.prepare_passes(capture=capture, compiled=compiled, screened=screened, preparing=preparing)
     with torch.no_grad(), frozen(model):
         attacks = ensemble.attacks(class_weights)
         passes = loader.passes(screening)
         shown = MapCandidates(ranks or {})
         run = _Run(loader, maps_of, ids, classes, attacks, len(passes), shown, keep=keep_adversarial)
-        run.progress = progress
         run.judge_clean()
         for number, attack in enumerate(attacks, start=1):
-            left = run.stage(number, attack, passes, Setting(ids, _randomness(seed, attack)), batch_size)
+            left = run.stage(
+                number, attack, passes, Setting(ids, _randomness(seed, attack)), loader.batch_size
+            )
             if staged is not None:
                 staged(attack.loss.name, left)
         return run.close()
@@ -98,8 +96,6 @@ def _randomness(seed: int, attack: PixelAttack) -> Randomness:
 
 class _Run:
     """State of all images while one loss after the other is raised."""
-
-    progress: Progress | None = None
 
     def __init__(
         self,
@@ -278,9 +274,8 @@ class _Run:
         return int(self._cost["forward"].sum()), int(self._cost["backward"].sum())
 
     def _tell(self) -> None:
-        if self.progress is not None:
-            n = self._loader.n
-            self.progress((n * self._over + n - self._left) // self._parts)
+        n = self._loader.n
+        self._loader.tell((n * self._over + n - self._left) // self._parts)
 
 
 class _Waiting:

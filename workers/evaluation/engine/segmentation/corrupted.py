@@ -7,7 +7,7 @@ ImageNet-C does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from assay.attacks.corruptions.imaging.corruption import Corruption
 from assay.attacks.kernel import frozen
 from assay.service.metrics.statistics.corrupted_pixel_counts import Classes, write
-from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.loader import Images, Loader, Running
 from assay.workers.evaluation.engine.segmentation.pixel_counts import (
     Maps,
     PixelCounts,
@@ -33,13 +33,10 @@ def segment_corrupted(
     kernels: Sequence[Corruption],
     seed: int,
     classes: int,
-    batch_size: int,
-    device: torch.device | str = "cpu",
-    dtype: DType = "float32",
-    progress: Progress | None = None,
+    **running: Unpack[Running],
 ) -> PixelCounts:
     """Runs the model on each image uncorrupted and under each corruption; arguments as for `segment`."""
-    loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
+    loader = Loader(model, images_of, None, ids, **running)
     tally, done = CellTally(ids, classes), 0
     with torch.no_grad(), frozen(model):
         for rows in loader.batches():
@@ -50,8 +47,7 @@ def segment_corrupted(
                 corrupted = loader.forward(kernel(images, names, seed))
                 tally.note_cell(rows, checked_prediction(corrupted, maps, classes), maps)
             done += len(rows)
-            if progress is not None:
-                progress(done)
+            loader.tell(done)
     return tally.counts(loader.noted())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from assay.attacks.kernel import frozen
 from assay.attacks.segmentation.kernel import predicted_classes
 from assay.workers.data.formats.segmentation import IGNORE
-from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.loader import Images, Loader, Running
 from assay.workers.evaluation.engine.outcomes import WithFaults
 
 Maps = Callable[[Sequence[int]], Tensor]
@@ -56,25 +56,20 @@ def segment(
     ids: Sequence[str],
     *,
     classes: int,
-    batch_size: int,
-    device: torch.device | str = "cpu",
-    dtype: DType = "float32",
-    progress: Progress | None = None,
+    **running: Unpack[Running],
 ) -> PixelCounts:
     """Runs the model on unattacked images.
 
-    It maps images in [0, 1] to logits (B, K, H, W); on `device`, in `dtype` (float32 for bfloat16, which is
-    autocast).
+    It maps images in [0, 1] to logits (B, K, H, W).
     """
-    loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
+    loader = Loader(model, images_of, None, ids, **running)
     tally, done = Tally(ids, classes), 0
     with torch.no_grad(), frozen(model):
         for rows in loader.batches():
             logits, maps = loader.load(rows)[1], maps_of(rows.tolist())
             tally.note(rows, checked_prediction(logits, maps, classes), maps)
             done += len(rows)
-            if progress is not None:
-                progress(done)
+            loader.tell(done)
     return tally.counts(loader.noted())
 
 
