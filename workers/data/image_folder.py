@@ -25,7 +25,7 @@ from assay.service.submission.class_folders import ignored_in
 from assay.service.submission.class_order import WrongClasses, in_stated_order, stated_names
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, Levels, ListedSet, checked_indices, checked_size
-from assay.workers.data.formats.folders import find_folder
+from assay.workers.data.formats.folders import file_sha256, find_folder
 from assay.workers.data.formats.images.image_files import ImageFiles, find_images
 from assay.workers.data.formats.images.labels_files import listed_images
 from assay.workers.data.formats.images.pictures import (
@@ -191,10 +191,6 @@ class ImageFolder(ListedSet):
         """Hash of every file's id, label and bytes (reads all of them)."""
         digest = hashlib.sha256(f"{self.name}\n".encode())
         for identifier, path, label in zip(self.ids, self.paths, self.labels.tolist(), strict=True):
-            try:
-                with (self.folder / path).open("rb") as file:
-                    content = hashlib.file_digest(file, "sha256").hexdigest()
-            except OSError as error:
-                raise CorruptData(f"{self.folder / path} cannot be read ({error})") from error
+            content = file_sha256(self.folder / path)
             digest.update(f"{identifier}\0{content} {label}\n".encode())
         return digest.hexdigest()

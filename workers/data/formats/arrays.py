@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from assay.workers.data.formats.dataset import Levels, ListedSet, checked_indices, checked_size, resize
+from assay.workers.data.formats.dataset import (
+    Levels,
+    Listed,
+    ListedSet,
+    checked_indices,
+    checked_size,
+    resize,
+)
 
 CACHE_BYTES = 64 * 2**20  # Up to this many bytes all images are resized once and cached
 HASH_CHUNK = 1000  # Examples hashed at a time
@@ -22,19 +30,17 @@ class ArrayDataSet(ListedSet):
     def __init__(
         self,
         *,
-        name: str,
-        class_names: tuple[str, ...],
-        ids: Sequence[str],
         labels: Tensor,
         shape: tuple[int, int, int],
         white: int,
         mean: tuple[float, ...],
         std: tuple[float, ...],
         read: Callable[[list[int]], Tensor],
+        **listed: Unpack[Listed],
     ) -> None:
         """`read`: indices to uint8 (n, C, H, W); `shape`: (C, H, W); `white`: the byte of 1."""
-        assert len(ids) == len(labels)
-        super().__init__(name, class_names, ids)
+        super().__init__(**listed)
+        assert len(self) == len(labels)
         self.labels = labels
         self.channels, height, width = shape
         self.size = (height, width)

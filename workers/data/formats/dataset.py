@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypedDict
 
 import torch
 from PIL.Image import Image
@@ -56,6 +56,14 @@ class ExampleSet(Protocol):
 
     def content_sha256(self) -> str:
         """Hash of the examples' content; the same on every machine."""
+
+
+class Listed(TypedDict):
+    """What a `ListedSet` is made of; its sub-classes hand these on."""
+
+    name: str
+    class_names: tuple[str, ...]
+    ids: Sequence[str]
 
 
 class ListedSet:

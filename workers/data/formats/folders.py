@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from assay.service.submission.data_folders import FolderProblem, check_folder
 from assay.service.submission.data_folders import check_inside as check_inside
-from assay.workers.data.formats.dataset import MissingData
+from assay.workers.data.formats.dataset import CorruptData, MissingData
 
 LISTED = 20  # in a message
 
@@ -48,6 +49,15 @@ def find_file(root: Path | None, folder: str, name: str, *, advice: str) -> Path
         raise MissingData(f"{name} not found in {where}. {advice}")
     check_inside(path, root)
     return path
+
+
+def file_sha256(path: Path) -> str:
+    """Hash of a file's bytes. Raises CorruptData: it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise CorruptData(f"{path} cannot be read ({error})") from error
 
 
 def _refuse(name: str, problem: FolderProblem | None) -> None:

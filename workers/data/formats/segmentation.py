@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, Unpack
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch.nn import functional
 from assay.workers.data.formats.dataset import (
     ImageSet,
     Levels,
+    Listed,
     ListedSet,
     checked_indices,
     checked_size,
@@ -41,17 +42,15 @@ class SegmentationArrays(ListedSet):
     def __init__(
         self,
         *,
-        name: str,
-        class_names: tuple[str, ...],
-        ids: Sequence[str],
         pixels: Tensor,
         maps: Tensor,
         mean: tuple[float, ...],
         std: tuple[float, ...],
+        **listed: Unpack[Listed],
     ) -> None:
         """`pixels` are uint8 (n, C, H, W), `maps` have classes or IGNORE, uint8 (n, H, W)."""
-        assert len(ids) == len(pixels) == len(maps)
-        super().__init__(name, class_names, ids)
+        super().__init__(**listed)
+        assert len(self) == len(pixels) == len(maps)
         self.channels = pixels.shape[1]
         self.size: tuple[int, int] | None = (pixels.shape[2], pixels.shape[3])
         self.mean = mean

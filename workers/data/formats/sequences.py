@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Unpack
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from annotated_types import Interval, doc
 from numpy.typing import NDArray
 from torch import Tensor
 
-from assay.workers.data.formats.dataset import ListedSet, checked_indices
+from assay.workers.data.formats.dataset import Listed, ListedSet, checked_indices
 from assay.workers.data.formats.text import padded
 from assay.workers.data.formats.vocabulary import PAD_WORD, Vocabulary
 
@@ -71,16 +71,14 @@ class TokenSequences(ListedSet):
     def __init__(
         self,
         *,
-        name: str,
-        class_names: tuple[str, ...],
-        ids: Sequence[str],
         labels: Sequence[int] | Tensor,
         vocabulary: Vocabulary,
         read: Callable[[int], tuple[Tensor, ...]],
+        **listed: Unpack[Listed],
     ) -> None:
         """`read`: an index to its sequences, int64 (N,) each: one, or a pair's two."""
-        assert len(ids) == len(labels)
-        super().__init__(name, class_names, ids)
+        super().__init__(**listed)
+        assert len(self) == len(labels)
         self.labels = torch.as_tensor(labels, dtype=torch.int64)
         self.vocabulary = vocabulary
         self.channels = len(vocabulary)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from assay.workers.data.formats.dataset import ExampleSet, ListedSet, check_length, checked_indices
+from assay.workers.data.formats.dataset import ExampleSet, Listed, ListedSet, check_length, checked_indices
 
 Values = NDArray[np.float32]
 SMALLEST_STD = 1e-8  # A constant feature is not divided by rounding errors
@@ -59,22 +59,20 @@ class Series(ListedSet):
     def __init__(
         self,
         *,
-        name: str,
-        class_names: tuple[str, ...],
-        ids: Sequence[str],
         values: Sequence[Values],
         labels: Sequence[int],
         statistics: tuple[tuple[float, ...], tuple[float, ...]],
         longest: int | None = None,
         published: int | None = None,
+        **listed: Unpack[Listed],
     ) -> None:
         """`values`: float32 (T_i, F) each, finite; `statistics`: the training part's mean and deviation."""
-        assert len(ids) == len(values) == len(labels)
-        super().__init__(name, class_names, ids)
+        super().__init__(**listed)
+        assert len(self) == len(values) == len(labels)
         self.labels = torch.tensor(list(labels), dtype=torch.int64)
         self.mean, self.std = statistics
         self.channels = len(self.mean)
-        self.lengths = {identifier: len(one) for identifier, one in zip(ids, values, strict=True)}
+        self.lengths = {identifier: len(one) for identifier, one in zip(self.ids, values, strict=True)}
         self.longest = max([longest or 1, *self.lengths.values()])
         self.published = published
         self._values = [np.ascontiguousarray(one, dtype=np.float32) for one in values]

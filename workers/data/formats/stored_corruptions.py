@@ -31,7 +31,7 @@ from assay.service.submission.imagenet_c_layout import (
     image_names,
 )
 from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData, checked_indices, checked_size
-from assay.workers.data.formats.folders import find_folder
+from assay.workers.data.formats.folders import file_sha256, find_folder
 from assay.workers.data.formats.images.pictures import in_threads, open_picture, picture_size
 from assay.workers.data.image_folder import MEAN, RESAMPLING, STD
 
@@ -167,7 +167,7 @@ class StoredCorruptions:
                 def fill(
                     place: int, cell: Cell = cell, rows: range = rows, into: list[str] = digests
                 ) -> None:
-                    into[place] = _file_sha256(self._path(cell, rows[place]))
+                    into[place] = file_sha256(self._path(cell, rows[place]))
 
                 in_threads(fill, len(rows))
                 for row, content in zip(rows, digests, strict=True):
@@ -217,11 +217,3 @@ class StoredCorruptions:
 def corruption_names() -> list[str]:
     """The catalog's corruptions: the fifteen of ImageNet-C, then others by name."""
     return [*FIFTEEN, *(name for name in load().names("corruption") if name not in FIFTEEN)]
-
-
-def _file_sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise CorruptData(f"{path} cannot be read ({error})") from error

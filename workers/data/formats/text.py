@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, Unpack
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.service.contract.findings.data_findings import FileRead
-from assay.workers.data.formats.dataset import ExampleSet, ListedSet, checked_indices
+from assay.workers.data.formats.dataset import ExampleSet, Listed, ListedSet, checked_indices
 from assay.workers.data.formats.vocabulary import PAD, UNKNOWN_WORD, Vocabulary
 
 
@@ -139,16 +139,14 @@ class Sentences(ListedSet):
     def __init__(
         self,
         *,
-        name: str,
-        class_names: tuple[str, ...],
-        ids: Sequence[str],
         sentences: Sequence[str],
         labels: Sequence[int],
         vocabulary: Vocabulary,
+        **listed: Unpack[Listed],
     ) -> None:
         """Describe the set."""
-        assert len(ids) == len(sentences) == len(labels)
-        super().__init__(name, class_names, ids)
+        super().__init__(**listed)
+        assert len(self) == len(sentences) == len(labels)
         self.sentences = sentences
         self.labels = torch.tensor(list(labels), dtype=torch.int64)
         self.vocabulary = vocabulary

@@ -21,7 +21,7 @@ from assay.workers.data.formats.dataset import (
     checked_indices,
     checked_size,
 )
-from assay.workers.data.formats.folders import check_inside
+from assay.workers.data.formats.folders import check_inside, file_sha256
 from assay.workers.data.formats.images.pictures import in_threads, open_picture, picture_size, resize_and_crop
 
 LISTED = 5  # In a message
@@ -175,10 +175,5 @@ class SegmentationFiles(ListedSet):
         digest = hashlib.sha256(f"{self.name}\n".encode())
         for pair in self.pairs:
             for name in (pair.image, pair.annotation):
-                try:
-                    with (self.folder / name).open("rb") as file:
-                        content = hashlib.file_digest(file, "sha256").hexdigest()
-                except OSError as error:
-                    raise CorruptData(f"{self.folder / name} cannot be read ({error})") from error
-                digest.update(f"{name}\0{content}\n".encode())
+                digest.update(f"{name}\0{file_sha256(self.folder / name)}\n".encode())
         return digest.hexdigest()
