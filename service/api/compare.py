@@ -28,7 +28,7 @@ from assay.service.metrics.compare.comparison import (
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.statistics.multiple_tests import Adjustment
 from assay.service.reports.formats.csv_text import compact, inert
-from assay.service.store.rows import JobRow
+from assay.service.store.rows import JobRow, columns_of
 from assay.service.store.tenants import TenantStore
 
 router = StrictRouter(prefix="/api/v1/compare", tag="compare")
@@ -123,7 +123,7 @@ def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResul
     evaluations = {position: read_result(result) for position, result in store.results.of(row.id).items()}
 
     def columns(position: int) -> Rows:
-        return _joined(store, row.id, position)
+        return columns_of(store.results.outcomes(row.id, position))
 
     tables = {position: table_of(result) for position, result in evaluations.items()}
     known = {position: table for position, table in tables.items() if table is not None}
@@ -146,11 +146,3 @@ def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResul
 def arithmetic_of(row: JobRow, evaluations: Iterable[EvaluationResult]) -> dict[str, str]:
     """The settings that changed the numbers of a job's rows."""
     return arithmetic_settings(user_spec(row.spec)["execution"], row.provenance or {}, evaluations)
-
-
-def _joined(store: TenantStore, job_id: str, position: int) -> Rows:
-    joined: dict[str, list[Any]] = {}
-    for outcome in store.results.outcomes(job_id, position):
-        for name, values in outcome.columns.items():
-            joined.setdefault(name, []).extend(values)
-    return joined

@@ -14,6 +14,7 @@ from assay.service.galleries.pages import gallery_of
 from assay.service.metrics.compare.comparison import positions
 from assay.service.metrics.paired import Rows
 from assay.service.settings import Settings
+from assay.service.store.rows import columns_of
 from assay.service.store.tenants import TenantStore
 
 MAX_SHOWN = 100
@@ -68,7 +69,10 @@ def disagreements(
     )
     if count > MAX_ROWS:
         raise _too_many(evaluation, count)
-    rows = {job: _rows(store, job, place) if place is not None else {} for job, place in places.items()}
+    rows: dict[str, Rows] = {
+        job: {} if place is None else columns_of(store.results.outcomes(job, place))
+        for job, place in places.items()
+    }
     pictures = {job: _pictures(store, settings, job, place) for job, place in places.items()}
     answering = {
         job: _answers(columns, pictures[job]) for job, columns in rows.items() if columns.get("correct")
@@ -91,14 +95,6 @@ def _places(jobs: Mapping[str, Mapping[int, EvaluationResult]], evaluation: int)
     baseline = next(iter(jobs.values()))
     key = next(iter(positions({evaluation: baseline[evaluation]})))
     return {job: positions(results).get(key) for job, results in jobs.items()}
-
-
-def _rows(store: TenantStore, job_id: str, evaluation: int) -> Rows:
-    joined: dict[str, list[Any]] = {}
-    for outcome in store.results.outcomes(job_id, evaluation):
-        for name, values in outcome.columns.items():
-            joined.setdefault(name, []).extend(values)
-    return joined
 
 
 def _answers(columns: Rows, pictures: Mapping[str, str]) -> dict[str, JobAnswer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -182,6 +183,15 @@ class OutcomeRow:
     forward_passes: int
     backward_passes: int
     extra: OutcomeExtra  # other input of the merge
+
+
+def columns_of(shards: Iterable[OutcomeRow]) -> Columns:
+    """The columns of all shards, joined in their order."""
+    joined: Columns = {}
+    for shard in shards:
+        for name, values in shard.columns.items():
+            joined.setdefault(name, []).extend(values)
+    return joined
 
 
 @dataclass(frozen=True)

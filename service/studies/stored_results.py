@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.results import contradicted
@@ -11,6 +10,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.errors import NoResults
 from assay.service.contract.states import JobState
 from assay.service.metrics.paired import Rows
+from assay.service.store.rows import columns_of
 from assay.service.store.tenants import TenantStore
 from assay.service.store.transactions.release import DIFFERENT
 from assay.service.studies.result_wire import StudyResults
@@ -62,11 +62,7 @@ def _measured(store: TenantStore, run: StudyJobRow) -> MeasuredRun:
     results = contradicted(store, job.id, found, load())
 
     def columns(position: int) -> Rows:
-        joined: dict[str, list[Any]] = {}
-        for outcome in store.results.outcomes(job.id, position):
-            for name, values in outcome.columns.items():
-                joined.setdefault(name, []).extend(values)
-        return joined
+        return columns_of(store.results.outcomes(job.id, position))
 
     planned = job.plan or job.provenance
     hashes = {} if planned is None else planned.get("data_sha256", {})
