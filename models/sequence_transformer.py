@@ -87,14 +87,8 @@ def sequence_transformer(
         ValueError: a rule is broken, or no attention has that name.
     """
     softmax = functools.partial(SoftmaxAttention, dropout=attention_dropout)
-    encoder = SequenceEncoder(
-        attention_of_layers(attention, layers, depth, softmax),
-        width=width,
-        heads=heads,
-        hidden=hidden,
-        length=length,
-        dropout=dropout,
-    )
+    chosen = attention_of_layers(attention, layers, depth, softmax)
+    encoder = SequenceEncoder(chosen, width=width, heads=heads, hidden=hidden, length=length, dropout=dropout)
     return SequenceTransformer(
         encoder,
         classes=classes,

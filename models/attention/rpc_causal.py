@@ -12,7 +12,7 @@ predictor's. The second is therefore the default. They agree at the last token.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -20,19 +20,14 @@ from torch import Tensor
 from assay.models.attention import rpc
 from assay.models.attention.rpc import (
     MIN_NORM,
-    DualSign,
-    Iterations,
-    MuWidth,
     Operands,
-    Regularization,
+    PursuitParameters,
     RPCAttention,
-    Threshold,
     magnitudes,
     penalty,
 )
-from assay.models.layers import parameters
 from assay.models.layers.checks import one_of
-from assay.models.layers.heads import Causal, PrefixTokens, attend, running_sum
+from assay.models.layers.heads import Causal, attend, running_sum
 from assay.models.layers.parameters import past_rule
 
 __all__ = ["CausalRPCAttention"]
@@ -84,27 +79,11 @@ class CausalRPCAttention(RPCAttention):
         dim: int,
         heads: int,
         *,
-        iterations: Iterations = 4,
-        regularization: Regularization = 4.0,
-        threshold: Threshold = "code",
-        mu_width: MuWidth = "full",
         mu_tokens: MuTokens = "prefix",
-        dual_sign: DualSign = -1,
-        prefix_tokens: PrefixTokens = 1,
         causal: Causal = True,
-        dropout: parameters.LastDropout = 0.0,
+        **shared: Unpack[PursuitParameters],
     ) -> None:
-        super().__init__(
-            dim,
-            heads,
-            iterations=iterations,
-            regularization=regularization,
-            threshold=threshold,
-            mu_width=mu_width,
-            dual_sign=dual_sign,
-            prefix_tokens=prefix_tokens,
-            dropout=dropout,
-        )
+        super().__init__(dim, heads, **shared)
         one_of("mu_tokens", mu_tokens, "prefix", "sequence")
         if not causal:
             raise ValueError("rpc_causal is always causal: rpc is the form without the mask")

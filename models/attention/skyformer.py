@@ -29,21 +29,15 @@ from torch import Tensor
 
 from assay.models.attention import kernelized
 from assay.models.layers.attention.nystrom import (
-    Draw,
-    Gamma,
     Halves,
     Inverse,
-    Iterations,
     LandmarkAttention,
-    LandmarkCount,
-    Normaliser,
-    Seed,
+    LandmarkParameters,
     gaussian,
     iterative_inverse,
 )
 from assay.models.layers.attention.projected_attention import without_padding
 from assay.models.layers.checks import one_of
-from assay.models.layers.heads import HeadParameters
 
 __all__ = ["SkyformerAttention"]
 
@@ -70,26 +64,10 @@ class SkyformerAttention(LandmarkAttention):
         dim: int,
         heads: int,
         *,
-        landmarks: LandmarkCount = 128,
-        draw: Draw = "fixed",
-        gamma: Gamma = 0.1,
-        iterations: Iterations = 6,
-        normaliser: Normaliser = "matrix",
         scale: Literal["head", "released"] = "head",
-        seed: Seed = 0,
-        **shared: Unpack[HeadParameters],
+        **shared: Unpack[LandmarkParameters],
     ) -> None:
-        super().__init__(
-            dim,
-            heads,
-            landmarks=landmarks,
-            draw=draw,
-            gamma=gamma,
-            iterations=iterations,
-            normaliser=normaliser,
-            seed=seed,
-            **shared,
-        )
+        super().__init__(dim, heads, **shared)
         one_of("scale", scale, "head", "released")
         self.scale = (RELEASED_WIDTH if scale == "released" else dim // heads) ** -0.25
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import random
 from abc import abstractmethod
-from typing import Annotated, Literal, NamedTuple, Unpack
+from typing import Annotated, Literal, NamedTuple, TypedDict, Unpack
 
 import torch
 from annotated_types import Interval, doc
@@ -28,7 +28,7 @@ from torch.nn.functional import dropout as drop
 
 from assay.models.layers.attention.projected_attention import ProjectedAttention
 from assay.models.layers.checks import at_least, one_of
-from assay.models.layers.heads import HeadParameters
+from assay.models.layers.heads import Dropout, HeadParameters, PrefixTokens
 
 Normaliser = Annotated[
     Literal["matrix", "tensor"],
@@ -55,6 +55,19 @@ LandmarkCount = Annotated[
 ]
 Gamma = Annotated[float, Interval(ge=0, le=1000)]
 Seed = Annotated[int, Interval(ge=0, le=2**31 - 1), doc("of the draw.")]
+
+
+class LandmarkParameters(TypedDict, total=False):
+    """Parameters that mechanisms hand on to `LandmarkAttention`."""
+
+    landmarks: LandmarkCount
+    draw: Draw
+    gamma: Gamma
+    iterations: Iterations
+    normaliser: Normaliser
+    seed: Seed
+    prefix_tokens: PrefixTokens
+    dropout: Dropout
 
 
 def gaussian(x: Tensor, y: Tensor) -> Tensor:
