@@ -43,6 +43,7 @@ from assay.workers.containment.probe import why_refused
 from assay.workers.devices import device_classes
 from assay.workers.discovery.packages import installed
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.reaper import Reaper
 from assay.workers.supervision.supervisor import Supervisor
 from assay.workers.weights.pulled import listed
@@ -144,18 +145,19 @@ def _workers(store: Store, settings: WorkerSettings, count: int) -> Iterator[lis
     shares = {"cores": settings.cores_each(count), "max_evaluator_bytes": settings.memory_each(count)}
     settings = settings.model_copy(update=shares)
     supervisors: list[Supervisor] = []
+    ledger = DirectLedger(store, settings)
 
     def ring_all(job_id: str = "") -> None:
         for supervisor in supervisors:
             supervisor.ring()
 
     supervisors += [
-        Supervisor(store, settings, device_classes=devices, number=n, ring_others=ring_all)
+        Supervisor(ledger, settings, device_classes=devices, number=n, ring_others=ring_all)
         for n in range(count)
     ]
     if supervisors:
         supervisors.append(
-            Supervisor(store, settings, device_classes=(CHECKS,), number=count, ring_others=ring_all)
+            Supervisor(ledger, settings, device_classes=(CHECKS,), number=count, ring_others=ring_all)
         )
     threads: list[Supervisor | Reaper] = [
         *supervisors,

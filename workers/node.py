@@ -15,6 +15,7 @@ from assay.service.store.store import open_store
 from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.devices import device_classes
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.reaper import Reaper
 from assay.workers.supervision.supervisor import Supervisor
 
@@ -28,8 +29,9 @@ class Node:
         forbid_dumps()  # its evaluator, of the same user, must not read its secrets
         devices = device_classes()
         self._store = open_store(settings.database, migrate=False)
+        ledger = DirectLedger(self._store, settings)
         self._supervisors = [
-            Supervisor(self._store, settings, device_classes=classes, number=number, ring_others=ring_others)
+            Supervisor(ledger, settings, device_classes=classes, number=number, ring_others=ring_others)
             for number, classes in enumerate((devices, (CHECKS,)))
         ]
         self._reaper = Reaper(self._store, settings, device_classes=devices, ring=self.ring)

@@ -32,6 +32,7 @@ from assay.workers.containment.probe import why_refused
 from assay.workers.devices import device_classes
 from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ def _refused(settings: WorkerSettings) -> str | None:
 
 
 def _work(store: Store, settings: WorkerSettings, stopping: threading.Event) -> None:
-    supervisor = Supervisor(store, settings, device_classes=device_classes())
+    supervisor = Supervisor(DirectLedger(store, settings), settings, device_classes=device_classes())
     libraries = ", ".join(f"{name} {version}" for name, version in identity().get("libraries", {}).items())
     log.info("worker %s of %s, with %s", supervisor.known_as, settings.state, libraries or "no library")
     supervisor.start()

@@ -36,6 +36,7 @@ class ShardState(StrEnum):
 
 TERMINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELED, JobState.TIMED_OUT})
 RETRYABLE = frozenset({JobState.FAILED, JobState.CANCELED, JobState.TIMED_OUT})
+STOPPED = frozenset({JobState.CANCELING, JobState.CANCELED, JobState.TIMED_OUT})  # Their memory is freed.
 
 JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     # waiting: the weights come from a job that has not finished.

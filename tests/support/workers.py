@@ -16,6 +16,7 @@ from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.rows import JobRow
 from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.supervisor import Supervisor
 from tests.support.jobs import evaluate_spec, train_spec
 
@@ -41,7 +42,10 @@ def settings(state: Path, **changes: Any) -> WorkerSettings:
 @contextmanager
 def supervising(store: Store, chosen: WorkerSettings, count: int = 1) -> Iterator[list[Supervisor]]:
     """Running supervisors, stopped at the end."""
-    supervisors = [Supervisor(store, chosen, device_classes=("cpu", CHECKS), number=n) for n in range(count)]
+    supervisors = [
+        Supervisor(DirectLedger(store, chosen), chosen, device_classes=("cpu", CHECKS), number=n)
+        for n in range(count)
+    ]
     for supervisor in supervisors:
         supervisor.start()
     try:

@@ -10,7 +10,7 @@ from assay.service.store.rows import Claim, Finished
 from assay.service.store.store import Store
 from assay.workers.jobs import merge
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
+from assay.workers.supervision.ledger import DATABASE_UNAVAILABLE
 from assay.workers.supervision.public_errors import in_words, without_paths
 
 log = logging.getLogger(__name__)

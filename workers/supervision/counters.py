@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict, deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from statistics import fmean
-from typing import Literal
+from typing import Literal, Protocol
 
 from assay.service.contract.fleet.worker_records import Gauges, GpuMemory
-from assay.service.store.fleet.workers import SHARD_BOUNDS, CounterKey, Counters
+from assay.service.store.fleet.workers import SHARD_BOUNDS, CounterKey
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.submission.requirements import MIN_MEMORY
 
@@ -22,6 +22,14 @@ ERROR_TYPE = re.compile(r"[a-z][a-z_]{0,39}")
 # Most and fewest reports (two a second) behind a proposal of workers for a GPU.
 REPORTS, LEAST_REPORTS = 1200, 120
 BUSY_GOAL, MOST_WORKERS = 0.9, 16
+
+
+class Sums(Protocol):
+    """Where counters are kept."""
+
+    def add(self, amounts: Mapping[CounterKey, float], /) -> None:
+        """Adds to them."""
+        ...
 
 
 class WorkerCounters:
@@ -77,7 +85,7 @@ class WorkerCounters:
         error = error_type if ERROR_TYPE.fullmatch(error_type) else "other"
         self.count("assay_shard_failures_total", kind=claim.kind, error=error)
 
-    def write(self, counters: Counters) -> None:
+    def write(self, counters: Sums) -> None:
         """Adds the sums to the database's. Raises OperationalError: it is away; sums are kept."""
         with self._lock:
             sums, self._sums = self._sums, defaultdict(float)

@@ -10,10 +10,9 @@ from assay.service.contract.messages import ProgressReport
 from assay.service.contract.records import TrainingSpeed
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
-from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.evaluator_process import Work
-from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
+from assay.workers.supervision.ledger import LEDGER_AWAY, WorkLedger
 
 log = logging.getLogger(__name__)
 LIVE_SECONDS = 0.5
@@ -30,11 +29,11 @@ TOLD_SECONDS = 60.0
 class ProgressReporter:
     """Progress: to Redis at most twice a second, to the database every few seconds, or all without Redis."""
 
-    def __init__(self, store: Store, live: Live, claim: Claim) -> None:
-        self._store = store
+    def __init__(self, ledger: WorkLedger, live: Live, claim: Claim) -> None:
+        self._ledger = ledger
         self._live = live
         self._claim = claim
-        self._seconds = DATABASE_SECONDS if live.used else 0.0
+        self._seconds = DATABASE_SECONDS if live.used or ledger.remote else 0.0
         self._recorded_at = self._told_at = float("-inf")
         self._waiting: ProgressReport | None = None
         self._told = False
@@ -66,8 +65,8 @@ class ProgressReporter:
         try:
             text = message.get("message")
             speed = _speed(message)
-            self._store.shards.progress(self._claim, message["done"], message["total"], text, speed)
-        except DATABASE_UNAVAILABLE as error:
+            self._ledger.progress(self._claim, message["done"], message["total"], text, speed)
+        except LEDGER_AWAY as error:
             log.warning("shard %s: progress not recorded: %s", self._claim.shard_id, error)
 
 

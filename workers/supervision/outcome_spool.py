@@ -18,27 +18,22 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as NoFreeConnection
-
 from assay.service.store.fleet import lease_owner
 from assay.service.store.rows import Claim, Finished, OutcomeRow
-from assay.service.store.store import Store
+from assay.workers.supervision.ledger import LEDGER_AWAY, WorkLedger
 
 log = logging.getLogger(__name__)
 # The owner of an older file is cut off or stuck, even with a valid lease. Two machines' clocks may differ: an
 # error does no harm.
 ABANDONED_SECONDS = 120.0
 
-DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, NoFreeConnection)
-
 
 class Spool:
     """A folder of outcomes not yet in the store."""
 
-    def __init__(self, folder: Path, store: Store, identity: str) -> None:
+    def __init__(self, folder: Path, ledger: WorkLedger, identity: str) -> None:
         self._folder = folder
-        self._store = store
+        self._ledger = ledger
         self._identity = identity
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -50,7 +45,7 @@ class Spool:
                 self._write(path, claim, row)
         except OSError as error:  # a full disk must not stop the database
             log.warning("shard %s: outcome not kept on disk: %s", claim.shard_id, error)
-        finished = self._store.shards.finish(claim, row)
+        finished = self._ledger.finish(claim, row)
         _remove(path)
         return finished
 
@@ -59,10 +54,10 @@ class Spool:
         for path in sorted(self._folder.glob("*.json")):
             try:
                 entry = self._read(path)
-                finished = self._store.shards.finish(*entry) if entry is not None else None
+                finished = self._ledger.finish(*entry) if entry is not None else None
             except FileNotFoundError:
                 continue  # another supervisor was faster
-            except DATABASE_UNAVAILABLE:
+            except LEDGER_AWAY:
                 raise
             except OSError as error:  # may be momentary; the outcome may be intact
                 log.warning("%s: cannot be read now: %s", path, error)
@@ -97,7 +92,7 @@ class Spool:
         body = json.loads(path.read_text())
         whose, claim = body["owner"], body["claim"]
         left = whose == self._identity or lease_owner.is_dead(whose) or _old(path)
-        if not left and not self._store.shards.adrift(claim["shard_id"], claim["fence"]):
+        if not left and not self._ledger.adrift(Claim(**claim)):
             return None
         return Claim(**claim), OutcomeRow(**body["outcome"])
 

@@ -19,7 +19,7 @@ from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import finish_job
 from assay.workers.supervision.counters import WorkerCounters
-from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
+from assay.workers.supervision.ledger import DATABASE_UNAVAILABLE
 from assay.workers.supervision.retention import Retention
 
 log = logging.getLogger(__name__)

@@ -7,21 +7,19 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar, cast
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.messages import Failure, FinalReport, OutcomeReport
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim, OutcomeRow
-from assay.service.store.store import Store
 from assay.workers.jobs.artifacts import describe
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import WorkerCounters, device_of
 from assay.workers.supervision.inventory import Inventory
 from assay.workers.supervision.job_limits import accepted, remove_files_but
-from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
+from assay.workers.supervision.ledger import LEDGER_AWAY, WorkLedger
+from assay.workers.supervision.outcome_spool import Spool
 from assay.workers.supervision.public_errors import without_paths
 from assay.workers.supervision.shard_data import ShardData
 from assay.workers.supervision.unfit_claims import FINGERPRINT, LOOKED_AT, confirmed, is_claim
@@ -37,7 +35,7 @@ NO_FILE = (errno.EINVAL, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.ENXIO, 
 class Workplace:
     """Shared means of a supervisor's shard runs."""
 
-    store: Store
+    ledger: WorkLedger
     live: Live
     settings: WorkerSettings
     evaluator: WarmEvaluator
@@ -61,7 +59,7 @@ class ShardEnd:
         interrupted: Callable[[], bool],
         canceled: Callable[[], bool | None],
     ) -> None:
-        self._place, self._store, self._claim = place, place.store, claim
+        self._place, self._ledger, self._claim = place, place.ledger, claim
         self._interrupted, self._canceled = interrupted, canceled
 
     def leave(self) -> None:
@@ -69,9 +67,9 @@ class ShardEnd:
         canceled = self._canceled()
         log.info("shard %s: interrupted", self._claim.shard_id)
         if canceled:
-            self.insist(lambda: self._store.shards.canceled(self._claim))
+            self.insist(lambda: self._ledger.canceled(self._claim))
         elif canceled is not None:
-            self.insist(lambda: self._store.shards.release(self._claim))
+            self.insist(lambda: self._ledger.release(self._claim))
             self._ring_others()
 
     def record(self, message: FinalReport, data: ShardData) -> None:
@@ -82,12 +80,12 @@ class ShardEnd:
         elif message["type"] == "plan":
             plan = accepted(self._place.settings.job_limits, data.trusted(message["plan"]))
             wanted = data.requirements(plan)
-            share, finish_plan = self._repeat(), self._store.shards.finish_plan
-            if self.insist(lambda: finish_plan(self._claim, plan, wanted, repeat=share)):
+            share, finish_plan = self._repeat(), self._ledger.finish_plan
+            if self.insist(lambda: finish_plan(self._claim, plan, wanted, share)):
                 self._ring_others()
         elif message["type"] == "checked":
             verdict, error = message["verdict"], message["error"]
-            if self.insist(lambda: self._store.checkpoints.checked(self._claim, verdict, error)):
+            if self.insist(lambda: self._ledger.checked(self._claim, verdict, error)):
                 self._ring_others()  # for waiting jobs
         elif is_claim(message["error_type"]):
             self._judge(message, data)
@@ -122,9 +120,7 @@ class ShardEnd:
             judged=bool(self._claim.requirements),
         )
         said = f"a worker gave a shard back: {self._public(reason)}"
-        give_back = (
-            self._store.shards.device_fault if error_type == DEVICE_FAULT else self._store.shards.release
-        )
+        give_back = self._ledger.device_fault if error_type == DEVICE_FAULT else self._ledger.release
         self.insist(lambda: give_back(self._claim, said))
         self._ring_others()
 
@@ -136,7 +132,7 @@ class ShardEnd:
         return REPEAT if settings.mode == "distributed" and self._has_others() else 0.0
 
     def _has_others(self) -> bool:
-        claim, online = self._claim, self._store.workers.online
+        claim, online = self._claim, self._ledger.online
         device, devices = device_of(claim), claim.spec["execution"].get("devices", 1)
         return self.insist(lambda: online(device, devices=devices, besides=claim.worker)) > 0
 
@@ -154,7 +150,7 @@ class ShardEnd:
             self._place.counters.count("assay_outcomes_refused_total")
         else:
             self._place.counters.outcome(self._claim, row)
-            merge_and_finish(self._store, self._place.settings, self._claim, finished)
+            self._ledger.complete(self._claim, finished)
             if finished.job_done or finished.evaluation_done:
                 self._ring_others()  # for waiting jobs, and repeated shards
 
@@ -191,12 +187,12 @@ class ShardEnd:
         """Counts a failure of the shard against its job."""
         log.warning("shard %s: %s: %s", self._claim.shard_id, error_type, message)
         self._place.counters.failure(self._claim, error_type)
-        fail, claim, public = self._store.shards.fail, self._claim, self._public(message)
+        fail, claim, public = self._ledger.fail, self._claim, self._public(message)
         try:
-            job = self.insist(lambda: fail(claim, error_type, public, retry=retry, fingerprint=fingerprint))
+            state = self.insist(lambda: fail(claim, error_type, public, retry=retry, fingerprint=fingerprint))
         except NotFound:
             return
-        log.info("shard %s: job is %s", self._claim.shard_id, job.state)
+        log.info("shard %s: job is %s", self._claim.shard_id, state)
 
     def _public(self, text: str) -> str:
         return without_paths(text, self._place.settings, self._claim.job_id)
@@ -204,15 +200,15 @@ class ShardEnd:
     def remove_unlisted_files(self) -> None:
         """Frees the disk of a job that ended over a limit; its artifacts stay."""
         folder = self._place.settings.folder(self._claim.job_id)
-        listed = self.insist(lambda: self._store.artifacts.of(self._claim.job_id))
-        remove_files_but(folder, {Path(row.path).name for row in listed})
+        listed = self.insist(lambda: self._ledger.artifact_names(self._claim))
+        remove_files_but(folder, listed)
 
     def insist(self, write: Callable[[], T]) -> T:
         """Repeat a write until the database accepts it; a stopping supervisor gives up."""
         while True:
             try:
                 return write()
-            except DATABASE_UNAVAILABLE as error:
+            except LEDGER_AWAY as error:
                 log.warning("shard %s: the database is away: %s", self._claim.shard_id, error)
                 if self._place.stopping.wait(self._place.settings.database_away_seconds):
                     raise

@@ -30,7 +30,7 @@ from assay.workers.supervision.evaluator_process import (
 )
 from assay.workers.supervision.heartbeat import ProgressDeadline, ProgressReporter, Stalled, Watch
 from assay.workers.supervision.job_limits import EvaluatorWatch, OverLimit, TooManyFiles, TrainingLimits
-from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
+from assay.workers.supervision.ledger import LEDGER_AWAY
 from assay.workers.supervision.public_errors import in_words
 from assay.workers.supervision.shard_data import OtherDataHere, ShardData
 from assay.workers.supervision.shard_end import ShardEnd
@@ -50,10 +50,10 @@ class ShardRun:
 
     def __init__(self, place: Workplace, claim: Claim) -> None:
         self._place = place
-        self._store = place.store
+        self._ledger = place.ledger
         self._claim = claim
         self._folder = place.settings.folder(f"{AGAIN}{claim.shard_id}" if claim.repeat else claim.job_id)
-        self._reports = ProgressReporter(place.store, place.live, claim)
+        self._reports = ProgressReporter(place.ledger, place.live, claim)
         self._limits = TrainingLimits(
             place.settings.job_limits, claim.spec["execution"]["device"], self._set_deadline
         )
@@ -82,7 +82,7 @@ class ShardRun:
             message = self._ask()
             if message is not None:
                 self._end.record(message, self._data)
-        except DATABASE_UNAVAILABLE:
+        except LEDGER_AWAY:
             raise
         except NotFound:
             log.info("shard %s: its job was deleted", self._claim.shard_id)
@@ -176,8 +176,8 @@ class ShardRun:
     def _say(self, waiting: str | None) -> None:
         if waiting is not None:
             log.warning("shard %s: %s", self._claim.shard_id, waiting)
-            with contextlib.suppress(*DATABASE_UNAVAILABLE):
-                self._store.jobs.log(self._claim.job_id, waiting)
+            with contextlib.suppress(*LEDGER_AWAY):
+                self._ledger.log(self._claim, waiting)
 
     def _progress(self, message: ProgressReport) -> None:
         if "gpu" in message:  # by the name of the worker's own test
@@ -190,19 +190,19 @@ class ShardRun:
 
     def _set_deadline(self, seconds: float) -> None:
         try:
-            self._store.shards.limit(self._claim, seconds)
-        except DATABASE_UNAVAILABLE as error:
+            self._ledger.limit(self._claim, seconds)
+        except LEDGER_AWAY as error:
             log.warning("shard %s: deadline not recorded: %s", self._claim.shard_id, error)
 
     def _checkpoint(self, step: int) -> None:
         try:
-            self._store.shards.checkpoint(self._claim, step)
-        except DATABASE_UNAVAILABLE as error:
+            self._ledger.checkpoint(self._claim, step)
+        except LEDGER_AWAY as error:
             log.warning("shard %s: checkpoint not recorded: %s", self._claim.shard_id, error)
 
     def _request(self, data: dict[str, str]) -> ShardRequest:
         claim, settings = self._claim, self._place.settings
-        sources = ShardSources(claim, self._store, settings, self._end.insist)
+        sources = ShardSources(claim, self._ledger, settings, self._end.insist)
         request = {
             "kind": claim.kind,
             "job": claim.job_id,
@@ -233,7 +233,7 @@ class ShardRun:
         while self._verdict == "run" and not self._over.wait(watch.seconds):
             try:
                 if watch.due():
-                    self._verdict = self._store.shards.renew(self._claim, settings.lease_seconds)
+                    self._verdict = self._ledger.renew(self._claim, settings.lease_seconds)
                     self._place.beat()
                     if self._verdict == "run" and self._place.drained():
                         self._verdict = "drain"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol, TypeVar, cast
 
@@ -13,9 +13,9 @@ from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
 from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.rows import Claim
-from assay.service.store.store import Store
 from assay.service.submission.dependencies import dependencies_of
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.ledger import WorkLedger
 
 T = TypeVar("T")
 
@@ -31,9 +31,9 @@ class Insist(Protocol):
 class ShardSources:
     """Paths for the request of a claim."""
 
-    def __init__(self, claim: Claim, store: Store, settings: WorkerSettings, insist: Insist) -> None:
+    def __init__(self, claim: Claim, ledger: WorkLedger, settings: WorkerSettings, insist: Insist) -> None:
         self._claim = claim
-        self._store = store
+        self._ledger = ledger
         self._settings = settings
         self._insist = insist
 
@@ -70,12 +70,12 @@ class ShardSources:
                 continue
             with contextlib.suppress(NotFound):
                 # Only trainings and checks of uploads have dependents.
-                spec = cast(TrainJobSpec, self._insist(partial(self._store.jobs.get, job_id)).spec)
+                spec = cast(TrainJobSpec, self._insist(partial(self._ledger.spec_of, claim, job_id)))
                 found[job_id] = {"spec": spec, "weights": self._path(job_id)}
         return found
 
-    def _uploads(self) -> dict[str, CheckpointRow]:
-        return self._insist(lambda: self._store.checkpoints.needed_by(self._claim.job_id))
+    def _uploads(self) -> Mapping[str, CheckpointRow]:
+        return self._insist(lambda: self._ledger.needed_checkpoints(self._claim))
 
     def _uploaded(self, checkpoint: CheckpointRow) -> ModelSource:
         claim = self._claim

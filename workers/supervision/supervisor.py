@@ -11,30 +11,26 @@ import time
 from collections.abc import Callable, Sequence
 
 from assay.service.contract import logs
-from assay.service.contract.errors import NotFound
 from assay.service.contract.fleet.worker_records import Gauges
-from assay.service.contract.states import JobState
 from assay.service.store.fleet import lease_owner
 from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
-from assay.service.store.store import Store
 from assay.workers.containment.probe import Sandbox
 from assay.workers.identity import code, identity
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
 from assay.workers.supervision.inventory import Inventory
 from assay.workers.supervision.job_limits import EvaluatorWatch, OverLimit
-from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
+from assay.workers.supervision.ledger import LEDGER_AWAY, Asked, Heartbeat, WorkLedger
+from assay.workers.supervision.outcome_spool import Spool
 from assay.workers.supervision.shard_run import ShardRun, Workplace
 from assay.workers.supervision.warm_evaluator import WarmEvaluator
 
 log = logging.getLogger(__name__)
 BEAT_SECONDS = 10.0
 CHECK_IDLE_SECONDS = 30.0
-STOPPED = frozenset({JobState.CANCELING, JobState.CANCELED, JobState.TIMED_OUT})
 
 
 class Supervisor(threading.Thread):
@@ -46,7 +42,7 @@ class Supervisor(threading.Thread):
 
     def __init__(
         self,
-        store: Store,
+        ledger: WorkLedger,
         settings: WorkerSettings,
         *,
         device_classes: Sequence[str],
@@ -57,7 +53,7 @@ class Supervisor(threading.Thread):
         # Kept at a restart, for administrators.
         self.known_as = f"{lease_owner.host()}:{settings.node or number}"
         super().__init__(name=f"supervisor-{number}", daemon=True)
-        self._store = store
+        self._ledger = ledger
         self._settings = settings
         self._devices = tuple(device_classes)
         self._only_checks = self._devices == (CHECKS,)
@@ -78,10 +74,10 @@ class Supervisor(threading.Thread):
         self._watch: EvaluatorWatch | None = None
         self._inventory = Inventory(settings, self.known_as)
         self._told: tuple[object, ...] = ()
-        self._spool = Spool(settings.state / "spool", store, self.worker_id)
+        self._spool = Spool(settings.state / "spool", ledger, self.worker_id)
         self._live = Live(settings.redis)
         self._place = Workplace(
-            store,
+            ledger,
             self._live,
             settings,
             self._evaluator,
@@ -119,9 +115,9 @@ class Supervisor(threading.Thread):
             self._evaluator.end()
             self._live.close()
             try:
-                self._counters.write(self._store.counters)
-                self._store.workers.gone(self.worker_id)
-            except DATABASE_UNAVAILABLE:
+                self._counters.write(self._ledger)
+                self._ledger.gone(self.worker_id)
+            except LEDGER_AWAY:
                 log.warning("the database is away: this worker stays listed until its beat is old")
 
     def _turn(self) -> None:
@@ -129,7 +125,7 @@ class Supervisor(threading.Thread):
             self._flush()
             if not self._step():
                 self._rest()
-        except DATABASE_UNAVAILABLE as error:
+        except LEDGER_AWAY as error:
             log.warning("the database is away: %s", error)
             self._stopping.wait(self._settings.database_away_seconds)
         except Exception:
@@ -139,7 +135,7 @@ class Supervisor(threading.Thread):
 
     def _flush(self) -> None:
         for claim, finished in self._spool.flush():
-            merge_and_finish(self._store, self._settings, claim, finished)
+            self._ledger.complete(claim, finished)
 
     def _step(self) -> bool:
         self._may_claim = self._is_fit()
@@ -163,7 +159,7 @@ class Supervisor(threading.Thread):
     def _is_fit(self) -> bool:
         if self._sandbox.refuses:
             return False
-        self._cordoned = not self._only_checks and self._store.cordons.of(self.known_as) is not None
+        self._cordoned = not self._only_checks and self._ledger.cordon(self.known_as) is not None
         if self._cordoned:  # someone may be working on its devices
             return False
         self._evaluator.look(self._stopping.is_set)
@@ -172,7 +168,7 @@ class Supervisor(threading.Thread):
     def _is_admitted(self) -> bool:
         """Whether its code may take work; after a heartbeat, which says what its code is."""
         digest, before = identity()["digest"], self._unknown
-        self._unknown = not self._store.identities.admits(digest)
+        self._unknown = not self._ledger.admits(digest)
         if self._unknown and not before and not self._only_checks:
             text = "identity %s (version %s, commit %s) is not the service's own release's: this worker takes"
             text += " no work until an administrator allows it: assay workers allow %s"
@@ -182,30 +178,30 @@ class Supervisor(threading.Thread):
     def _drained(self) -> bool:
         if self._only_checks:
             return False
-        cordon = self._store.cordons.of(self.known_as)
+        cordon = self._ledger.cordon(self.known_as)
         return cordon is not None and cordon.drain
 
     def _judge(self, *, look: bool = True) -> None:
-        if self._inventory.judge(self._store.lanes.all(), self._evaluator.health.gpu, look=look):
+        if self._inventory.judge(self._ledger.lanes(), self._evaluator.health.gpu, look=look):
             self._evaluator.refused.clear()  # its data have been mended
 
     def _claim(self) -> Claim | None:
         if self._claim_unheard:
             # An earlier claim may be committed with its answer lost: its shard should not wait for the lease.
-            self._store.shards.expire(dead_owners=[self.worker_id], leases=False)
+            self._ledger.expire_own(self.worker_id)
         self._claim_unheard = True
-        claim = self._store.shards.claim(
-            self.worker_id,
-            self._evaluator.health.classes,
+        asked = Asked(
+            worker=self.worker_id,
+            device_classes=tuple(self._evaluator.health.classes),
             lease_seconds=self._settings.lease_seconds,
-            without=[*self._evaluator.refused, *self._evaluator.left],
+            identity=identity()["digest"],
+            without=(*self._evaluator.refused, *self._evaluator.left),
             warm_job=self._evaluator.job,
             warm_shards=self._evaluator.shards,
             devices=self._device_count,
-            limits=self._settings.limits,
-            identity=identity()["digest"],
-            lanes=self._inventory.lanes(unmet=self._store.lanes.unmet),
+            lanes=tuple(self._inventory.lanes(unmet=self._ledger.unmet)),
         )
+        claim = self._ledger.claim(asked)
         self._claim_unheard = False
         return claim
 
@@ -231,7 +227,7 @@ class Supervisor(threading.Thread):
         return time.monotonic() - self._idle_since > limit
 
     def _soon_needed(self) -> bool:
-        return not self._only_checks and self._store.shards.being_planned(self._devices)
+        return not self._only_checks and self._ledger.being_planned(self._devices)
 
     def _make_ready(self) -> None:
         try:
@@ -243,12 +239,7 @@ class Supervisor(threading.Thread):
 
     def _warm_job_was_stopped(self) -> bool:
         """Whether the warm model's job is canceled or deleted: its memory must be freed."""
-        if self._evaluator.job is None:
-            return False
-        try:
-            return self._store.jobs.get(self._evaluator.job).state in STOPPED
-        except NotFound:
-            return True
+        return self._evaluator.job is not None and self._ledger.is_stopped(self._evaluator.job)
 
     def _over_a_limit(self, process: EvaluatorProcess) -> bool:
         if self._evaluator.job is None:
@@ -279,15 +270,16 @@ class Supervisor(threading.Thread):
                     gauges["containment"] = contained
                 if other := {*self._evaluator.refused.values(), *self._inventory.other_data}:
                     gauges["other_data"] = sorted(other)
-                self._store.workers.beat(
-                    self.worker_id,
-                    lease_owner.host(),
-                    served or self._devices,
-                    lease_owner.pid(),
-                    gauges,
-                    self._device_count if served else 0,
-                    self.known_as,
-                    identity()["digest"],
+                beat = Heartbeat(
+                    worker=self.worker_id,
+                    host=lease_owner.host(),
+                    device_classes=tuple(served or self._devices),
+                    pid=lease_owner.pid(),
+                    gauges=gauges,
+                    devices=self._device_count if served else 0,
+                    name=self.known_as,
+                    identity=identity()["digest"],
                 )
+                self._ledger.beat(beat)
             self._last_beat, self._told = time.monotonic(), told
-            self._counters.write(self._store.counters)
+            self._counters.write(self._ledger)

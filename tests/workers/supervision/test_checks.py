@@ -11,6 +11,7 @@ import pytest
 from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.store import Store
+from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.supervisor import Supervisor
 from tests.support.jobs import evaluate_spec
 from tests.support.workers import (
@@ -122,7 +123,9 @@ def both(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     """A worker for jobs, and one for checks."""
     monkeypatch.setenv("ASSAY_EVALUATOR_ENVIRONMENT", "FAKE_EVALUATOR")
     found = [
-        Supervisor(store, settings(tmp_path), device_classes=(one,), number=number)
+        Supervisor(
+            DirectLedger(store, settings(tmp_path)), settings(tmp_path), device_classes=(one,), number=number
+        )
         for number, one in enumerate(("cpu", CHECKS))
     ]
     yield found

@@ -14,6 +14,7 @@ from assay.service.submission.requirements import PlanningDevice
 from assay.workers.devices import device_classes
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import health as health_module
+from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.evaluator_process import UnfitWorker
 from assay.workers.supervision.health import Health
 from assay.workers.supervision.supervisor import Supervisor
@@ -30,7 +31,7 @@ def acting(state: Path, words: str, **changes: Any) -> WorkerSettings:
 def worker(
     store: Store, chosen: WorkerSettings, classes: Sequence[str] = ("cpu",), number: int = 0
 ) -> Iterator[Supervisor]:
-    supervisor = Supervisor(store, chosen, device_classes=classes, number=number)
+    supervisor = Supervisor(DirectLedger(store, chosen), chosen, device_classes=classes, number=number)
     supervisor.start()
     try:
         yield supervisor

@@ -61,7 +61,7 @@ class Heard:
         self.away = False
         self.speed: TrainingSpeed | None = None
         self.hint = False
-        self.shards = self
+        self.remote = False
 
     def progress(
         self,

@@ -13,6 +13,7 @@ from sqlalchemy.exc import OperationalError
 from assay.service.store.fleet import lease_owner
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store
+from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.outcome_spool import ABANDONED_SECONDS, Spool
 from assay.workers.supervision.reaper import Reaper
 from tests.support.jobs import claim, outcome, planned
@@ -21,6 +22,10 @@ from tests.support.workers import ended, settings, supervising
 ME = lease_owner.worker_id(0)
 OTHER_MACHINE = "elsewhere:k:1:2:0"
 DEAD = ":".join([*ME.split(":")[:2], "999999999", "1", "0"])
+
+
+def ledger(store: Store) -> DirectLedger:
+    return DirectLedger(store, settings(Path("never")))
 
 
 def unreachable(*arguments: object) -> None:
@@ -43,7 +48,7 @@ def left_behind(
     with monkeypatch.context() as patch:
         patch.setattr(store.shards, "finish", unreachable)
         with pytest.raises(OperationalError):
-            Spool(folder, store, identity).record(held, outcome(held, extra={"note": 1}))
+            Spool(folder, ledger(store), identity).record(held, outcome(held, extra={"note": 1}))
     (path,) = folder.glob(f"{held.shard_id}-*")
     return path
 
@@ -51,7 +56,7 @@ def left_behind(
 def test_a_recorded_outcome_leaves_no_file(store: Store, tmp_path: Path) -> None:
     planned(store, 1)
     held = claim(store)
-    finished = Spool(tmp_path / "spool", store, ME).record(held, outcome(held))
+    finished = Spool(tmp_path / "spool", ledger(store), ME).record(held, outcome(held))
     assert finished is not None
     assert finished.job_done
     assert list((tmp_path / "spool").iterdir()) == []
@@ -66,7 +71,7 @@ def test_the_file_is_there_before_the_store_is_asked(
     monkeypatch.setattr(
         store.shards, "finish", lambda *a: seen.extend(p.name for p in (tmp_path / "spool").iterdir())
     )
-    Spool(tmp_path / "spool", store, ME).record(held, outcome(held))
+    Spool(tmp_path / "spool", ledger(store), ME).record(held, outcome(held))
     assert seen == [f"{held.shard_id}-{held.fence}.json"]
 
 
@@ -75,7 +80,7 @@ def test_own_and_dead_workers_files_are_recorded_whole(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
 ) -> None:
     path = left_behind(store, tmp_path / "spool", monkeypatch, whose)
-    ((recorded, finished),) = Spool(tmp_path / "spool", store, ME).flush()
+    ((recorded, finished),) = Spool(tmp_path / "spool", ledger(store), ME).flush()
     assert finished.evaluation_done
     assert not path.exists()
     (row,) = store.results.outcomes(recorded.job_id, 0)
@@ -87,7 +92,7 @@ def test_other_workers_files_are_left_to_them_until_they_are_old(
 ) -> None:
     """A replaced container has another host name: the end of its process is invisible."""
     path = left_behind(store, tmp_path / "spool", monkeypatch, OTHER_MACHINE)
-    spool = Spool(tmp_path / "spool", store, ME)
+    spool = Spool(tmp_path / "spool", ledger(store), ME)
     assert list(spool.flush()) == []
     assert path.exists()
     old = path.stat().st_mtime - ABANDONED_SECONDS - 1
@@ -103,7 +108,7 @@ def test_a_database_that_is_still_away_keeps_the_file(
     with monkeypatch.context() as patch:
         patch.setattr(store.shards, "finish", unreachable)
         with pytest.raises(OperationalError):
-            list(Spool(tmp_path / "spool", store, ME).flush())
+            list(Spool(tmp_path / "spool", ledger(store), ME).flush())
     assert path.exists()
 
 
@@ -112,7 +117,7 @@ def test_an_expired_unclaimed_lease_is_no_reason_to_measure_again(
 ) -> None:
     left_behind(either_store, tmp_path / "spool", monkeypatch, ME)
     assert either_store.shards.expire(dead_owners=[ME]) == 1
-    ((recorded, finished),) = Spool(tmp_path / "spool", either_store, ME).flush()
+    ((recorded, finished),) = Spool(tmp_path / "spool", ledger(either_store), ME).flush()
     assert finished.job_done
     assert {s.state for s in either_store.shards.of(recorded.job_id)} == {"done"}
     assert either_store.shards.claim("next", ["cpu"], lease_seconds=60) is None
@@ -124,7 +129,7 @@ def test_a_shard_that_was_claimed_again_refuses_the_old_outcome(
     path = left_behind(either_store, tmp_path / "spool", monkeypatch, ME)
     assert either_store.shards.expire(dead_owners=[ME]) == 1
     theirs = claim(either_store, "next")
-    assert list(Spool(tmp_path / "spool", either_store, ME).flush()) == []
+    assert list(Spool(tmp_path / "spool", ledger(either_store), ME).flush()) == []
     assert not path.exists()
     assert either_store.results.outcomes(theirs.job_id, 0) == []
     assert either_store.shards.finish(theirs, outcome(theirs)) is not None
@@ -137,7 +142,7 @@ def test_a_canceled_job_takes_no_outcome_of_a_shard_that_was_put_back(
     (row,) = store.shards.running()
     assert store.shards.expire(dead_owners=[ME]) == 1
     assert store.jobs.cancel(row.job_id).state == "canceled"
-    assert list(Spool(tmp_path / "spool", store, ME).flush()) == []
+    assert list(Spool(tmp_path / "spool", ledger(store), ME).flush()) == []
     assert store.jobs.get(row.job_id).state == "canceled"
 
 
@@ -145,7 +150,7 @@ def test_a_canceled_job_takes_no_outcome_of_a_shard_that_was_put_back(
     "damage", ["", "{", '{"owner": 1}', "[]", '{"owner": "", "claim": {}, "outcome": {}}']
 )
 def test_a_damaged_file_is_set_aside(store: Store, tmp_path: Path, damage: str) -> None:
-    spool = Spool(tmp_path / "spool", store, ME)
+    spool = Spool(tmp_path / "spool", ledger(store), ME)
     path = tmp_path / "spool" / "shard-1.json"
     path.write_text(damage)
     os.utime(path, (0, 0))
@@ -161,12 +166,12 @@ def test_an_outcome_of_another_shard_is_set_aside(
     body = json.loads(path.read_text())
     body["outcome"]["number"] = 5
     path.write_text(json.dumps(body))
-    assert list(Spool(tmp_path / "spool", store, ME).flush()) == []
+    assert list(Spool(tmp_path / "spool", ledger(store), ME).flush()) == []
     assert path.with_suffix(".bad").exists()
 
 
 def test_half_written_files_of_killed_workers_go_away(store: Store, tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool", store, ME)
+    spool = Spool(tmp_path / "spool", ledger(store), ME)
     fresh, old = tmp_path / "spool" / "a.1.part", tmp_path / "spool" / "b.2.part"
     for path in (fresh, old):
         path.touch()
@@ -181,7 +186,7 @@ def test_a_full_disk_does_not_keep_an_outcome_from_the_database(
 ) -> None:
     planned(store, 1)
     held = claim(store)
-    spool = Spool(tmp_path / "spool", store, ME)
+    spool = Spool(tmp_path / "spool", ledger(store), ME)
 
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
@@ -200,7 +205,7 @@ def test_another_machines_file_is_recorded_once_its_claim_has_run_out(
     )
     if put_back:
         assert either_store.shards.expire() == 1
-    ((recorded, finished),) = Spool(tmp_path / "spool", either_store, ME).flush()
+    ((recorded, finished),) = Spool(tmp_path / "spool", ledger(either_store), ME).flush()
     assert finished.job_done
     assert not path.exists()
     assert len(either_store.results.outcomes(recorded.job_id, 0)) == 1
@@ -214,7 +219,7 @@ def test_another_machines_file_whose_shard_was_claimed_again_waits_and_is_refuse
     )
     assert either_store.shards.expire() == 1
     theirs = claim(either_store, "next", lease_seconds=-1)
-    spool = Spool(tmp_path / "spool", either_store, ME)
+    spool = Spool(tmp_path / "spool", ledger(either_store), ME)
     assert list(spool.flush()) == []
     assert path.exists()
     os.utime(path, (0, 0))
@@ -255,11 +260,11 @@ def test_two_that_find_the_same_file_record_it_once(
     def finish(held: Claim, row: OutcomeRow) -> object:
         with monkeypatch.context() as patch:  # another worker, between our reading and our recording
             patch.setattr(either_store.shards, "finish", real)
-            others.extend(Spool(tmp_path / "spool", either_store, "another").flush())
+            others.extend(Spool(tmp_path / "spool", ledger(either_store), "another").flush())
         return real(held, row)
 
     monkeypatch.setattr(either_store.shards, "finish", finish)
-    ours = list(Spool(tmp_path / "spool", either_store, ME).flush())
+    ours = list(Spool(tmp_path / "spool", ledger(either_store), ME).flush())
     ((recorded, finished),) = others
     assert finished.job_done
     assert ours == others, "both hear what it completed, so that one of them merges, whoever dies"
@@ -272,7 +277,7 @@ def test_a_file_that_cannot_be_read_now_is_left_and_stops_no_other(
 ) -> None:
     first = left_behind(store, tmp_path / "spool", monkeypatch, ME)
     left_behind(store, tmp_path / "spool", monkeypatch, ME)
-    spool, real = Spool(tmp_path / "spool", store, ME), Path.read_text
+    spool, real = Spool(tmp_path / "spool", ledger(store), ME), Path.read_text
 
     def read_text(path: Path) -> str:
         if path == first:
@@ -291,7 +296,7 @@ def test_a_file_that_cannot_be_removed_is_recorded_once(
 ) -> None:
     planned(store, 1)
     held = claim(store)
-    spool = Spool(tmp_path / "spool", store, ME)
+    spool = Spool(tmp_path / "spool", ledger(store), ME)
 
     def refused(path: Path, missing_ok: bool = False) -> None:
         raise OSError(errno.EBUSY, "Device or resource busy")
@@ -308,7 +313,7 @@ def test_a_file_that_cannot_be_removed_is_recorded_once(
 def test_a_damaged_file_that_another_worker_has_set_aside_is_no_matter(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool = Spool(tmp_path / "spool", store, ME)
+    spool = Spool(tmp_path / "spool", ledger(store), ME)
     (tmp_path / "spool" / "shard-1.json").write_text("{")
     real = Path.replace
 
@@ -326,7 +331,7 @@ def test_a_file_is_written_once_however_often_the_database_is_asked(
 ) -> None:
     """Its age must tell how long its owner has been cut off."""
     planned(store, 1)
-    held, spool = claim(store), Spool(tmp_path / "spool", store, ME)
+    held, spool = claim(store), Spool(tmp_path / "spool", ledger(store), ME)
     with monkeypatch.context() as patch:
         patch.setattr(store.shards, "finish", unreachable)
         with pytest.raises(OperationalError):

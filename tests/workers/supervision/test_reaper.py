@@ -121,7 +121,7 @@ def test_overdue_jobs_time_out(store: Store, tmp_path: Path) -> None:
 
 def test_a_lost_merge_is_made_up_for(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen, job_id = settings(tmp_path), submit(store, "shards=1", evaluations=2)
-    monkeypatch.setattr("assay.workers.supervision.shard_end.merge_and_finish", lambda *a: None)
+    monkeypatch.setattr("assay.workers.supervision.direct_ledger.merge_and_finish", lambda *a: None)
     with supervising(store, chosen):
         wait_for(lambda: store.jobs.ready_to_finish() == [job_id])
     reaper = Reaper(store, chosen, device_classes=("cpu",))

@@ -12,6 +12,7 @@ import pytest
 from assay.service.store.artifacts import AGAIN
 from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.shard_end import REPEAT
 from assay.workers.supervision.supervisor import Supervisor
 from tests.support.workers import ended, settings, submit, supervising, wait_for
@@ -29,7 +30,10 @@ def told(state: Path, words: str = "", **changes: Any) -> WorkerSettings:
 def two(store: Store, state: Path, words: str = "") -> Iterator[None]:
     """Two workers that are online; the second's evaluator is told so."""
     chosen = [settings(state), told(state, words)]
-    both = [Supervisor(store, one, device_classes=("cpu",), number=n) for n, one in enumerate(chosen)]
+    both = [
+        Supervisor(DirectLedger(store, one), one, device_classes=("cpu",), number=n)
+        for n, one in enumerate(chosen)
+    ]
     for one in both:
         one.start()
     try:

@@ -16,6 +16,7 @@ from assay.service.catalog.catalog import load
 from assay.service.store.store import Store
 from assay.service.submission.validate import validate
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.evaluator_process import EvaluatorProcess
 from assay.workers.supervision.supervisor import Supervisor
 from tests.support.jobs import add
@@ -56,7 +57,8 @@ def worker(tmp_path: Path, root: Path | None, **changes: Any) -> WorkerSettings:
 @contextmanager
 def running(store: Store, *workers: WorkerSettings) -> Iterator[list[Supervisor]]:
     supervisors = [
-        Supervisor(store, chosen, device_classes=("cpu",), number=n) for n, chosen in enumerate(workers)
+        Supervisor(DirectLedger(store, chosen), chosen, device_classes=("cpu",), number=n)
+        for n, chosen in enumerate(workers)
     ]
     for supervisor in supervisors:
         supervisor.start()

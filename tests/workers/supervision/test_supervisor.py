@@ -289,7 +289,7 @@ def test_who_ends_the_job_merges_what_others_left_unmerged(store: Store, tmp_pat
     second = submit(store, "shards=1", evaluations=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "assay.workers.supervision.shard_end.merge_and_finish",
+            "assay.workers.supervision.direct_ledger.merge_and_finish",
             lambda s, c, claim, finished: claims.append(claim),
         )
         with supervising(store, chosen):
@@ -308,7 +308,7 @@ def test_a_lost_merge_of_a_job_that_then_fails_is_made_up_for_at_a_retry(
     store, chosen = either_store, settings(tmp_path)
     job_id = submit(store, "shards=1", evaluations=2)
     with monkeypatch.context() as patch:
-        patch.setattr("assay.workers.supervision.shard_end.merge_and_finish", lambda *a: None)
+        patch.setattr("assay.workers.supervision.direct_ledger.merge_and_finish", lambda *a: None)
         claim, allowed = store.shards.claim, [True, True]  # the plan and the first evaluation
         patch.setattr(
             store.shards, "claim", lambda *a, **o: claim(*a, **o) if allowed and allowed.pop() else None
