@@ -15,6 +15,7 @@ from assay.service.store.live import Live
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.workers.jobs.artifacts import describe
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.claim_files import ClaimFiles
 from assay.workers.supervision.counters import WorkerCounters, device_of
 from assay.workers.supervision.inventory import Inventory
 from assay.workers.supervision.job_limits import accepted, remove_files_but
@@ -36,6 +37,7 @@ class Workplace:
     """Shared means of a supervisor's shard runs."""
 
     ledger: WorkLedger
+    files: ClaimFiles
     live: Live
     settings: WorkerSettings
     evaluator: WarmEvaluator

@@ -196,13 +196,14 @@ class ShardRun:
 
     def _checkpoint(self, step: int) -> None:
         try:
+            self._place.files.keep(self._claim, step)
             self._ledger.checkpoint(self._claim, step)
-        except LEDGER_AWAY as error:
+        except (*LEDGER_AWAY, OSError) as error:
             log.warning("shard %s: checkpoint not recorded: %s", self._claim.shard_id, error)
 
     def _request(self, data: dict[str, str]) -> ShardRequest:
         claim, settings = self._claim, self._place.settings
-        sources = ShardSources(claim, self._ledger, settings, self._end.insist)
+        sources = ShardSources(claim, self._ledger, self._place.files, self._end.insist)
         request = {
             "kind": claim.kind,
             "job": claim.job_id,
@@ -220,6 +221,7 @@ class ShardRun:
             "cores": settings.cores_each(1),
         }
         if claim.kind == "train":
+            self._end.insist(lambda: self._place.files.resume(claim))
             request["deadline_seconds"] = self._limits.longest_seconds
         return cast(ShardRequest, request)  # a claim's kind is its spec's, except for a plan
 

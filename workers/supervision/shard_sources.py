@@ -14,7 +14,7 @@ from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.rows import Claim
 from assay.service.submission.dependencies import dependencies_of
-from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.claim_files import ClaimFiles
 from assay.workers.supervision.ledger import WorkLedger
 
 T = TypeVar("T")
@@ -31,10 +31,10 @@ class Insist(Protocol):
 class ShardSources:
     """Paths for the request of a claim."""
 
-    def __init__(self, claim: Claim, ledger: WorkLedger, settings: WorkerSettings, insist: Insist) -> None:
+    def __init__(self, claim: Claim, ledger: WorkLedger, files: ClaimFiles, insist: Insist) -> None:
         self._claim = claim
         self._ledger = ledger
-        self._settings = settings
+        self._files = files
         self._insist = insist
 
     def weights(self) -> str | None:
@@ -85,7 +85,7 @@ class ShardSources:
 
     def _path(self, job_id: str) -> str:
         """The weights of a job; a link or other non-file in their place is no weights."""
-        path = self._settings.folder(job_id) / WEIGHTS
+        path = self._insist(partial(self._files.weights, self._claim, job_id))
         # The evaluator reports missing weights.
         is_other = path.is_symlink() or (path.exists() and not path.is_file())
         return str(path.with_name(f"{WEIGHTS}-is-no-file") if is_other else path)

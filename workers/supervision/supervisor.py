@@ -19,6 +19,7 @@ from assay.service.store.rows import Claim
 from assay.workers.containment.probe import Sandbox
 from assay.workers.identity import code, identity
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.claim_files import ClaimFiles, SharedFiles
 from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
 from assay.workers.supervision.inventory import Inventory
@@ -37,7 +38,7 @@ class Supervisor(threading.Thread):
     """Runs shards until `stop`.
 
     A supervisor for `CHECKS` alone is no counted worker, and keeps its evaluator for `CHECK_IDLE_SECONDS` at
-    most. `ring_others`: tells other supervisors of a claimable job; may fail.
+    most. `ring_others`: tells other supervisors of a claimable job; may fail. `files`: None for shared files.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Supervisor(threading.Thread):
         device_classes: Sequence[str],
         number: int = 0,
         ring_others: Callable[[str], None] = lambda job_id: None,
+        files: ClaimFiles | None = None,
     ) -> None:
         self.worker_id = lease_owner.worker_id(number)
         # Kept at a restart, for administrators.
@@ -78,6 +80,7 @@ class Supervisor(threading.Thread):
         self._live = Live(settings.redis)
         self._place = Workplace(
             ledger,
+            files or SharedFiles(settings),
             self._live,
             settings,
             self._evaluator,
