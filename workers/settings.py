@@ -7,9 +7,9 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 from sqlalchemy import make_url
 
@@ -20,6 +20,7 @@ from assay.workers.containment.limits import Limits, machine_memory
 from assay.workers.containment.settings import VARIABLE, Containment
 from assay.workers.containment.users import Users
 from assay.workers.devices import available_cores
+from assay.workers.supervision.worker_end import ENDING_SECONDS
 
 # With cancel hints through Redis, the database is asked less often; this limits the delay of a cancel whose
 # hint was lost.
@@ -90,6 +91,14 @@ class WorkerSettings(Connections):
         default=1.0, gt=0, description="how often a running shard asks whether to stop"
     )
     shard_seconds: float = Field(default=240.0, gt=0, description="nominal length of a shard")
+    worker_idle_seconds: float | None = Field(
+        default=None, ge=0, description="`assay worker` ends after so long without work; empty: never"
+    )
+    worker_max_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="`assay worker` ends after so long, and takes only shards that fit; empty: never",
+    )
     repeat: float | None = Field(
         default=None,
         ge=0,
@@ -199,6 +208,17 @@ class WorkerSettings(Connections):
         if count > 1 and info.data.get("devices", 1) > 1:
             raise ValueError("a worker of several GPUs (ASSAY_DEVICES) shares none of them; allowed: 1")
         return count
+
+    @model_validator(mode="after")
+    def _room_for_a_shard(self) -> Self:
+        if self.worker_max_seconds is not None:
+            least = self.shard_seconds + self.cancel_grace_seconds + ENDING_SECONDS
+            if self.worker_max_seconds < least:
+                raise ValueError(
+                    f"ASSAY_WORKER_MAX_SECONDS: {self.worker_max_seconds:g} s have no room for a shard of"
+                    f" {self.shard_seconds:g} s (ASSAY_SHARD_SECONDS); allowed: at least {least:g}"
+                )
+        return self
 
     @field_validator("control_seconds")
     @classmethod

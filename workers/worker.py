@@ -17,6 +17,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -34,15 +35,18 @@ from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.supervisor import Supervisor
+from assay.workers.supervision.worker_end import WorkerEnd
 
 log = logging.getLogger(__name__)
 CANNOT_START, WRONG_SETTINGS = 1, 2
 NAME = "worker"
+LOOK_SECONDS = 0.5
+STARTED = time.monotonic()
 SHARES = 2  # The service's own workers have the other half of the memory
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Work until SIGINT or SIGTERM; a running shard goes back to the queue."""
+    """Work until a signal or the worker's end; a running shard goes back to the queue."""
     take_no_arguments("assay.workers.worker", __doc__, arguments)
     try:
         settings = WorkerSettings()
@@ -55,7 +59,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     logs.set_up(settings.log_level, settings.log_format)
     forbid_dumps()  # an evaluator of the same user must not read its secrets
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, lambda *_: stopping.set())
     memory = settings.memory_each(SHARES)
     settings = settings.model_copy(update={"node": settings.node or NAME, "max_evaluator_bytes": memory})
@@ -77,11 +81,21 @@ def _refused(settings: WorkerSettings) -> str | None:
 
 
 def _work(store: Store, settings: WorkerSettings, stopping: threading.Event) -> None:
-    supervisor = Supervisor(DirectLedger(store, settings), settings, device_classes=device_classes())
+    end = WorkerEnd(
+        settings.worker_idle_seconds, settings.worker_max_seconds, settings.cancel_grace_seconds, STARTED
+    )
+    supervisor = Supervisor(
+        DirectLedger(store, settings),
+        settings,
+        device_classes=device_classes(),
+        seconds_left=end.seconds_left,
+    )
     libraries = ", ".join(f"{name} {version}" for name, version in identity().get("libraries", {}).items())
     log.info("worker %s of %s, with %s", supervisor.known_as, settings.state, libraries or "no library")
     supervisor.start()
-    stopping.wait()
+    while not stopping.wait(LOOK_SECONDS) and (why := end.reason(supervisor.idle_seconds)) is None:
+        pass
+    log.info("worker %s ends: %s", supervisor.known_as, "a signal" if stopping.is_set() else why)
     supervisor.stop()
     supervisor.join()
 

@@ -35,7 +35,7 @@ def add_local(subcommands: Subcommands) -> None:
         "--state assay-state --name textattack",
         topic="this machine",
     )
-    worker.add_argument("--name", help="its name on this machine (default: worker)")
+    worker_arguments(worker)
 
     summary = "look at this box: driver, devices, disk, clock, data, ports; each line ok or with its remedy"
     examples = "", "--json --no-data"
@@ -50,6 +50,28 @@ def add_local(subcommands: Subcommands) -> None:
     _add_data(subcommands)
     if features.names("demo"):
         _add_demo(subcommands)
+
+
+def worker_arguments(worker: argparse.ArgumentParser) -> None:
+    """Adds what a worker is told, folders apart."""
+    worker.add_argument("--name", help="its name on this machine (default: worker)")
+    worker.add_argument("--devices", type=count, metavar="N", help="devices for a training (default: 1)")
+    worker.add_argument(
+        "--until", type=_until, metavar="idle=SECONDS", help="end after so long without work (default: never)"
+    )
+    worker.add_argument(
+        "--max-seconds", type=count, metavar="N", help="end after N seconds; takes only shards that fit"
+    )
+    worker.add_argument(
+        "--shard-seconds", type=count, metavar="N", help="length of the shards that it plans (default: 240)"
+    )
+
+
+def _until(text: str) -> int:
+    name, _, seconds = text.partition("=")
+    if name != "idle" or not seconds.isdecimal() or int(seconds[:9]) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} given; allowed: idle=SECONDS, such as idle=300")
+    return int(seconds[:9])
 
 
 def _add_demo(subcommands: Subcommands) -> None:

@@ -67,14 +67,27 @@ def serve(options: Options) -> int:
 def worker(options: Options) -> int:
     """Replaces this process by a worker beside an embedded service."""
     require("`assay worker`", "worker")
-    if options.name is not None and not WORKER_NAME.fullmatch(options.name):
-        allowed = "at most 100 letters, digits, '.', '_' and '-'"
-        raise UsageError(f"--name: {options.name!r} given; allowed: {allowed}")
-    given = {"state": options.state, "data_root": options.data_root, "node": options.name}
+    given = worker_settings(options)
     environment = {
         f"{PREFIX}{name.upper()}": str(value) for name, value in given.items() if value is not None
     }
     return run_module("assay.workers.worker", [], environment)
+
+
+def worker_settings(options: Options) -> dict[str, object]:
+    """The settings that the options of `assay worker` state, None where they state nothing."""
+    if options.name is not None and not WORKER_NAME.fullmatch(options.name):
+        allowed = "at most 100 letters, digits, '.', '_' and '-'"
+        raise UsageError(f"--name: {options.name!r} given; allowed: {allowed}")
+    return {
+        "state": options.state,
+        "data_root": options.data_root,
+        "node": options.name,
+        "worker_idle_seconds": options.until,
+        "worker_max_seconds": options.max_seconds,
+        "shard_seconds": options.shard_seconds,
+        "devices": options.devices,
+    }
 
 
 def data_check(options: Options) -> int:

@@ -7,6 +7,7 @@ presumed dead and returns changes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from sqlalchemy import ColumnElement, select, update
@@ -21,7 +22,7 @@ from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.row_mapping import read_job, shard_row
 from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ProgressSnapshot, ShardRow
 from assay.service.store.tables import RUNNING, jobs, shards
-from assay.service.store.transactions.claim import Claimer, candidate, changed_clock, retake, take
+from assay.service.store.transactions.claim import Claimer, candidate, changed_clock, fits, retake, take
 from assay.service.store.transactions.deadline import lower_deadline, put_right
 from assay.service.store.transactions.end_job import one_line
 from assay.service.store.transactions.event_log import record_message
@@ -49,6 +50,8 @@ class Shards(StorePart):
         devices: int = 1,
         limits: Limits = UNLIMITED,
         lanes: Sequence[Lane] | None = None,
+        seconds: float | None = None,
+        unknown_seconds: float = 0.0,
     ) -> Claim | None:
         """Claims the best shard for a worker (an opaque id); None when no shard is claimable.
 
@@ -56,15 +59,19 @@ class Shards(StorePart):
         renewal. `identity`: jobs planned by other code give no shard. `without`: unfit jobs. `warm_job`: its
         model is loaded, and `warm_shards` of its shards ran in a row; it comes first within its tenant, and
         for `fair_queue.WARM_SHARDS` in a row also in another tenant's turn. `devices`: for a shard. `lanes`:
-        with requirements that the worker meets; None: all.
+        with requirements that the worker meets; None: all. `seconds`: a job whose next shard takes longer is
+        left to others; None: any length. `unknown_seconds`: what a shard of unknown length counts for.
         """
         known = (warm_job, warm_shards, tuple(without), identity, None if lanes is None else tuple(lanes))
         claimer = Claimer(worker, device_classes, devices, *known)
         while True:
             with self._database.reading() as connection:  # Polls take no lock: idle workers cost nothing.
                 found = candidate(connection, claimer, limits)
-            if found is None:
-                return None
+                if found is None:
+                    return None
+                if seconds is not None and not fits(connection, found, claimer, seconds, unknown_seconds):
+                    claimer = replace(claimer, without=(*claimer.without, found.job_id))
+                    continue
             with self._database.writing() as connection:
                 claim = take(connection, found, claimer, lease_seconds)
             if claim is not None:

@@ -6,14 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
+from assay.service.store.store import open_store
+from assay.service.store.tables import shards
 from assay.workers import worker
 from tests.e2e.jobs import finished, learning
 from tests.e2e.running import FAST, RunningService, wait_for
+from tests.support.workers import FAKE, submit, submit_training
 
 
 def refused(
@@ -57,6 +61,86 @@ def test_the_distributed_mode_has_nodes(
     }
     code, text = refused(monkeypatch, capfd, STATE=str(tmp_path), MODE="distributed", **addresses)
     assert (code, "assay.workers.nodes" in text) == (1, True)
+
+
+def test_an_end_without_room_for_a_shard_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, text = refused(monkeypatch, capfd, STATE=str(tmp_path), WORKER_MAX_SECONDS="250")
+    assert (code, text) == (
+        2,
+        "ASSAY_WORKER_MAX_SECONDS: 250 s have no room for a shard of 240 s (ASSAY_SHARD_SECONDS); allowed: at"
+        " least 253\n",
+    )
+
+
+class Alone:
+    """A worker of a fake evaluator, on a state folder without a service."""
+
+    def __init__(self, state: Path, **own: str) -> None:
+        state.mkdir()
+        (state / "lock").touch()
+        self.store = open_store(f"sqlite:///{state / 'assay.sqlite'}")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")}
+        fake = {"ASSAY_STATE": str(state), "ASSAY_EVALUATOR_COMMAND": f"{sys.executable} -S {FAKE}", **FAST}
+        command = [sys.executable, "-m", "assay.workers.worker"]
+        environment = kept | fake | {f"ASSAY_{name}": value for name, value in own.items()}
+        self.log = state.with_suffix(".log")
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+
+    def shards(self, job_id: str) -> list[tuple[str, int, int]]:
+        """State, losses and failures of a job's shards."""
+        return [(one.state.value, one.losses, one.failures) for one in self.store.shards.of(job_id)]
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Callable[..., Alone]]:
+    started: list[Alone] = []
+
+    def start(**own: str) -> Alone:
+        started.append(Alone(tmp_path / "state", **own))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.wait()
+        one.store.close()
+
+
+def test_it_ends_when_it_has_had_no_work_for_its_time(alone: Callable[..., Alone]) -> None:
+    worker = alone(WORKER_IDLE_SECONDS="3")
+    job_id = submit(worker.store, "shards=1 seconds=4")  # longer than it may idle
+    assert worker.process.wait(60) == 0, worker.log.read_text()
+    assert worker.store.jobs.get(job_id).state == "succeeded"
+    assert "no work for 3 s" in worker.log.read_text()
+    assert worker.store.workers.online("cpu") == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_signal_gives_the_shard_back_uncounted(
+    alone: Callable[..., Alone], tmp_path: Path, number: signal.Signals
+) -> None:
+    worker = alone()
+    job_id = submit_training(worker.store, f"steps=10 checkpoint until={tmp_path / 'never'}")
+    wait_for(lambda: worker.store.jobs.get(job_id).progress_done == 5, 60)
+    worker.process.send_signal(number)
+    assert worker.process.wait(30) == 0, worker.log.read_text()
+    assert worker.shards(job_id) == [("queued", 0, 0)]
+    with worker.store.shards._database.reading() as connection:
+        assert connection.execute(select(shards.c.saved_step)).scalar_one() == 5
+    assert worker.store.workers.online("cpu") == 0
+
+
+def test_it_ends_at_its_time_and_leaves_what_does_not_fit(
+    alone: Callable[..., Alone], tmp_path: Path
+) -> None:
+    worker = alone(WORKER_MAX_SECONDS="12", SHARD_SECONDS="1", CANCEL_GRACE_SECONDS="2")
+    job_id = submit(worker.store, f"shards=1 evaluate:until={tmp_path / 'never'}")
+    assert worker.process.wait(60) == 0, worker.log.read_text()
+    assert "its 12 s are over" in worker.log.read_text()
+    assert worker.shards(job_id)[0][:3] == ("queued", 0, 0)
 
 
 @pytest.fixture

@@ -61,6 +61,8 @@ class Asked:
     warm_shards: int
     devices: int
     lanes: tuple[Lane, ...]
+    seconds: float | None = None
+    unknown_seconds: float = 0.0
 
 
 class WorkLedger(Protocol):

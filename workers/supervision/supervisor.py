@@ -6,6 +6,7 @@ A supervisor is a thread with an evaluator. The doorbell only shortens its sleep
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ class Supervisor(threading.Thread):
 
     A supervisor for `CHECKS` alone is no counted worker, and keeps its evaluator for `CHECK_IDLE_SECONDS` at
     most. `ring_others`: tells other supervisors of a claimable job; may fail. `files`: None for shared files.
+    `seconds_left`: for shards, None for any length.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Supervisor(threading.Thread):
         number: int = 0,
         ring_others: Callable[[str], None] = lambda job_id: None,
         files: ClaimFiles | None = None,
+        seconds_left: Callable[[], float | None] = lambda: None,
     ) -> None:
         self.worker_id = lease_owner.worker_id(number)
         # Kept at a restart, for administrators.
@@ -61,7 +64,8 @@ class Supervisor(threading.Thread):
         self._only_checks = self._devices == (CHECKS,)
         self._doorbell = threading.Event()
         self._stopping = threading.Event()
-        self._idle_since = time.monotonic()
+        self._idle_since = time.monotonic()  # infinite while a shard runs
+        self._seconds_left = seconds_left
         self._last_beat = float("-inf")
         self._claim_unheard = False
         self._counters = WorkerCounters(settings.workers_per_gpu if settings.devices == 1 else 0)
@@ -98,6 +102,11 @@ class Supervisor(threading.Thread):
         """Process id of its evaluator, which leads a process group; None without one."""
         process = self._evaluator.process
         return None if process is None else process.pid
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds without a shard; 0 while a shard runs."""
+        return max(0.0, time.monotonic() - self._idle_since)
 
     def ring(self) -> None:
         """Wakes the supervisor: there may be a shard to claim."""
@@ -154,8 +163,11 @@ class Supervisor(threading.Thread):
             if claim.repeat and not self._repeats and self._evaluator.job == claim.job_id:
                 self._evaluator.end()  # it may have measured the shard
             self._repeats = claim.repeat
-            ShardRun(self._place, claim).run()
-            self._idle_since = time.monotonic()
+            self._idle_since = math.inf
+            try:
+                ShardRun(self._place, claim).run()
+            finally:
+                self._idle_since = time.monotonic()
             log.info("shard %s: over after %.1f s", claim.shard_id, self._idle_since - begun)
         return True
 
@@ -203,6 +215,8 @@ class Supervisor(threading.Thread):
             warm_shards=self._evaluator.shards,
             devices=self._device_count,
             lanes=tuple(self._inventory.lanes(unmet=self._ledger.unmet)),
+            seconds=self._seconds_left(),
+            unknown_seconds=self._settings.shard_seconds,
         )
         claim = self._ledger.claim(asked)
         self._claim_unheard = False
@@ -227,7 +241,7 @@ class Supervisor(threading.Thread):
         limit = self._settings.idle_seconds
         if self._only_checks:
             limit = min(limit, CHECK_IDLE_SECONDS)
-        return time.monotonic() - self._idle_since > limit
+        return self.idle_seconds > limit
 
     def _soon_needed(self) -> bool:
         return not self._only_checks and self._ledger.being_planned(self._devices)

@@ -18,7 +18,7 @@ from assay.service.store.fleet.quotas import serialize
 from assay.service.store.rows import Claim
 from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.deadline import first_deadline, resume
-from assay.service.store.transactions.pace import begun_pace
+from assay.service.store.transactions.pace import begun_pace, measured_speed
 from assay.service.store.transactions.progress import UNCOUNTED
 from assay.service.store.transactions.standings import Pool, lift, read_heads, read_pool, set_clock, waits_in
 from assay.service.store.transactions.transitions import (
@@ -124,6 +124,28 @@ def _first(connection: Connection, heads: dict[Lane, str]) -> tuple[str, Lane]:
         if first is not None:
             return first, by_job[first]
     return next(iter(by_job.items()))
+
+
+def fits(connection: Connection, found: Candidate, claimer: Claimer, seconds: float, unknown: float) -> bool:
+    """Whether the job's next shard takes at most so many seconds.
+
+    `unknown`: what a shard of unknown length (plans, trainings, checks) counts for.
+    """
+    statement = (
+        select(shards.c.kind, shards.c.evaluation, shards.c.cost, jobs.c.pace, jobs.c.plan, jobs.c.cost_total)
+        .join(jobs, jobs.c.id == shards.c.job_id)
+        .where(shards.c.job_id == found.job_id, shards.c.state == str(ShardState.QUEUED))
+        .where(waits_in(found.lane), shards.c.devices <= claimer.count)
+        .order_by(shards.c.evaluation, shards.c.number)
+        .limit(1)
+    )
+    shard: Any = connection.execute(statement).one_or_none()
+    if shard is None or shard.kind not in MEASURING or not shard.cost_total:
+        return unknown <= seconds
+    speed = None if shard.pace is None else measured_speed(shard.pace, shard.evaluation)
+    if speed is None:
+        speed = (shard.plan or {}).get("estimated_seconds", shard.cost_total) / shard.cost_total
+    return bool(shard.cost * speed <= seconds)
 
 
 def take(connection: Connection, found: Candidate, claimer: Claimer, lease_seconds: float) -> Claim | None:

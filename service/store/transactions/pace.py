@@ -99,6 +99,13 @@ def eta_seconds(row: Pace, now: float) -> float | None:
     return round(measured, 1)
 
 
+def measured_speed(pace: PaceJson, evaluation: int) -> float | None:
+    """Seconds for a unit of an evaluation's cost, at first as in others or as planned; None: unknown."""
+    parts: dict[str, list[float]] = pace["evaluations"]
+    total, done, spent = parts.get(str(evaluation), [0.0, 0.0, 0.0])
+    return _speed(total, done, spent, [*parts.values()], pace["planned"]) or None
+
+
 def _left_seconds(pace: Mapping[str, Any], since: float, left: float) -> float | None:
     """Seconds for the cost that is left; None while nothing is measured."""
     parts: list[list[float]] = list(pace["evaluations"].values())

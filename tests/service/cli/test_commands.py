@@ -536,8 +536,15 @@ def test_worker_becomes_a_worker_beside_the_service(run: Run, executed: Any, tmp
     state, name = {"ASSAY_STATE": str(tmp_path)}, {"ASSAY_NODE": "textattack"}
     module = ["-P", "-m", "assay.workers.worker"]
     assert executed == [(module, {}), (module, {**state, "ASSAY_DATA_ROOT": "/data", **name})]
+    run("worker", "--until", "idle=300", "--max-seconds", "13800", "--devices", "1", "--shard-seconds", "120")
+    end = {"ASSAY_WORKER_IDLE_SECONDS": "300", "ASSAY_WORKER_MAX_SECONDS": "13800"}
+    assert executed[2:] == [(module, {**end, "ASSAY_DEVICES": "1", "ASSAY_SHARD_SECONDS": "120"})]
+    for given in ("300", "idle=", "idle=0", "busy=3", "idle=-1"):
+        code, _, err = run("worker", "--until", given)
+        assert (code, len(executed)) == (2, 3)
+        assert f"{given!r} given; allowed: idle=SECONDS, such as idle=300" in err
     code, _, err = run("worker", "--name", "two words")
-    assert (code, len(executed)) == (2, 2)
+    assert (code, len(executed)) == (2, 3)
     assert "--name: 'two words' given; allowed: at most 100 letters, digits, '.', '_' and '-'" in err
 
 
