@@ -63,6 +63,8 @@ def create_app(
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
+        # Its own spans would have queries.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         middleware=[
             Middleware(Telemetry, requests=requests),
             Middleware(Manners),

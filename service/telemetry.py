@@ -2,7 +2,7 @@
 
 Pure ASGI, around all other layers, so that refused requests are counted too. Paths are counted by their route
 (`/api/v1/jobs/{job_id}`): a path made up by a client never becomes a label, and bodies, queries and headers
-are never logged.
+are never logged, nor put into spans.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assay.service.contract import logs
+from assay.service.contract.fleet import traces
 
 log = logging.getLogger("assay.service.access")
 
@@ -88,7 +91,7 @@ class Telemetry:
                 MutableHeaders(scope=message)["X-Request-ID"] = request_id
             await send(message)
 
-        with logs.about(request=request_id):
+        with _traced(scope) as span, logs.about(request=request_id, **traces.fields(traces.current())):
             try:
                 await self.app(scope, receive, watch)
             finally:
@@ -96,6 +99,7 @@ class Telemetry:
                 method = scope["method"] if scope["method"] in METHODS else "other"
                 self.requests.note(route, method, status, seconds or time.monotonic() - begun)
                 _tell(route, method, status, time.monotonic() - begun)
+                _describe(span, route, method, status)
 
 
 def route_of(scope: Scope) -> str:
@@ -106,6 +110,23 @@ def route_of(scope: Scope) -> str:
 def _request_id(scope: Scope) -> str:
     given = Headers(scope=scope).get("x-request-id", "")
     return given if GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
+
+
+def _traced(scope: Scope) -> AbstractContextManager[Span]:
+    """A span below the caller's, for requests that do more than ask after health."""
+    if scope["path"] in HEALTH:
+        return nullcontext(INVALID_SPAN)
+    given = Headers(scope=scope).getlist("traceparent")
+    return traces.span("request", given[0] if len(given) == 1 else None, kind=SpanKind.SERVER)
+
+
+def _describe(span: Span, route: str, method: str, status: str) -> None:
+    span.update_name(f"{method} {route}")
+    span.set_attributes({"http.request.method": method, "http.route": route})
+    if status.isdecimal():
+        span.set_attribute("http.response.status_code", int(status))
+    if not status.isdecimal() or int(status) >= 500:
+        span.set_status(StatusCode.ERROR)
 
 
 def _tell(route: str, method: str, status: str, seconds: float) -> None:

@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable
 
+from assay.service.contract.fleet import traces
 from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.store import open_store
 from assay.workers.containment.kernel import forbid_dumps
@@ -65,6 +66,7 @@ def start(settings: WorkerSettings, *, ring_others: Callable[[str], None]) -> No
     """Start this process's node; one that cannot start ends its Celery worker."""
     global _node  # noqa: PLW0603 (Celery's signals and tasks are functions: they meet here)
     try:
+        traces.set_up("assay-worker")
         _node = Node(settings, ring_others)
         _node.start()
     except Exception:
@@ -83,3 +85,4 @@ def stop() -> None:
     """Stop this process's node."""
     if _node is not None:
         _node.stop()
+    traces.flush()

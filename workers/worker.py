@@ -26,6 +26,7 @@ from pydantic_settings import SettingsError
 from sqlalchemy import make_url
 
 from assay.service.contract import logs
+from assay.service.contract.fleet import traces
 from assay.service.store.connections import take_no_arguments, wrong_settings
 from assay.service.store.store import Store, open_store
 from assay.workers.containment.kernel import forbid_dumps
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         sys.stderr.write(f"{problem}\n")
         return CANNOT_START
     logs.set_up(settings.log_level, settings.log_format)
+    traces.set_up("assay-worker")
     forbid_dumps()  # an evaluator of the same user must not read its secrets
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):

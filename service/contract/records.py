@@ -335,6 +335,7 @@ class JobProvenance(TypedDict):
     sources: NotRequired[dict[str, ForeignModel]]
     pulled: NotRequired[PulledOrigin | None]
     repeated: NotRequired[Repeated | None]
+    trace_id: NotRequired[str | None]
     times: RunTimes
 
 

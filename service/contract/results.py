@@ -258,6 +258,7 @@ class Provenance(Answer):
     sources: dict[str, Source] = {}
     pulled: dict[str, str | None] | None = None
     repeated: dict[str, int | dict[str, int]] | None = None
+    trace_id: str | None = None
     times: dict[str, Any]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from assay.service.contract.events import EventData, EventType
+from assay.service.contract.fleet import traces
 from assay.service.contract.fleet.worker_records import Repeated
 from assay.service.contract.keys import Scope
 from assay.service.contract.records import Columns, ErrorRecord, JobProvenance, OutcomeExtra, Plan, Replan
@@ -53,6 +54,12 @@ class JobRow:
     replans: list[Replan] | None = None  # oldest first
     repeated: Repeated | None = None  # what came of repeated shards; None without any
     summary: JobSummary | None = None  # None before it succeeds, and in early versions
+    trace: str | None = None  # `traceparent` of its submission; None outside a trace
+
+    @property
+    def trace_id(self) -> str | None:
+        """Id of the trace in which it was submitted; None outside a trace."""
+        return traces.trace_id(self.trace)
 
 
 class JobFilters(TypedDict, total=False):
@@ -107,6 +114,12 @@ class Claim:
     expected_seconds: float = 0.0  # of an evaluate shard, at the plan's speed; else 0
     requirements: str = ""  # digest of requirements; empty for none
     repeat: bool = False  # measured before; the kind is "evaluate"
+    trace: str | None = None  # the job's
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """What lines of the log are about."""
+        return {"job": self.job_id, "shard": self.shard_id, **traces.fields(self.trace)}
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,7 @@ jobs = Table(
     Column("worst", Double),
     Column("examples", BigInteger),
     Column("summary", Json),
+    Column("trace", Text),  # `traceparent` of its submission; null outside a trace.
     Index("jobs_state_idx", "state", "id"),
     Index("jobs_queue_idx", "state", "tenant", "priority", "id"),
     Index("jobs_kind_idx", "kind", "id"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 from typing import Any
@@ -13,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from assay.service.contract import logs
 from assay.service.telemetry import BOUNDS, Requests, Telemetry
+from tests.support.spans import CALLER, CALLERS_TRACE, recorded
 
 JOB = "01m7yq0tygpbr98qrkbw31n8h6"
 
@@ -117,3 +119,37 @@ def test_a_bound_belongs_to_its_bucket() -> None:
         requests.note("/x", "GET", "200", seconds)
     (latency,) = requests.latencies().values()
     assert latency.counts == [2, 1, *[0] * (len(BOUNDS) - 2), 1]
+
+
+def test_a_request_is_a_span_below_the_callers_without_its_query(api: httpx.Client) -> None:
+    with recorded() as kept:
+        api.get(f"/api/v1/jobs/{JOB}?token=hunter2", headers={"traceparent": CALLER})
+        api.get("/healthz", headers={"traceparent": CALLER})
+        api.get(f"/api/v1/jobs/{JOB}", headers=[("traceparent", CALLER), ("traceparent", CALLER)])
+    below, root = kept.get_finished_spans()
+    assert below.name == root.name == "GET /api/v1/jobs/{job_id}"
+    assert f"{below.context.trace_id:032x}" == CALLERS_TRACE
+    assert root.parent is None, "of two contexts neither is believed"
+    assert dict(root.attributes or {}) == {
+        "http.request.method": "GET",
+        "http.route": "/api/v1/jobs/{job_id}",
+        "http.response.status_code": 404,
+    }
+    assert "hunter2" not in below.to_json()
+
+
+def test_lines_of_a_traced_request_name_the_trace(api: httpx.Client) -> None:
+    stream, logger = io.StringIO(), logging.getLogger("assay.service.access")
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logs.JsonFormatter())
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        api.get("/api/v1/jobs", headers={"traceparent": CALLER})
+        api.get("/api/v1/jobs", headers={"traceparent": "made up"})
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+    traced, plain = map(json.loads, stream.getvalue().splitlines())
+    assert traced["trace_id"] == CALLERS_TRACE
+    assert "trace_id" not in plain

@@ -321,6 +321,7 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> JobProvenance:
         if (origin := first.get("pulled")) is None
         else {**cast(Mapping[str, str | None], origin)},
         repeated=cast(dict[str, int | dict[str, int]] | None, job.repeated),
+        trace_id=job.trace_id,
         times={
             "created_at": iso_or_none(job.created_at),
             "started_at": iso_or_none(job.started_at),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from assay.service.contract.errors import NotFound
+from assay.service.contract.fleet import traces
 from assay.service.contract.states import JobState
 from assay.service.store.rows import Claim, Finished
 from assay.service.store.store import Store
@@ -34,10 +35,11 @@ def finish_job(store: Store, settings: WorkerSettings, job_id: str) -> None:
 def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int | None) -> None:
     folder = settings.folder(job_id)
     try:
-        if evaluation is None:
-            merge.save_job(store, folder, job_id, svg=settings.render_plots)
-        else:
-            merge.save_evaluation(store, folder, job_id, evaluation)
+        with traces.span("merge", store.jobs.get(job_id).trace, job=job_id):
+            if evaluation is None:
+                merge.save_job(store, folder, job_id, svg=settings.render_plots)
+            else:
+                merge.save_evaluation(store, folder, job_id, evaluation)
     except DATABASE_UNAVAILABLE as error:
         # Recorded: missing results are merged at the job's end, at the latest by the reaper.
         log.warning("job %s: the database is away, merging later: %s", job_id, error)

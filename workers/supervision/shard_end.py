@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from assay.service.contract.errors import NotFound
+from assay.service.contract.fleet import traces
 from assay.service.contract.messages import Failure, FinalReport, OutcomeReport
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim, OutcomeRow
@@ -189,6 +190,7 @@ class ShardEnd:
         """Counts a failure of the shard against its job."""
         log.warning("shard %s: %s: %s", self._claim.shard_id, error_type, message)
         self._place.counters.failure(self._claim, error_type)
+        traces.failed(error_type)
         fail, claim, public = self._ledger.fail, self._claim, self._public(message)
         try:
             state = self.insist(lambda: fail(claim, error_type, public, retry=retry, fingerprint=fingerprint))

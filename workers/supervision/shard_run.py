@@ -15,9 +15,12 @@ import threading
 import time
 from typing import Literal, TypeVar, cast
 
+from opentelemetry.trace import SpanKind
+
 from assay.service.contract import logs
 from assay.service.contract.errors import NotFound
 from assay.service.contract.findings.verdict_records import VerdictRecord
+from assay.service.contract.fleet import traces
 from assay.service.contract.messages import CheckedReport, FinalReport, ProgressReport, ShardRequest
 from assay.service.contract.weights.checkpoints import Verdict
 from assay.service.store.artifacts import AGAIN
@@ -60,16 +63,20 @@ class ShardRun:
         self._data = ShardData(
             claim, place.inventory, place.evaluator, self._interrupted, place.settings.stall_seconds
         )
-        self._about = {"job": claim.job_id, "shard": claim.shard_id}
+        self._about = claim.subject
         self._verdict: Literal["run", "cancel", "lost", "drain"] = "run"
         self._end = ShardEnd(place, claim, self._interrupted, self._canceled)
         self._over = threading.Event()
 
     def run(self) -> None:
         """Send the request, record the end. Raises OperationalError: no database till the stop."""
-        begun = time.monotonic()
+        begun, claim = time.monotonic(), self._claim
+        facts = {"job": claim.job_id, "shard": claim.shard_id, "worker": claim.worker}
         try:
-            with logs.about(**self._about):
+            with (
+                logs.about(**self._about),
+                traces.span(claim.kind, claim.trace, kind=SpanKind.CONSUMER, **facts),
+            ):
                 self._run()
         finally:
             self._place.counters.shard(self._claim, time.monotonic() - begun)

@@ -157,7 +157,7 @@ class Supervisor(threading.Thread):
         claim = self._claim() if self._may_claim else None
         if claim is None:
             return False
-        with logs.about(job=claim.job_id, shard=claim.shard_id):
+        with logs.about(**claim.subject):
             log.info("shard %s (%s): claimed, fence %d", claim.shard_id, claim.kind, claim.fence)
             begun = time.monotonic()
             if claim.repeat and not self._repeats and self._evaluator.job == claim.job_id:

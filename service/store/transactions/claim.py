@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, or_, select, update
 
+from assay.service.contract.fleet import traces
 from assay.service.contract.limits import Limits
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
@@ -153,7 +155,7 @@ def take(connection: Connection, found: Candidate, claimer: Claimer, lease_secon
     # The job's row lock and not SKIP LOCKED on shards: claiming also changes the job, and locking a shard
     # before its job would deadlock with a cancel. Claimers of other jobs do not wait, except for jobs of a
     # tenant with a limit of running shards.
-    job = lock_job(connection, found.job_id)
+    begun, job = time.time_ns(), lock_job(connection, found.job_id)
     if job is None or JobState(job.state) not in CLAIMABLE:
         return None
     if found.limits.running_shards and _full(connection, found):
@@ -187,6 +189,7 @@ def take(connection: Connection, found: Candidate, claimer: Claimer, lease_secon
         lift(connection, found.tenant, found.pool, found.lifted)
     if found.clock is not None:
         set_clock(connection, found.pool, found.clock, known=found.clock_known)
+    traces.record("claim", job.trace, begun, shard=shard.id, worker=claimer.worker)
     return _claim(job, shard, claimer.worker, fence)
 
 
@@ -244,6 +247,7 @@ def _claim(job: Row[Any], shard: Row[Any], worker: str, fence: int) -> Claim:
         expected_seconds=_expected_seconds(job, shard),
         requirements=shard.requirements,
         repeat=shard.kind == "repeat",
+        trace=job.trace,
     )
 
 

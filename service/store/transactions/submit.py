@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select, update
 
 from assay.service.contract.errors import IdempotencyMismatch, InvalidState
+from assay.service.contract.fleet import traces
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.specs import MAX_TAGS
 from assay.service.contract.states import RETRYABLE, JobState, ShardState
@@ -50,6 +51,7 @@ def known_job(connection: Connection, tenant: str | None, key: str | None, body_
     return job_id
 
 
+@traces.span("submit")
 def add_job(
     connection: Connection,
     spec: Spec,
@@ -70,6 +72,7 @@ def add_job(
     state = _state(connection, required)
     created_at = connection.execute(select(now())).scalar_one()
     job_id = new_id(created_at)
+    traces.note(job=job_id, kind=spec["kind"])
     row = job_values(job_id, spec, created_at) | {"state": str(state), "tenant": tenant, "study_id": study}
     connection.execute(insert(jobs).values(**row))
     add_dependencies(connection, job_id, required)
@@ -140,6 +143,7 @@ def job_values(job_id: str, spec: Spec, created_at: float) -> dict[str, Any]:
         "cost_total": None,
         "last_event": 0,
         "seed": spec.get("seed"),
+        "trace": traces.current(),
     }
 
 

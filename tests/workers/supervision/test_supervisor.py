@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.fleet import traces
 from assay.service.contract.fleet.release import own_release
 from assay.service.contract.logs import JsonFormatter
 from assay.service.store.rows import Claim, Finished
@@ -24,6 +25,7 @@ from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.reaper import Reaper
 from assay.workers.supervision.supervisor import Supervisor
 from tests.support.jobs import claim, planned
+from tests.support.spans import CALLER, CALLERS_TRACE, parents, recorded
 from tests.support.workers import (
     away,
     ended,
@@ -58,6 +60,46 @@ def test_plan_shards_merge_succeed(either_store: Store, tmp_path: Path) -> None:
     assert job.provenance["times"]["shards"] == 6
     assert losses_and_failures(store, job_id) == (0, 0)
     assert store.workers.online("cpu") == 0, "it said goodbye"
+
+
+def test_a_job_is_one_trace_from_its_submission_to_its_results(store: Store, tmp_path: Path) -> None:
+    with recorded() as kept:
+        with traces.span("caller", CALLER):
+            job_id = submit(store, "shards=2")
+        with supervising(store, settings(tmp_path)):
+            job = ended(store, job_id)
+    assert job.trace_id == CALLERS_TRACE
+    assert job.provenance is not None
+    assert job.provenance["trace_id"] == CALLERS_TRACE
+    spans = kept.get_finished_spans()
+    assert {f"{span.context.trace_id:032x}" for span in spans} == {CALLERS_TRACE}
+    assert parents(spans) == [
+        ("caller", None),
+        ("submit", "caller"),
+        ("claim", "submit"),
+        ("plan", "submit"),
+        *[("claim", "submit"), ("evaluate", "submit")] * 2,
+        ("merge", "evaluate"),
+    ]
+    facts = [dict(span.attributes or {}) for span in spans if span.name == "evaluate"]
+    assert [fact["assay.shard"] for fact in facts] == [f"{job_id}-0-0", f"{job_id}-0-1"]
+
+
+def test_a_failed_shard_is_a_failed_span(store: Store, tmp_path: Path) -> None:
+    with recorded() as kept:
+        job_id = submit(store, "evaluate:error=final shards=1")
+        with supervising(store, settings(tmp_path)):
+            assert ended(store, job_id).state == "failed"
+    told = {span.name: span.status.description for span in kept.get_finished_spans()}
+    assert told["plan"] is None
+    assert told["evaluate"] == store.jobs.get(job_id).error["type"]  # type: ignore[index]
+
+
+def test_without_a_trace_nothing_is_kept(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=1")
+    with supervising(store, settings(tmp_path)):
+        job = ended(store, job_id)
+    assert (job.trace, (job.provenance or {})["trace_id"]) == (None, None)  # type: ignore[typeddict-item]
 
 
 def unfit(state: Path, error: str = "other_data") -> WorkerSettings:
