@@ -109,6 +109,7 @@ def show(request: Request, study: StudyDep, store: StoreDep) -> Response:
         "adjusted": ADJUSTED,
         "level": LEVEL,
         "max_cells": MAX_CELLS,
+        "more_seeds": [seed for seed in range(max(view.seeds) + 1, max(view.seeds) + 4) if seed < 2**63],
         "actions": _actions(study, ended=view.state in TERMINAL),
     }
     return render(request, "study.html", values)
