@@ -26,8 +26,10 @@ from assay.service.api.deps import (
     StrictRouter,
     Submission,
     SubmissionDep,
+    json_body,
     located,
     stored,
+    validated,
 )
 from assay.service.api.errors import documented
 from assay.service.api.views import JOBS_PATH, JobViews, device_of, job_view, up_to_date
@@ -39,6 +41,7 @@ from assay.service.contract.errors import (
     UnsupportedMediaType,
 )
 from assay.service.contract.results import Job, Page, Warning
+from assay.service.contract.specs import TagChange
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import Execution, ModelReference, UserSpec
 from assay.service.contract.summaries import Sort
@@ -218,6 +221,19 @@ def _route(verb: Verb) -> None:
 
 for _verb in VERBS:
     _route(_verb)
+
+
+@router.post(
+    "/{job_id}/tags",
+    name="tag_job",
+    summary="Change the tags of a job",
+    responses=documented(NotFound, MalformedJson, UnsupportedMediaType, InvalidState),
+    openapi_extra=json_body(TagChange),
+)
+def tag_job(job: JobDep, body: BodyDep, store: StoreDep) -> Job:
+    """Removes tags, then adds tags; a tag to add that is there, or to remove that is not, changes nothing."""
+    change = validated(TagChange, body)
+    return job_view(store, store.jobs.tag(job.id, change.add, change.remove))
 
 
 def _submitted(store: TenantStore, row: JobRow, *, created: bool) -> Response:

@@ -27,7 +27,7 @@ from assay.service.cli.progress_bars import Spinner
 from assay.service.cli.spec_files import SpecFile
 from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
-from assay.service.contract.errors import NoResults
+from assay.service.contract.errors import AssayError, NoResults
 from assay.service.contract.extras import require
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.results import Job
@@ -242,6 +242,25 @@ def act(verb: Verb, options: Options) -> int:
     if verb.said:
         _say(verb.said.format(job=job))
     return OK
+
+
+def tag(options: Options) -> int:
+    """Changes the tags of jobs; of a job that is refused says why, and goes on."""
+    if not options.add and not options.remove:
+        raise UsageError("give --add TAG, --remove TAG, or both")
+    code = OK
+    with connected(options) as client:
+        for job_id in options.jobs:
+            try:
+                job = client.tag(job_id, add=options.add, remove=options.remove)
+            except AssayError as error:
+                if error.status >= 500 or len(options.jobs) == 1:
+                    raise
+                sys.stderr.write(f"{output.error_text(error)}\n")
+                code = INVALID
+            else:
+                _say(output.printable(f"{job_id}: {', '.join(job.tags) or 'no tags'}"))
+    return code
 
 
 def artifacts(options: Options) -> int:

@@ -137,7 +137,13 @@ def _add_compare(subcommands: Subcommands) -> None:
 
 
 def add_changing(subcommands: Subcommands) -> None:
-    """Adds the verbs on a job."""
+    """Adds the verbs on a job, and `tag`."""
+    example = f"{JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z --add paper --remove draft"
+    parser = add_remote(subcommands, "tag", commands.tag, "change the tags of jobs", example, topic="jobs")
+    parser.add_argument("jobs", metavar="JOB", nargs="+", help="job ids")
+    for name in ("add", "remove"):
+        told = f"a tag to {name}; may be repeated"
+        parser.add_argument(f"--{name}", metavar="TAG", action="append", default=[], help=told)
     for verb in VERBS:
         parser = add_remote(subcommands, verb.name, partial(commands.act, verb), verb.help, JOB, topic="jobs")
         job_argument(parser)

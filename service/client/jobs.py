@@ -198,6 +198,12 @@ class AssayClient(
         """Deletes a job that has ended."""
         self._call("DELETE", f"{API}/jobs/{part(job_id)}")
 
+    def tag(self, job_id: str, *, add: str | Sequence[str] = (), remove: str | Sequence[str] = ()) -> JobView:
+        """Takes tags from the job, then gives it others; InvalidState: more than 32."""
+        body = {"add": [add] if isinstance(add, str) else [*add]}
+        body["remove"] = [remove] if isinstance(remove, str) else [*remove]
+        return self._job("POST", f"/jobs/{part(job_id)}/tags", body=body)
+
     def catalog(self, kind: str | None = None) -> list[dict[str, Any]]:
         """All components, or all of a kind."""
         params = {} if kind is None else {"kind": kind}

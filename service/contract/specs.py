@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -13,6 +13,7 @@ from pydantic import (
     TypeAdapter,
     field_validator,
     model_serializer,
+    model_validator,
 )
 
 from assay.service.contract.weights.options import Normalization, Positions
@@ -20,6 +21,7 @@ from assay.service.contract.weights.options import Normalization, Positions
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 MAX_TAG, MAX_TAGS = 64, 32
 Tag = Annotated[str, Field(min_length=1, max_length=MAX_TAG)]
+Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 Parameters = dict[str, Any]
 Protocol = Literal["pixel", "paper"]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -169,7 +171,7 @@ class JobSpecBase(Spec):
 
     name: Annotated[str, Field(max_length=200)] = ""
     seed: Seed = 0
-    tags: Annotated[list[Tag], Field(max_length=MAX_TAGS)] = []
+    tags: Tags = []
     priority: Annotated[int, Field(ge=0, le=9, description="9 runs first")] = 5
     timeout_seconds: Annotated[int, Field(ge=1, le=30 * 86400)] | None = None
     model: ModelSpec
@@ -215,3 +217,18 @@ class EvaluateSpec(JobSpecBase, SparseSpec):
 
 JobSpec = Annotated[TrainSpec | EvaluateSpec, Discriminator("kind")]
 JOB_SPEC: TypeAdapter[TrainSpec | EvaluateSpec] = TypeAdapter(JobSpec)
+
+
+class TagChange(Spec):
+    """The body of `POST /jobs/{id}/tags`: tags that a job gets, and tags that it loses."""
+
+    add: Tags = []
+    remove: Tags = []
+
+    @model_validator(mode="after")
+    def _says_what(self) -> Self:
+        if both := [tag for tag in self.add if tag in self.remove]:
+            raise ValueError(f"{both[0]!r} is to be added and to be removed")
+        if not self.add and not self.remove:
+            raise ValueError("give tags to `add`, to `remove`, or both")
+        return self

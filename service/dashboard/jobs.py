@@ -40,7 +40,7 @@ USUAL: list[JobColumn] = ["state", "model", "clean", "worst", "duration", "seed"
 # Sorted upwards at first; the others have the largest first.
 UPWARDS = ("name", "seed")
 # What is done to several jobs, in the past.
-DONE = {"compare": "", "cancel": "canceled", "delete": "deleted", "tag": "tagged"}
+DONE = {"compare": "", "cancel": "canceled", "delete": "deleted", "tag": "tagged", "untag": "untagged"}
 BULK = {verb.name: verb for verb in VERBS}
 
 
@@ -102,7 +102,7 @@ def act_on_jobs(
     form: FormDep,
     acting: api.ActingDep,
 ) -> Response:
-    """Compares, cancels, deletes or tags the chosen jobs; the page says how many, and why others are not."""
+    """Compares, cancels, deletes, tags or untags the chosen jobs; says how many, and why others are not."""
     ids, do, tag = (
         [*dict.fromkeys(filter(None, form.get("job", "").split(",")))],
         form.get("do") or "nothing",
@@ -114,7 +114,8 @@ def act_on_jobs(
         raise refused("job", "too many jobs are chosen", len(ids), f"up to {MAX_CHOSEN}")
     if do == "compare":
         return see(f"/compare?{urlencode({'jobs': ','.join(ids)}, safe=',')}")
-    if do == "tag" and not 0 < len(tag) <= MAX_TAG:
+    tagging = do in ("tag", "untag")
+    if tagging and not 0 < len(tag) <= MAX_TAG:
         raise refused("tag", "the tag is missing or too long", tag, f"1 to {MAX_TAG} characters")
     done, left = 0, []
     for job_id in ids:
@@ -122,7 +123,10 @@ def act_on_jobs(
         try:
             job = find_job(store, job_id)
             name = job.name.strip() or job_id
-            store.jobs.tag(job_id, tag) if do == "tag" else acting.act(BULK[do], job)
+            if tagging:
+                store.jobs.tag(job_id, **{"add" if do == "tag" else "remove": [tag]})
+            else:
+                acting.act(BULK[do], job)
             done += 1
         except AssayError as error:
             left.append((name, error.message.replace(f"job {job_id} is", "it is")))

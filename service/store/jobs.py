@@ -26,7 +26,7 @@ from assay.service.store.transactions.end_job import cancel_job, delete_job, end
 from assay.service.store.transactions.event_log import record_message
 from assay.service.store.transactions.repetition import free_waiting
 from assay.service.store.transactions.retry import retry_job
-from assay.service.store.transactions.submit import add_job, add_tag, known_job
+from assay.service.store.transactions.submit import add_job, change_tags, known_job
 from assay.service.store.transactions.transitions import CLAIMABLE, is_left, lock_job, states_before
 
 
@@ -143,14 +143,18 @@ class Jobs(StorePart):
             delete_job(connection, job_id, job.tenant)
             record(connection, by, "job.delete", job_id, detail=_owner(job.tenant, by))
 
-    def tag(self, job_id: str, tag: str, *, by: Actor | None = None) -> None:
-        """Adds a tag to a job. NotFound; InvalidState: it has `MAX_TAGS`."""
+    def tag(
+        self, job_id: str, add: Sequence[str] = (), remove: Sequence[str] = (), *, by: Actor | None = None
+    ) -> JobRow:
+        """Takes tags from a job, then gives it others. NotFound; InvalidState: more than `MAX_TAGS`."""
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
             if job is None:
                 raise unknown_job(job_id)
-            add_tag(connection, job, tag)
-            record(connection, by, "job.tag", job_id, detail={"tag": tag, **_owner(job.tenant, by)})
+            change_tags(connection, job, add, remove)
+            changed = {name: list(tags) for name, tags in (("add", add), ("remove", remove)) if tags}
+            record(connection, by, "job.tag", job_id, detail={**changed, **_owner(job.tenant, by)})
+            return read_job(connection, job_id)
 
     def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:
         """Queue positions of the queued jobs, 1 the tenant's next; a query per tenant and priority."""

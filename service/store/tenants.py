@@ -152,10 +152,10 @@ class TenantJobs(TenantPart):
         row: JobRow | None = getattr(self._store.jobs, verb.name)(job_id, by=self._by, **limits)
         return row
 
-    def tag(self, job_id: str, tag: str) -> None:
-        """Adds a tag to a job."""
+    def tag(self, job_id: str, add: Sequence[str] = (), remove: Sequence[str] = ()) -> JobRow:
+        """Takes tags from a job, then gives it others."""
         self._check(job_id)
-        self._store.jobs.tag(job_id, tag, by=self._by)
+        return self._store.jobs.tag(job_id, add, remove, by=self._by)
 
     def progress_snapshot(self, job_id: str) -> ProgressSnapshot | None:
         """A job's last written progress; None for a deleted job."""

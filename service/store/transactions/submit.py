@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from assay.service.contract.errors import IdempotencyMismatch, InvalidState
 from assay.service.contract.fleet import traces
@@ -89,16 +89,20 @@ def add_job(
     return job_id
 
 
-def add_tag(connection: Connection, job: Row[Any], tag: str) -> None:
-    """Adds a tag to a job that does not have it. Raises InvalidState: it has `MAX_TAGS`."""
-    names = job.spec["tags"]
-    if storable(tag) in map(storable, names):
-        return
-    if len(names) >= MAX_TAGS:
-        raise InvalidState(f"job {job.id} has {MAX_TAGS} tags, the most that a job may have")
-    spec = {**job.spec, "tags": [*names, tag]}
+def change_tags(connection: Connection, job: Row[Any], add: Iterable[str], remove: Iterable[str]) -> None:
+    """Takes tags from a job, then gives it others. Raises InvalidState: more than `MAX_TAGS`."""
+    lost = {storable(tag) for tag in remove}
+    kept = [tag for tag in job.spec["tags"] if storable(tag) not in lost]
+    new = {storable(tag): tag for tag in add}
+    new = {name: tag for name, tag in new.items() if name not in map(storable, kept)}
+    if new and len(kept) + len(new) > MAX_TAGS:
+        count = f"has {len(kept)} tags, and would get {len(new)} more"
+        raise InvalidState(f"job {job.id} {count}: a job may have {MAX_TAGS} tags")
+    spec = {**job.spec, "tags": [*kept, *new.values()]}
     connection.execute(update(jobs).where(jobs.c.id == job.id).values(spec=spec))
-    connection.execute(insert(tags).values(tag=tag, job_id=job.id))
+    connection.execute(delete(tags).where(tags.c.job_id == job.id, tags.c.tag.in_(lost | set(new))))
+    if new:
+        connection.execute(insert(tags), [{"tag": tag, "job_id": job.id} for tag in new])
 
 
 def _state(connection: Connection, required: Sequence[Dependency]) -> JobState:

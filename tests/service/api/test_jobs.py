@@ -394,6 +394,42 @@ def test_a_queued_job_is_canceled_at_once(api: httpx.Client, post: Any, train_bo
     assert (again.status_code, again.json()["error"]["type"]) == (409, "invalid_state")
 
 
+def test_tags_are_changed_once_and_bounded(api: httpx.Client, post: Any, train_body: Make) -> None:
+    job_id = post(train_body(tags=["old", "kept"]))
+    change = {"add": ["new", "kept", "new"], "remove": ["old", "unknown"]}
+    for _ in range(2):
+        answer = api.post(f"{JOBS}/{job_id}/tags", json=change)
+        assert (answer.status_code, answer.json()["tags"]) == (200, ["kept", "new"])
+    assert api.get(f"{JOBS}/{job_id}").json()["spec"]["tags"] == ["kept", "new"]
+    thirty = [str(number) for number in range(31)]
+    full = api.post(f"{JOBS}/{job_id}/tags", json={"add": thirty})
+    assert (full.status_code, full.json()["error"]["type"]) == (409, "invalid_state")
+    assert "has 2 tags, and would get 31 more" in full.json()["error"]["message"]
+    swapped = api.post(f"{JOBS}/{job_id}/tags", json={"add": thirty, "remove": ["new"]})
+    assert swapped.json()["tags"] == ["kept", *thirty]
+    assert api.post(f"{JOBS}/none/tags", json=change).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "give tags to `add`, to `remove`, or both"),
+        ({"add": ["x"], "remove": ["x"]}, "'x' is to be added and to be removed"),
+        ({"add": [""], "remove": ["y" * 65], "tag": 1}, "add"),
+        ({"add": ["x"] * 33}, "add: must have 32 items at most"),
+        ([], "object"),
+    ],
+)
+def test_wrong_changes_of_tags_are_422(
+    api: httpx.Client, post: Any, train_body: Make, body: Any, said: str
+) -> None:
+    answer = api.post(f"{JOBS}/{post(train_body())}/tags", json=body)
+    assert answer.status_code == 422
+    assert said in answer.text
+    if "tag" in body:
+        assert {detail["loc"][-1] for detail in answer.json()["error"]["details"]} == {0, "tag"}
+
+
 def test_a_running_job_is_canceling(api: httpx.Client, post: Any, train_body: Make, worker: Any) -> None:
     job_id = post(train_body())
     worker.claim(job_id)

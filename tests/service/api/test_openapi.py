@@ -17,7 +17,7 @@ from assay.service.store.store import Store
 from tests.support.serving import LiveServer
 
 ROUTES = {
-    "submit_job", "list_jobs", "get_job", "cancel_job", "retry_job", "replan_job", "delete_job",
+    "submit_job", "list_jobs", "get_job", "cancel_job", "retry_job", "replan_job", "delete_job", "tag_job",
     "get_results",
     "list_artifacts", "download_artifact", "list_catalog", "get_component", "compare_jobs", "healthz",
     "readyz", "version",

@@ -25,7 +25,7 @@ from assay.service.store.store import Store
 Make = Callable[..., dict[str, Any]]
 SUBCOMMANDS = [
     "evaluate", "attack", "pull",
-    "serve", "worker", "submit", "jobs", "status", "results", "cancel", "retry", "replan", "delete",
+    "serve", "worker", "submit", "jobs", "status", "results", "cancel", "retry", "replan", "delete", "tag",
     "artifacts",
     "open", "completion", "config", "config list", "config get", "config set",
     "config unset", "config use",
@@ -438,6 +438,22 @@ def test_cancel_retry_delete(run: Run, submit: Any, train_body: Make) -> None:
     run("cancel", job_id)
     assert run("delete", job_id)[:2] == (0, "")
     assert run("status", job_id)[0] == 2
+
+
+def test_tags_of_several_jobs_are_changed_and_refusals_named(
+    run: Run, submit: Any, train_body: Make, app_store: Store
+) -> None:
+    ids = [submit(train_body(tags=tags)) for tags in (["draft", "x"], ["draft"])]
+    full = submit(train_body(tags=[str(number) for number in range(32)]))
+    code, out, err = run("tag", ids[0], full, ids[1], "--add", "paper", "--add", "x", "--remove", "draft")
+    assert (code, out) == (2, f"{ids[0]}: x, paper\n{ids[1]}: paper, x\n")
+    assert f"job {full} has 32 tags, and would get 2 more: a job may have 32 tags" in err
+    assert app_store.jobs.get(ids[0]).tags == ["x", "paper"]
+    assert run("tag", ids[1], "--remove", "x", "--remove", "paper")[:2] == (0, f"{ids[1]}: no tags\n")
+    assert run("tag", ids[1])[2] == "error: give --add TAG, --remove TAG, or both\n"
+    code, out, err = run("tag", ids[1], "--add", "x", "--remove", "x")
+    assert (code, out) == (2, "")
+    assert "'x' is to be added and to be removed" in err
 
 
 def test_a_job_is_planned_again(run: Run, submit: Any, evaluate_body: Make, worker: Any) -> None:

@@ -69,6 +69,13 @@ def test_life_of_a_job(client: AssayClient, train_body: Make) -> None:
         client.job(job.id)
 
 
+def test_tags_are_changed(client: AssayClient, train_body: Make) -> None:
+    job = client.submit(train_body(tags=["a", "b"]))
+    assert client.tag(job.id, add="paper", remove=["a", "z"]).tags == ["b", "paper"]
+    assert [found.id for found in client.jobs(tag="paper")] == [job.id]
+    assert list(client.jobs(tag="a")) == []
+
+
 @pytest.mark.parametrize("job_id", ["", ".", "..", "a/b", "../jobs", "?x", "#", UNKNOWN])
 def test_odd_ids_are_not_found(client: AssayClient, job_id: str) -> None:
     for call in (client.job, client.cancel, client.delete, client.results, client.artifacts):

@@ -132,6 +132,10 @@ def test_chosen_jobs_get_a_tag_and_keep_theirs(api: httpx.Client, app_store: Sto
     assert "32 tags" in text
     assert "2 of 2" in act(api, "tag", ids, tag="paper").text
     assert [row.tags for row in app_store.jobs.page(tag="paper")[0]] == [["old", "paper"]] * 2
+    assert "2 of 2 chosen jobs untagged." in act(api, "untag", ids, tag="old").text
+    assert [row.tags for row in app_store.jobs.page(tag="paper")[0]] == [["paper"]] * 2
+    assert app_store.jobs.page(tag="old")[0] == []
+    assert "2 of 2" in act(api, "tag", ids, tag="old").text
     assert act(api, "tag", ids, tag=" ").status_code == 422
     assert act(api, "tag", ids, tag="x" * 65).status_code == 422
     refusal = act(api, "tag", ids, tag="a\0b")

@@ -68,6 +68,16 @@ def alice(store: Store) -> TenantStore:
     return TenantStore(store, View("alice", everything=False), by=ALICE)
 
 
+def test_tags_that_change_are_in_the_audit(store: Store, alice: TenantStore) -> None:
+    job = alice.jobs.add(evaluate_spec(), body_sha256="a")[0].id
+    alice.jobs.tag(job, ["paper"], ["x"])
+    TenantStore(store, View("ops", everything=True), by=ADMIN).jobs.tag(job, remove=["paper"])
+    assert told(entries(store, AuditFilter(action="job.tag"))) == [
+        ("job.tag", job, {"add": ["paper"], "remove": ["x"]}),
+        ("job.tag", job, {"remove": ["paper"], "tenant": "alice"}),
+    ]
+
+
 def test_every_change_leaves_a_row(store: Store, alice: TenantStore) -> None:
     spec = evaluate_spec()
     job = alice.jobs.add(spec, body_sha256="a", idempotency_key="k")[0].id

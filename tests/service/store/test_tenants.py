@@ -45,7 +45,6 @@ def calls_with_a_job(store: TenantStore) -> Iterator[tuple[str, Any, dict[str, A
     """Every method of every part that takes a job's id, with values for its other parameters."""
     others = {"name": "outcomes.npz", "evaluation": 0, "place": 0}
     others |= {"types": ("log",), "limit": 1, "key": "key", "make": lambda: (1, "made")}
-    others |= {"tag": "paper"}
     others |= {"path": "outcomes.npz", "size": 1, "sha256": "a" * 64, "media_type": "text/csv"}
     for part_name, part in vars(store).items():
         if not isinstance(part, TenantPart):
@@ -91,7 +90,7 @@ def test_no_method_reaches_the_job_of_another_tenant(store: Store, ours: TenantS
     for view in (OURS, ADMIN, NO_KEYS):
         for name, method, others in calls_with_a_job(TenantStore(store, view)):
             if "verb" not in others:
-                assert (method(job_id, **others) is not None) == (name not in ("artifacts.add", "jobs.tag"))
+                assert (method(job_id, **others) is not None) == (name != "artifacts.add")
 
 
 def test_no_method_reaches_the_job_behind_a_checkpoint(store: Store, ours: TenantStore) -> None:
@@ -203,8 +202,10 @@ def test_lists_hold_the_tenants_jobs_only(store: Store, ours: TenantStore, their
 def test_a_tag_is_added_to_jobs_that_one_sees(store: Store, ours: TenantStore, theirs: TenantStore) -> None:
     job_id = add(ours)
     with pytest.raises(NotFound):
-        theirs.jobs.tag(job_id, "paper")
-    ours.jobs.tag(job_id, "paper")
+        theirs.jobs.tag(job_id, ["paper"])
+    ours.jobs.tag(job_id, ["paper"])
+    with pytest.raises(NotFound):
+        theirs.jobs.tag(job_id, remove=["paper"])
     assert [row.id for row in ours.jobs.page(tag="paper")[0]] == [job_id]
     assert ours.jobs.listed(group="tag").groups[0].name == "paper"
     assert theirs.jobs.listed(group="tag", sort="-worst").rows == []
