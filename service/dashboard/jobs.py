@@ -23,6 +23,7 @@ from assay.service.contract.verbs import VERBS, Verb
 from assay.service.dashboard.choices import Filter, check_choice, refused
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
+from assay.service.dashboard.metric_columns import MAX_COLUMN, MAX_COLUMNS, metric_columns
 from assay.service.store.rows import JobFilters
 from assay.service.store.tenants import TenantStore
 
@@ -57,12 +58,20 @@ class JobsAddress:
     sort: Sort = "-created"
     group: Group | Literal[""] = ""
     columns: Annotated[list[JobColumn] | None, Query()] = None
+    metrics: Annotated[
+        list[Annotated[str, Query(max_length=MAX_COLUMN)]] | None, Query(max_length=MAX_COLUMNS)
+    ] = None
     cursor: Cursor | None = None
 
     @property
     def chosen(self) -> list[JobColumn]:
         """The columns, where they are not the usual ones."""
         return self.columns if self.columns and self.columns != USUAL else []
+
+    @property
+    def measured(self) -> list[str]:
+        """The columns of metrics."""
+        return [*dict.fromkeys(filter(None, self.metrics or []))]
 
     @property
     def filters(self) -> JobFilters:
@@ -72,7 +81,7 @@ class JobsAddress:
 
     def changed(self, **changes: str | None) -> str:
         """The address with changes, at its first page."""
-        values = {**asdict(self), "columns": self.chosen, "cursor": None, **changes}
+        values = {**asdict(self), "columns": self.chosen, "metrics": self.measured, "cursor": None, **changes}
         if values["sort"] == "-created":
             del values["sort"]
         given = {name: value for name, value in values.items() if value}
@@ -157,6 +166,8 @@ def _page(store: TenantStore, catalog: Catalog, address: JobsAddress) -> dict[st
         "kinds": KINDS,
         "models": sorted({entry.name for entry in catalog.list("model")}),
         "columns": address.chosen or USUAL,
+        "metrics": metric_columns(store, catalog, rows, address.measured),
+        "max_metrics": MAX_COLUMNS,
         "titles": TITLES,
         "sorts": [*dict.fromkeys(sort.removeprefix("-") for sort in get_args(Sort))],
         "upwards": UPWARDS,

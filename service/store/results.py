@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, tuple_
 
 from assay.service.contract.records import Columns, JobProvenance, ResultJson
 from assay.service.contract.stored_specs import ModelReference
@@ -45,6 +45,16 @@ class ResultRows(StorePart):
     def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, CachedValue]]) -> CachedValue:
         """What `make` gave for a job's results, with its number of rows; made where absent."""
         return cast("CachedValue", self._cache.get_or_make((job_id, key), make)[1])
+
+    def chosen(
+        self, wanted: Collection[tuple[str, int]], tenant: str | None = None
+    ) -> dict[tuple[str, int], ResultJson]:
+        """The merged results by job and evaluation, of a tenant's jobs if given."""
+        statement = select(results).where(tuple_(results.c.job_id, results.c.evaluation).in_(wanted))
+        if tenant is not None:
+            statement = statement.join(jobs, jobs.c.id == results.c.job_id).where(jobs.c.tenant == tenant)
+        with self._database.reading() as connection:
+            return {(row.job_id, row.evaluation): row.result for row in connection.execute(statement)}
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
         """Outcomes of an evaluation or of all (None), by evaluation and shard; training has 0, 0."""

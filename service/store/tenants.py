@@ -175,6 +175,10 @@ class TenantResults(TenantPart):
         self._check(job_id)
         return self._store.results.of(job_id)
 
+    def chosen(self, wanted: Collection[tuple[str, int]]) -> dict[tuple[str, int], ResultJson]:
+        """The merged results of the caller's jobs by job and evaluation."""
+        return self._store.results.chosen(wanted, self._filter)
+
     def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, CachedValue]]) -> CachedValue:
         """As `ResultRows.cached`."""
         self._check(job_id)
