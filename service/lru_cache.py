@@ -10,7 +10,11 @@ from typing import Generic, TypeVar
 
 def table_weight(columns: Mapping[str, Sequence[object]]) -> int:
     """Cells and characters of a table of flat columns, at least 1: few rows may hold much."""
-    return 1 + sum(1 + len(one) if isinstance(one, str) else 1 for cells in columns.values() for one in cells)
+    texts = (
+        cells for cells in columns.values() if not {int, float, bool, type(None)}.issuperset(map(type, cells))
+    )
+    characters = sum(len(one) for cells in texts for one in cells if isinstance(one, str))
+    return 1 + sum(map(len, columns.values())) + characters
 
 
 CacheKey = TypeVar("CacheKey", bound=Hashable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from assay.service.contract.results import EvaluationResult, StageBreakdown
@@ -19,6 +20,8 @@ MAX_COLUMNS = 14
 # Sorted so where the order is not given: large ones first.
 DESCENDING = frozenset({"loss", "queries", "linf", "l2"})
 SMALLEST = "epsilon"
+NORMS = ("l1", "l0")
+FACTS = ("id", "label", "prediction")  # Shown even if they are equal in all rows
 FILTERS = ("broken", "survived", "wrong")
 
 Columns = Mapping[str, Sequence[Any]]
@@ -39,12 +42,8 @@ def joined_columns(shards: Sequence[Columns]) -> dict[str, list[Any]]:
     if not shards:
         return {}
     common = [name for name in shards[0] if all(name in shard for shard in shards)]
-    joined = {name: [value for shard in shards for value in shard[name]] for name in common}
-    return {name: values for name, values in joined.items() if not any(map(_nested, values))}
-
-
-def _nested(value: object) -> bool:
-    return isinstance(value, list | dict)
+    joined = {name: [*chain.from_iterable(shard[name] for shard in shards)] for name in common}
+    return {name: values for name, values in joined.items() if {list, dict}.isdisjoint(map(type, values))}
 
 
 def shown_columns(columns: Columns) -> list[str]:
@@ -52,6 +51,13 @@ def shown_columns(columns: Columns) -> list[str]:
     known = [name for name in ORDER if name in columns]
     others = [name for name in columns if name not in ORDER and name not in HIDDEN]
     return [*known, *others][:MAX_COLUMNS]
+
+
+def folded_columns(columns: Columns, names: Sequence[str], norm: str) -> set[str]:
+    """Columns that say little: norms other than L∞, L2 and the attack's `norm`, and one value in all rows."""
+    others = {name for name in NORMS if name in names and name != norm.lower()}
+    cells = {name: columns[name] for name in names if name not in FACTS and len(columns[name]) > 1}
+    return others | {name for name, values in cells.items() if all(value == values[0] for value in values)}
 
 
 def chosen_rows(columns: Columns, choice: ExampleChoice, stages: Sequence[str] = ()) -> list[int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRoute
@@ -24,6 +26,7 @@ from assay.service.dashboard.example_rows import (
     SMALLEST,
     ExampleChoice,
     chosen_rows,
+    folded_columns,
     joined_columns,
     outcome_of,
     shown_columns,
@@ -47,10 +50,30 @@ TITLES: dict[str, str] = json.loads(
     Path(__file__).with_name("example_titles.json").read_text(encoding="utf-8")
 )
 ORDERS = ("ascending", "descending")
+JUDGED = ("id", "correct", "clean_correct")  # What the smallest epsilon needs of an evaluation
 MAX_KEPT = 2_000_000  # Cells and characters of tables that stay in memory between pages
 _cache: LruCache[tuple[str, int, float | None, int, int], dict[str, list[Any]]] = LruCache(
     MAX_KEPT, table_weight
 )
+
+
+@dataclass
+class ExampleAddress:
+    """Which examples a page is about, and in which order: kept on the way to an example and on."""
+
+    sort: Filter = ""
+    order: Filter = ""
+    only: Filter = ""
+    label: Filter = ""
+    all: Filter = ""  # "yes": with the columns that say little
+
+    def changed(self, path: str, **changes: object) -> str:
+        """The path with the choice and changes of it."""
+        given = {name: value for name, value in {**asdict(self), **changes}.items() if value}
+        return f"{path}?{urlencode(given)}" if given else path
+
+
+ExampleAddressDep = Annotated[ExampleAddress, Depends()]
 
 
 @router.get("/jobs/{job_id}/examples/{evaluation}")
@@ -60,10 +83,7 @@ def show_examples(
     request: Request,
     store: StoreDep,
     settings: SettingsDep,
-    sort: Filter = "",
-    order: Filter = "",
-    only: Filter = "",
-    label: Filter = "",
+    address: ExampleAddressDep,
     page: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 1,
 ) -> Response:
     """The examples of an evaluation, a hundred a page."""
@@ -71,16 +91,14 @@ def show_examples(
     if evaluation not in results:
         raise NotFound(f"evaluation {evaluation} of job {job.id} has no results")
     result = results[evaluation]
-    columns = _columns(store, job, evaluation, results)
+    columns, choice, rows = chosen_examples(store, job, evaluation, results, address)
     gallery = gallery_or_none(settings.artifacts, store.artifacts.of(job.id), evaluation)
-    names = shown_columns(columns)
-    choice = _choice(names, sort, order, only, label)
-    rows = chosen_rows(columns, choice, stages_of(result))
+    every = shown_columns(columns)
+    folded = folded_columns(columns, every, load().norm_of(result.name, result.params)) - {choice.sort}
+    names = [name for name in every if address.all or name not in folded]
     pages = max(1, -(-len(rows) // PER_PAGE))
     if page > pages:
         raise refused("page", f"there is no page {page}", page, f"1 to {pages}")
-    given = {"sort": sort, "order": order, "only": only, "label": label}
-    base = {name: value for name, value in given.items() if value}
     path = f"/jobs/{job.id}/examples/{evaluation}"
     unit = "sd" if load().radius_unit(result.data, result.protocol) == "sd" else ""
     values = {
@@ -92,12 +110,19 @@ def show_examples(
         "params": row_params(result),
         "columns": names,
         "rows": [
-            (row, outcome_of(columns, row), [columns[name][row] for name in names])
+            (
+                address.changed(f"{path}/{row}"),
+                outcome_of(columns, row),
+                [columns[name][row] for name in names],
+            )
             for row in rows[(page - 1) * PER_PAGE : page * PER_PAGE]
         ],
+        "folded": [TITLES.get(name, name) for name in every if name in folded],
+        "unfolded": address.changed(path, all="" if address.all else "yes"),
         "count": len(rows),
         "total": len(columns["id"]),
         "choice": choice,
+        "address": address,
         "filters": FILTERS if "clean_correct" in columns else ("wrong", "right"),
         "labels": _labels(columns),
         "names": {} if gallery is None else {one.index: one.name for one in gallery.classes},
@@ -109,12 +134,42 @@ def show_examples(
         "csv": f"outcomes-{evaluation:03d}-{result.name}.csv",
         "page": page,
         "pages": pages,
-        "previous": f"{path}?{urlencode({**base, 'page': page - 1})}" if page > 1 else None,
-        "following": f"{path}?{urlencode({**base, 'page': page + 1})}" if page < pages else None,
-        "orders": _orders(path, base, choice, names),
+        "previous": address.changed(path, page=page - 1) if page > 1 else None,
+        "following": address.changed(path, page=page + 1) if page < pages else None,
+        "orders": _orders(path, address, choice, names),
         "gallery": gallery,
     }
     return render(request, "examples.html", values)
+
+
+def chosen_examples(
+    store: TenantStore, job: JobRow, evaluation: int, results: dict[int, EvaluationResult],
+    address: ExampleAddress,
+) -> tuple[dict[str, list[Any]], ExampleChoice, list[int]]:  # fmt: skip
+    """The outcomes of an evaluation, the choice of an address, and the numbers of its examples in order."""
+    columns = _columns(store, job, evaluation, results)
+    choice = _choice(shown_columns(columns), address)
+    return columns, choice, chosen_rows(columns, choice, stages_of(results[evaluation]))
+
+
+def neighbours(
+    store: TenantStore, job: JobRow, evaluation: int, results: dict[int, EvaluationResult],
+    address: ExampleAddress, number: int,
+) -> tuple[int | None, int | None, str]:  # fmt: skip
+    """The examples before and after an example among the chosen, and its place among them in words.
+
+    Without a choice, and for an example that is not among the chosen, they are in the order of the data.
+    """
+    count = example_count(job, evaluation, results)
+    plain = number - 1 if number else None, number + 1 if number + 1 < count else None
+    if address == ExampleAddress():
+        return *plain, f"{number + 1} of {count}"
+    rows = chosen_examples(store, job, evaluation, results, address)[2]
+    if number not in rows:
+        return *plain, f"{number + 1} of {count}, not among the {len(rows)} chosen"
+    place = rows.index(number)
+    before = rows[place - 1] if place else None
+    return before, rows[place + 1] if place + 1 < len(rows) else None, f"{place + 1} of {len(rows)} chosen"
 
 
 def _columns(
@@ -144,7 +199,7 @@ def _with_smallest(
     read = sum(example_count(job, index, results) for index in epsilons)
     if "correct" in columns and len(epsilons) > 1 and read <= MAX_EXAMPLES:
         others = [
-            (epsilon, columns if index == evaluation else _outcomes(store, job, index))
+            (epsilon, columns if index == evaluation else _outcomes(store, job, index, JUDGED))
             for index, epsilon in epsilons.items()
         ]
         complete = [(epsilon, found) for epsilon, found in others if {"id", "correct"} <= found.keys()]
@@ -152,8 +207,10 @@ def _with_smallest(
     return columns
 
 
-def _outcomes(store: TenantStore, job: JobRow, evaluation: int) -> dict[str, list[Any]]:
-    return joined_columns([outcome.columns for outcome in store.results.outcomes(job.id, evaluation)])
+def _outcomes(
+    store: TenantStore, job: JobRow, evaluation: int, names: Sequence[str] | None = None
+) -> dict[str, list[Any]]:
+    return joined_columns(store.results.columns(job.id, evaluation, names))
 
 
 def example_count(job: JobRow, evaluation: int, results: dict[int, EvaluationResult]) -> int:
@@ -190,20 +247,21 @@ def _labels(columns: dict[str, list[Any]]) -> list[Any]:
     return sorted(found) if len(found) <= MAX_CLASSES else []
 
 
-def _choice(names: list[str], sort: str, order: str, only: str, label: str) -> ExampleChoice:
-    check_choice("sort", sort, names)
-    check_choice("order", order, ORDERS)
-    check_choice("only", only, (*FILTERS, "right"))
-    column = sort or ("broken_by" if "broken_by" in names else "id")
-    descending = order == "descending" if order else column in DESCENDING
-    return ExampleChoice(sort=column, descending=descending, only=only, label=label or None)
+def _choice(names: list[str], address: ExampleAddress) -> ExampleChoice:
+    check_choice("sort", address.sort, names)
+    check_choice("order", address.order, ORDERS)
+    check_choice("all", address.all, ("yes",))
+    check_choice("only", address.only, (*FILTERS, "right"))
+    column = address.sort or ("broken_by" if "broken_by" in names else "id")
+    descending = address.order == "descending" if address.order else column in DESCENDING
+    return ExampleChoice(sort=column, descending=descending, only=address.only, label=address.label or None)
 
 
-def _orders(path: str, base: dict[str, str], choice: ExampleChoice, names: list[str]) -> dict[str, str]:
+def _orders(path: str, address: ExampleAddress, choice: ExampleChoice, names: list[str]) -> dict[str, str]:
     found = {}
     for name in names:
         same = name == choice.sort
         descending = not choice.descending if same else name in DESCENDING
         order = "descending" if descending else "ascending"
-        found[name] = f"{path}?{urlencode({**base, 'sort': name, 'order': order})}"
+        found[name] = address.changed(path, sort=name, order=order)
     return found

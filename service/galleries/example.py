@@ -14,6 +14,7 @@ from starlette.responses import Response
 from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRoute
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.views import job_view
+from assay.service.catalog.catalog import load
 from assay.service.contract.errors import NotFound
 from assay.service.contract.findings.traces import MAX_STEPS
 from assay.service.contract.gallery import Gallery, GalleryClass
@@ -21,12 +22,13 @@ from assay.service.contract.results import EvaluationResult
 from assay.service.dashboard.example_rows import (
     SMALLEST,
     Columns,
+    folded_columns,
     joined_columns,
     outcome_of,
     shown_columns,
     smallest_epsilons,
 )
-from assay.service.dashboard.examples import TITLES, example_count, grid_of
+from assay.service.dashboard.examples import TITLES, ExampleAddressDep, example_count, grid_of, neighbours
 from assay.service.dashboard.frame import render
 from assay.service.galleries.files import class_text, gallery_files, read_gallery
 from assay.service.galleries.pages import MAX_WORDS, ShownItem, evaluation_labels, shown_items
@@ -68,11 +70,13 @@ class KeptPictures:
 
 @router.get("/jobs/{job_id}/examples/{evaluation}/{number}")
 def show_example(
-    job: JobDep, evaluation: int, number: int, request: Request, store: StoreDep, settings: SettingsDep
-) -> Response:
+    job: JobDep, evaluation: int, number: int, request: Request, store: StoreDep, settings: SettingsDep,
+    address: ExampleAddressDep,
+) -> Response:  # fmt: skip
     """The example `number`, from 0 in the order of the job's data, as its evaluation left it."""
     stored = store.results.of(job.id)
-    results, count, rows = _found(store, job, evaluation, number, stored)
+    results, rows = _found(store, job, evaluation, number, stored)
+    before, after, place = neighbours(store, job, evaluation, results, address, number)
     result, example = results[evaluation], str(rows[evaluation]["id"][0])
     same = {index: row for index, row in rows.items() if index in results and row.get("id") == [example]}
     files = store.artifacts.of(job.id)
@@ -82,6 +86,9 @@ def show_example(
     seen = seen_codes(steps)
     label = same[evaluation].get("label", [None])[0]
     path = f"/jobs/{job.id}/examples/{evaluation}"
+    cells = {name: [one.cells.get(name) for one in outcomes] for one in outcomes for name in one.cells}
+    columns = shown_columns(cells)
+    folded = folded_columns(cells, columns, load().norm_of(result.name, result.params))
     values = {
         "title": f"Example {example}",
         "section": "/jobs",
@@ -91,16 +98,20 @@ def show_example(
         "params": row_params(result),
         "example": example,
         "number": number,
-        "count": count,
+        "place": place,
+        "back": address.changed(path),
         "own": next(one for one in outcomes if one.index == evaluation),
         "outcomes": outcomes,
         "label": class_text(label, kept.names) if type(label) is int else label,
-        "columns": shown_columns(dict.fromkeys((name for one in outcomes for name in one.cells), ())),
+        "columns": columns if address.all else [name for name in columns if name not in folded],
+        "folded": [TITLES.get(name, name) for name in columns if name in folded],
+        "unfolded": address.changed(f"{path}/{number}", all="" if address.all else "yes"),
+        "all": bool(address.all),
         "titles": {**TITLES, SMALLEST: "Smallest epsilon"},
         "smallest": SMALLEST,
         "link": f"{str(request.base_url).rstrip('/')}{path}/{number}",
-        "previous": f"{path}/{number - 1}" if number else None,
-        "following": f"{path}/{number + 1}" if number + 1 < count else None,
+        "previous": None if before is None else address.changed(f"{path}/{before}"),
+        "following": None if after is None else address.changed(f"{path}/{after}"),
         "kept": kept,
         "attacked": "queries" in same[evaluation],
         "saves": bool(job.spec.get("save_adversarial")),
@@ -120,7 +131,7 @@ def show_trace(
     scheme: Scheme = "light",
 ) -> Response:  # fmt: skip
     """The steps of the evaluation's attack on the example, as a plot."""
-    rows = _found(store, job, evaluation, number, store.results.of(job.id))[2]
+    rows = _found(store, job, evaluation, number, store.results.of(job.id))[1]
     example = str(rows[evaluation]["id"][0])
     file = saved_file(store.artifacts.of(job.id), evaluation, number, "trace")
     steps = read_steps(settings.artifacts, file, example)
@@ -131,8 +142,8 @@ def show_trace(
 
 def _found(
     store: TenantStore, job: JobRow, evaluation: int, number: int, stored: Mapping[int, dict[str, Any]]
-) -> tuple[dict[int, EvaluationResult], int, dict[int, Columns]]:
-    """All results, the evaluation's number of examples, and of each evaluation the row of an example."""
+) -> tuple[dict[int, EvaluationResult], dict[int, Columns]]:
+    """All results, and of each evaluation the row of an example."""
     results = {index: read_result(result) for index, result in stored.items()}
     this = f"evaluation {evaluation} of job {job.id}"
     if evaluation not in results:
@@ -144,7 +155,7 @@ def _found(
     rows: dict[int, Columns] = {index: joined_columns([row]) for index, row in found.items()}
     if not rows.get(evaluation, {}).get("id"):
         raise NotFound(f"{this} has no outcomes of examples")
-    return results, count, rows
+    return results, rows
 
 
 def _kept(

@@ -16,6 +16,7 @@ from assay.service.api.views import job_view
 from assay.service.contract.errors import NotFound
 from assay.service.contract.gallery import Gallery, GalleryImage, GalleryItem, GalleryMaps, GallerySeries
 from assay.service.contract.stored_specs import evaluations_in, user_spec
+from assay.service.dashboard.forms import see
 from assay.service.dashboard.frame import render
 from assay.service.galleries.files import (
     Drawing,
@@ -109,14 +110,32 @@ def show_picture(
     settings: SettingsDep,
 ) -> Response:
     """A picture of an item: clean, changed, difference, truth, before or after."""
-    gallery = gallery_of(store, settings, job, evaluation)
-    if not 0 <= number < len(gallery.items):
-        raise NotFound(f"the gallery has no example {number}; allowed: 0 to {len(gallery.items) - 1}")
-    content = picture_of(gallery.items[number], name)
+    content = picture_of(_item(gallery_of(store, settings, job, evaluation), number), name)
     etag = f'"{hashlib.sha256(content).hexdigest()}"'
     if (same := unchanged(request, etag)) is not None:
         return same
     return Response(content, media_type="image/png", headers={**PICTURE_HEADERS, "ETag": etag})
+
+
+@router.get("/jobs/{job_id}/gallery/{evaluation}/{number}")
+def show_example_of(
+    job: JobDep, evaluation: int, number: int, store: StoreDep, settings: SettingsDep
+) -> Response:
+    """Sends the browser to the page of an item's example."""
+    item = _item(gallery_of(store, settings, job, evaluation), number)
+    places = (
+        one for shard in store.results.columns(job.id, evaluation, ("id",)) for one in shard.get("id", ())
+    )
+    place = next((place for place, example in enumerate(places) if example == item.id), None)
+    if place is None:
+        raise NotFound(f"evaluation {evaluation} of job {job.id} has no outcome of example {item.id[:100]!r}")
+    return see(f"/jobs/{job.id}/examples/{evaluation}/{place}")
+
+
+def _item(gallery: Gallery, number: int) -> GalleryItem:
+    if not 0 <= number < len(gallery.items):
+        raise NotFound(f"the gallery has no example {number}; allowed: 0 to {len(gallery.items) - 1}")
+    return gallery.items[number]
 
 
 def gallery_of(store: TenantStore, settings: Settings, job: JobRow, evaluation: int) -> Gallery:

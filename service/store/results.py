@@ -14,7 +14,7 @@ from assay.service.contract.records import Columns, JobProvenance, ResultJson
 from assay.service.contract.stored_specs import ModelReference
 from assay.service.lru_cache import LruCache, table_weight
 from assay.service.store.clock import now
-from assay.service.store.columns import unpack, upsert
+from assay.service.store.columns import unpack, unpack_columns, upsert
 from assay.service.store.database import Database, StorePart
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import OutcomeRow
@@ -70,6 +70,18 @@ class ResultRows(StorePart):
         with self._database.reading() as connection:
             rows = connection.execute(statement).all()
         return [_outcome(row) for row in rows]
+
+    def columns(self, job_id: str, evaluation: int, names: Collection[str] | None = None) -> list[Columns]:
+        """Columns of the outcomes of an evaluation, shard by shard; all, or those named."""
+        statement = (
+            select(outcomes.c.payload)
+            .join(shards, shards.c.id == outcomes.c.shard_id)
+            .where(outcomes.c.job_id == job_id, shards.c.evaluation == evaluation)
+            .order_by(shards.c.number)
+        )
+        with self._database.reading() as connection:
+            payloads = connection.execute(statement).scalars().all()
+        return [unpack(one)[0] if names is None else unpack_columns(one, names) for one in payloads]
 
     def example(self, job_id: str, place: int, first: int = 0) -> dict[int, Columns]:
         """Of each evaluation the row at a place, as columns of a single value, which is no list or object."""

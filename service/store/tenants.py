@@ -189,6 +189,11 @@ class TenantResults(TenantPart):
         self._check(job_id)
         return self._store.results.outcomes(job_id, evaluation)
 
+    def columns(self, job_id: str, evaluation: int, names: Collection[str] | None = None) -> list[Columns]:
+        """As `ResultRows.columns`."""
+        self._check(job_id)
+        return self._store.results.columns(job_id, evaluation, names)
+
     def example(self, job_id: str, place: int, first: int = 0) -> dict[int, Columns]:
         """As `ResultRows.example`."""
         self._check(job_id)

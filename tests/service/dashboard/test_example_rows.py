@@ -8,6 +8,7 @@ from assay.service.dashboard.example_rows import (
     MAX_COLUMNS,
     ExampleChoice,
     chosen_rows,
+    folded_columns,
     joined_columns,
     outcome_of,
     shown_columns,
@@ -58,6 +59,15 @@ def test_columns_that_all_shards_have_are_joined_and_lists_left_out() -> None:
 def test_a_page_has_few_columns_and_none_of_cost() -> None:
     assert shown_columns(COLUMNS) == ["id", "label", "broken_by", "margin"]
     assert len(shown_columns({f"c{number}": [] for number in range(50)})) == MAX_COLUMNS
+
+
+def test_other_norms_and_equal_values_are_folded() -> None:
+    columns = {"id": ["a", "b"], "label": [1, 1], "l2": [0.5, 0.25], "l1": [3.0, 2.0], "l0": [9, 8]}
+    columns |= {"correct5": [True, True], "loss": [None, None]}
+    assert folded_columns(columns, [*columns], "Linf") == {"l1", "l0", "correct5", "loss"}
+    assert folded_columns(columns, [*columns], "L1") == {"l0", "correct5", "loss"}
+    single = {name: values[:1] for name, values in columns.items()}
+    assert folded_columns(single, [*single], "") == {"l1", "l0"}
 
 
 def test_the_smallest_epsilon_that_breaks_an_example() -> None:

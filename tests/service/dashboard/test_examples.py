@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,58 @@ def test_wrong_parameters_are_refused_by_name(api: httpx.Client, job: str) -> No
         assert f"query.{query.partition('=')[0]}" in text
 
 
+def test_the_way_to_an_example_and_on_keeps_the_choice(api: httpx.Client, job: str) -> None:
+    choice = "sort=loss&order=descending&only=broken&label=1"
+    path = f"/jobs/{job}/examples/1"
+
+    def links(text: str) -> dict[str | None, str | None]:
+        return {a.get("rel") or a.get("class"): a["href"] for tag, a in Tags(text).found if tag == "a"}
+
+    first = links(page(api, f"{path}?{choice}"))
+    chosen = [number for number in range(249, 0, -1) if number % 2 and number % 3 == 1]
+    assert first["id"] == f"{path}/{chosen[-1]}?{choice}", "the last of its rows"
+    text = page(api, f"{path}/{chosen[0]}?{choice}")
+    assert "1 of 42 chosen, true class" in text
+    assert f'<a href="{path}?{choice.replace("&", "&amp;")}">Examples of pgd' in text
+    assert "prev" not in links(text)
+    for before, number, after in zip(chosen, chosen[1:5], chosen[2:], strict=False):
+        found = links(page(api, f"{path}/{number}?{choice}"))
+        assert (found["prev"], found["next"]) == (f"{path}/{before}?{choice}", f"{path}/{after}?{choice}")
+    other = page(api, f"{path}/2?{choice}")
+    assert "3 of 250, not among the 42 chosen" in other
+    assert links(other)["next"] == f"{path}/3?{choice}"
+    assert "query.only" in page(api, f"{path}/2?only=brokn", 422)
+
+
+def test_columns_that_say_nothing_are_folded(
+    api: httpx.Client, worker: Any, evaluate_body: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = str(api.post("/api/v1/jobs", json=evaluate_body(evaluations=[{"name": "pgd"}])).json()["id"])
+    worker.plan(found, 2)
+    claim = worker.claim(found)
+    columns = {
+        "id": ["a", "b"],
+        "correct": [True, False],
+        "clean_correct": [True] * 2,
+        "correct5": [True] * 2,
+    }
+    columns |= {"linf": [0.25, 0.5], "l1": [3.0, 4.0], "loss": [1.5, 2.5]}
+    worker.store.shards.finish(claim, OutcomeRow(0, 0, 2, columns, 1.0, 2, 0, {}))
+    worker.store.results.save(found, 0, result(claim.spec["evaluations"][0], [1, 0]))
+    for path in (f"/jobs/{found}/examples/0", f"/jobs/{found}/examples/0/1"):
+        text = page(api, path)
+        assert "L∞" in text
+        assert '<th scope="col">L1' not in text.replace(' class="number"', "").replace(f'<a href="{path}', "")
+        assert f'<a href="{path}?all=yes' in text
+        assert re.search("Unfold (Top 5, )?L1<", text)
+        every = page(api, f"{path}?all=yes")
+        assert re.search("Fold (Top 5, )?L1<", every)
+        assert ">4<" in every
+        assert ">4<" not in text
+    assert ">4<" in page(api, f"/jobs/{found}/examples/0?sort=l1")
+    assert "query.all" in page(api, f"/jobs/{found}/examples/0?all=no", 422)
+
+
 def test_too_many_examples_are_refused_with_the_limit(
     api: httpx.Client, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +153,7 @@ def test_rows_lead_to_their_pages_with_a_thumbnail_where_a_picture_was_kept(
         (f"/jobs/{job}/gallery/1/{number}/changed.png", "lazy") for number in (0, 1)
     ]
     links = [a["href"] for tag, a in tags if tag == "a" and a.get("class") == "id"]
-    assert links == [f"/jobs/{job}/examples/1/{number}" for number in range(100)]
+    assert links == [f"/jobs/{job}/examples/1/{number}?sort=id" for number in range(100)]
     assert "Example <bdi>x247</bdi>" in page(api, f"/jobs/{job}/examples/1/247")
     assert ">1 cat</option>" in page(api, f"/jobs/{job}/examples/1")
     path.write_bytes(b"{")

@@ -16,7 +16,7 @@ from assay.service.store.rows import OutcomeRow
 from assay.service.store.store import Store
 from tests.service.conftest import provenance, result
 from tests.service.galleries.test_pages import HOSTILE, gallery, image, maps, series, text
-from tests.support.pages import Tags, page
+from tests.support.pages import PAGE, Tags, page
 
 Make = Callable[..., dict[str, Any]]
 N = 30
@@ -86,6 +86,20 @@ def test_every_evaluation_says_what_became_of_the_example(api: httpx.Client, job
     assert links["canonical"]["href"] == f"{api.base_url}/jobs/{job}/examples/1/3"
     assert 'rel="prev"' not in page(api, f"/jobs/{job}/examples/1/0")
     assert 'rel="next"' not in page(api, f"/jobs/{job}/examples/1/{N - 1}")
+
+
+def test_items_of_a_gallery_lead_to_the_page_of_their_example(
+    api: httpx.Client, job: str, store_file: Any
+) -> None:
+    content = gallery(image(id="x7"), image(id="gone"))
+    store_file("gallery-001-pgd.json", json.dumps(content).encode())
+    shown = page(api, f"/jobs/{job}/gallery/1")
+    assert f'<a href="/jobs/{job}/gallery/1/0">Example x7</a>' in shown
+    assert f'<a href="/jobs/{job}/gallery/1/0">Example x7</a>' in page(api, f"/jobs/{job}")
+    answer = api.get(f"/jobs/{job}/gallery/1/0", headers=PAGE)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{job}/examples/1/7")
+    assert "has no outcome of example" in page(api, f"/jobs/{job}/gallery/1/1", 404)
+    assert "the gallery has no example 9" in page(api, f"/jobs/{job}/gallery/1/9", 404)
 
 
 def test_what_is_not_there_is_a_404_in_words(api: httpx.Client, job: str, evaluate_body: Make) -> None:

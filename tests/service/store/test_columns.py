@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from assay.service.store.columns import FLOAT_TAG, pack, unpack
+from assay.service.store.columns import FLOAT_TAG, pack, unpack, unpack_columns
 
 
 def bits(value: float) -> bytes:
@@ -42,6 +42,24 @@ def test_values_that_are_not_finite_come_back_among_text_that_looks_like_them() 
     assert back_extra["largest"] == -math.inf
     assert math.isnan(back_extra["of"]["deep"][0])
     assert back_extra["empty"] == {}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {},
+        {"id": [], "correct": []},
+        {"id": ['"correct":[0]', "]", "\\", "é\ud800"], "correct": [1, 0, True, None]},
+        {"loss": [1e300, -0.5, 0, 1], "correct": [1, 2, 3, 4]},
+        {"cells": [{"correct": [7]}, [[1], ["]"]]], "id": ["a", "b"], "correct": [True, False]},
+        {"id": ["a"], 'odd "]name': [1], "loss": [math.inf], "correct": [2.5]},
+    ],
+)  # fmt: skip
+def test_some_columns_are_those_of_the_whole(columns: dict[str, list[object]]) -> None:
+    payload = pack(columns, {"correct": [9], "id": "x"})
+    for names in (["id", "correct"], ["correct"], ["loss", "nothing"], list(columns)):
+        expected = {name: cells for name, cells in columns.items() if name in names}
+        assert unpack_columns(payload, names) == expected
 
 
 def test_what_is_stored_is_strict_json() -> None:
