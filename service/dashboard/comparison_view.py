@@ -12,13 +12,12 @@ from assay.service.contract.results import Unit, Warning
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
 from assay.service.metrics.compare.comparison import ComparedValue, Comparison, ComparisonRow
 from assay.service.reports.comparisons import TESTS
-from assay.service.reports.numbers import IN_PERCENT, WITHOUT, number, row_params, split_params
+from assay.service.reports.numbers import WITHOUT, difference_bounds, number, row_params, split_params
 
 # A difference with a lower adjusted p is significant.
 LEVEL = 0.05
 # Parts of a spec whose parameters are compared.
 COMPARED = ("model", "data", "recipe", "seed", "limit", "execution")
-POINTS = " points"
 ADJUSTED = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
 
 
@@ -93,14 +92,13 @@ def _metric(row: Mapping[str, ComparisonRow], params: str, letters: Mapping[str,
 def _cell(row: ComparisonRow, letter: str) -> ComparedCell:
     other, test = row.values[1], row.test
     value, interval = _value(other, row.unit)
-    low, high = (_points(end, row.unit) for end in (row.ci_low, row.ci_high))
-    bounds = f"[{low.removesuffix(POINTS)}, {high}]"
+    bounds = difference_bounds(row.ci_low, row.ci_high, row.unit)
     adjusted = None if test is None else test.adjusted_p_value
     return ComparedCell(
         letter=letter,
         value=value,
         interval=interval,
-        difference=_points(row.difference, row.unit),
+        difference=number(row.difference, row.unit, sign=True),
         difference_interval=WITHOUT.get(row.ci_method or "", "-") if row.ci_low is None else bounds,
         common=None if test is None else test.n,
         p_value="-" if test is None else p_text(test.p_value),
@@ -108,12 +106,6 @@ def _cell(row: ComparisonRow, letter: str) -> ComparedCell:
         test="" if test is None else TESTS.get(test.name, test.name),
         verdict=verdict(row.difference, adjusted, higher_is_better=row.higher_is_better),
     )
-
-
-def _points(difference: float | None, unit: Unit | None) -> str:
-    """A difference as text; of percentages in points."""
-    text = number(difference, unit, sign=True)
-    return text.replace(" %", POINTS) if unit in IN_PERCENT else text
 
 
 def differing(specs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:

@@ -10,7 +10,14 @@ from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.metrics.compare.comparison import ComparisonRow
 from assay.service.metrics.statistics import multiple_tests
 from assay.service.metrics.statistics.multiple_tests import Adjustment
-from assay.service.reports.numbers import WITHOUT, number, printable, shown_params, split_params
+from assay.service.reports.numbers import (
+    WITHOUT,
+    difference_bounds,
+    number,
+    printable,
+    shown_params,
+    split_params,
+)
 from assay.service.reports.tidy import comparison_key
 
 TESTS = {
@@ -76,7 +83,7 @@ def _p_headers(comparison: Mapping[str, Any]) -> tuple[str, str]:
 
 def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str, str]) -> tuple[str, ...]:
     unit, (first, second), test = row.get("unit"), row["values"], row["test"]
-    interval = f"[{number(row['ci_low'], unit, sign=True)}, {number(row['ci_high'], unit, sign=True)}]"
+    interval = difference_bounds(row["ci_low"], row["ci_high"], unit)
     return (
         row["evaluation"],
         params,

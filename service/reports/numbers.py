@@ -18,6 +18,7 @@ IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})  # shown
 WHOLE: frozenset[Unit | None] = frozenset({"count", "bytes"})
 SHOWN_WHOLE = 1000
 RADIUS, NORM = "epsilon", "norm"
+POINTS = " points"
 WITHOUT = {"too_few": "too few examples", "no_spread": "no spread"}  # In place of an interval, by method
 
 
@@ -73,15 +74,23 @@ def metric_cells(metric: Metric) -> tuple[str, str, str]:
 
 
 def number(value: float | None, unit: Unit | None, *, sign: bool = False) -> str:
-    """A metric's value: counts and bytes whole from 1000 on, or where they are whole."""
+    """A metric's value, or with its `sign` a difference, of percentages in points.
+
+    Counts and bytes are whole from 1000 on, or where they are whole.
+    """
     if value is None:
         return "-"
     plus = "+" if sign else ""
     if unit in WHOLE and (value == int(value) or abs(value) >= SHOWN_WHOLE):
         return f"{value:{plus}.0f}"
     if unit in IN_PERCENT:
-        return f"{100 * value:{plus}.1f} %"
+        return f"{100 * value:{plus}.1f}{POINTS if sign else ' %'}"
     return f"{value:{plus}.4g}"
+
+
+def difference_bounds(low: float | None, high: float | None, unit: Unit | None) -> str:
+    """The interval of a difference, as `[-1.0, +2.0 points]`."""
+    return f"[{number(low, unit, sign=True).removesuffix(POINTS)}, {number(high, unit, sign=True)}]"
 
 
 def speed_text(progress: Progress) -> str:

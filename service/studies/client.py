@@ -10,7 +10,7 @@ from assay.service.client.notebook_tables import cell_text
 from assay.service.client.transport import API, parsed, part, polling
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Answer
-from assay.service.reports.numbers import RADIUS, number, params_text, row_params
+from assay.service.reports.numbers import RADIUS, difference_bounds, number, params_text, row_params
 from assay.service.reports.run_record import RunRecord, flattened
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
@@ -162,8 +162,8 @@ def _mean(value: ArmValue | None, cell: StudyCell) -> str:
 def _difference(found: StudyComparison | None, cell: StudyCell) -> list[str]:
     if found is None:
         return ["-", "-"]
-    ends = [number(end, cell.unit, sign=True) for end in (found.ci_low, found.ci_high) if end is not None]
-    interval = f" [{', '.join(ends)}]" if ends else ""
+    known = found.ci_low is not None
+    interval = f" {difference_bounds(found.ci_low, found.ci_high, cell.unit)}" if known else ""
     p = "-" if found.test is None else f"{found.test.adjusted_p_value:.2g}"
     return [number(found.difference, cell.unit, sign=True) + interval, p]
 

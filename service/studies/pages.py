@@ -21,7 +21,7 @@ from assay.service.dashboard.frame import made_once, render
 from assay.service.dashboard.live import MAX_JOBS
 from assay.service.dashboard.pending import Pending
 from assay.service.plots.routes import Scheme, plot_answer
-from assay.service.reports.numbers import number
+from assay.service.reports.numbers import difference_bounds, number
 from assay.service.store.tenants import TenantStore
 from assay.service.studies import routes as api
 from assay.service.studies.curve import study_curve
@@ -184,13 +184,12 @@ def _value(arm: ArmValue, cell: StudyCell, found: str) -> dict[str, Any]:
 
 
 def _difference(found: StudyComparison, cell: StudyCell) -> dict[str, Any]:
-    low, high = (number(end, cell.unit, sign=True) for end in (found.ci_low, found.ci_high))
-    test = found.test
+    test, bounds = found.test, difference_bounds(found.ci_low, found.ci_high, cell.unit)
     adjusted = None if test is None or found.compares != "methods" else test.adjusted_p_value
     return {
         "arm": found.arm,
         "difference": number(found.difference, cell.unit, sign=True),
-        "interval": "-" if found.ci_low is None else f"[{low}, {high}]",
+        "interval": "-" if found.ci_low is None else bounds,
         "p": "-" if test is None else p_text(test.p_value),
         "adjusted": "-" if test is None else p_text(test.adjusted_p_value),
         "test": "" if test is None else TESTS[test.name],

@@ -30,6 +30,14 @@ BROKEN_WORDS = r"""() => {
   }
   return broken;
 }"""
+# Lines of the names in the first column, where each has this text.
+NAME_LINES = """(text) => [...document.querySelectorAll('main table.compared:not(.board) th[scope=row] a')]
+  .filter((one) => one.checkVisibility()).map((one) => {
+    one.textContent = text;
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    return new Set([...range.getClientRects()].map((rect) => Math.round(rect.top))).size;
+  })"""
 # Rows of a form: controls with one bottom. The tops of their labels should be one, too.
 LABELS = """() => [...document.querySelectorAll('form.filters label:not(.check)')].map((label) => {
   const [all, control] = [label.getBoundingClientRect(),
@@ -72,6 +80,18 @@ def test_no_short_word_of_a_table_breaks(open_page: Open, site: Site, width: int
     for path in ("/", "/jobs", job, f"/compare?jobs={both}", "/leaderboard", "/studies", "/workers"):
         page.goto(path)
         assert page.evaluate(BROKEN_WORDS) == [], path
+
+
+@pytest.mark.parametrize("width", [700, 1024, 1280])
+def test_names_of_jobs_are_on_one_line(open_page: Open, site: Site, width: int) -> None:
+    page = open_page("/")
+    page.set_viewport_size({"width": width, "height": 900})
+    both = ",".join(site.measured)
+    for path in (f"/compare?jobs={both}", "/jobs", "/studies", f"/studies/{site.study}"):
+        page.goto(path)
+        lines = page.evaluate(NAME_LINES, "SymViT at a low rate, seed 17")
+        assert lines, path
+        assert set(lines) == {1}, path
 
 
 @pytest.mark.parametrize("width", [390, 800, 1280, 1920])

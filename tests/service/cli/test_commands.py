@@ -509,7 +509,7 @@ def test_compare(run: Run, submit: Any, evaluate_body: Make, worker: Any) -> Non
         worker.run(job_id, [1, 1, 1, 0], attacked)
     code, out, _ = run("compare", *ids)
     assert code == 0
-    assert "+50.0 %" in out
+    assert "+50.0 points" in out
     assert f"A = job {ids[0]}" in out
     assert len(json.loads(run("compare", *ids, "--json")[1])["rows"]) == 2
     assert (

@@ -146,7 +146,7 @@ def test_comparisons_have_p_values() -> None:
     lines = text.splitlines()
     assert lines[:2] == ["A = job x", "B = job y"]
     assert re.split(r" {2,}", lines[3]) == [
-        "pgd", "epsilon=2/255", "top1", "B - A", "50.0 %", "75.0 %", "+25.0 %", "[-10.0 %, +60.0 %]",
+        "pgd", "epsilon=2/255", "top1", "B - A", "50.0 %", "75.0 %", "+25.0 points", "[-10.0, +60.0 points]",
         "0.0312", "0.0625", "McNemar",
     ]  # fmt: skip
     assert re.split(r" {2,}", lines[2])[-3:] == [

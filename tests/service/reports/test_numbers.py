@@ -40,8 +40,8 @@ def test_an_exact_count_has_no_interval_and_a_mean_of_counts_has_one() -> None:
 
 
 def test_differences_have_a_sign() -> None:
-    assert numbers.number(0.02, "proportion", sign=True) == "+2.0 %"
-    assert numbers.number(-0.02, "proportion", sign=True) == "-2.0 %"
+    assert numbers.number(0.02, "proportion", sign=True) == "+2.0 points"
+    assert numbers.number(-0.02, "proportion", sign=True) == "-2.0 points"
 
 
 def test_rows_show_what_tells_them_apart() -> None:

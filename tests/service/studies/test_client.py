@@ -47,7 +47,7 @@ def test_a_study_shows_means_differences_and_adjusted_p() -> None:
     html = study()._repr_html_()
     assert "pgd epsilon=8/255" in html
     assert "50.0 % ± 2.0 %" in html
-    assert "+25.0 % [+20.0 %, +30.0 %]" in html
+    assert "+25.0 points [+20.0, +30.0 points]" in html
     assert "0.031" in html
     assert "a &lt; b" in html
     assert "<b>plain" not in html
