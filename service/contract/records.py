@@ -48,20 +48,22 @@ class ForeignModel(TypedDict):
 class PlannedEvaluation(DoubtfulData):
     """The plan's findings about the data of an evaluation.
 
-    `n` of the `available` examples are used, or n `repeats` of a machine measurement are made. `classes` is
-    None for data without classes. `known_as` names a well-known set, `published` counts the published
-    examples where the number differs, `class_pixels` (K,) the training pixels of each class, for balanced
-    losses. `seen`, `renamed` and `selected_on_test` are as in `Doubts`. `step_batch` is the batch of a
-    training's steps where it is not the `published_batch`; `peak` its highest learning rate, scaled to that
-    batch from the `published_peak`. `cut` counts examples longer than the model reads, `cut_in_training`
-    such examples of the `training` set. `reduced_in_training` are the examples of its passes where memory
-    was short, `unsaved_checkpoints` found no room. `constants` names the source of a corruption's constants.
+    `n` of the `available` examples are used, or n `repeats` of a machine measurement are made. `classes`
+    is None for data without classes; a few classes have `class_names` that are no numbers. `known_as`
+    names a well-known set, `published` counts the published examples where the number differs,
+    `class_pixels` (K,) the training pixels of each class, for balanced losses. `seen`, `renamed` and
+    `selected_on_test` are as in `Doubts`. `step_batch` is the batch of a training's steps where it is not
+    the `published_batch`; `peak` its highest learning rate, scaled to that batch from the
+    `published_peak`. `cut` counts examples longer than the model reads, `cut_in_training` such examples
+    of the `training` set. `reduced_in_training` are the examples of its passes where memory was short,
+    `unsaved_checkpoints` found no room. `constants` names the source of a corruption's constants.
     """
 
     n: int
     available: int
     classes: NotRequired[int | None]
     known_as: NotRequired[str]
+    class_names: NotRequired[list[str]]
     published: NotRequired[int]
     repeats: NotRequired[int]
     class_pixels: NotRequired[list[int]]

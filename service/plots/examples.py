@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from assay.service.plots.series import (
     worst_cases_of,
 )
 from assay.service.plots.tallies import MAX_CLASSES
-from assay.service.plots.theme import HEIGHT, DataRows, Vega, cycled, frame, percent, share_axis
+from assay.service.plots.theme import HEIGHT, DataRows, Vega, cycled, frame, percent, share_axis, shortened
 
 CALIBRATION_TITLE = "Calibration: accuracy against confidence"
 CALIBRATION_NEEDS = "one job whose outcomes have confidences, and that ended after plots were introduced"
@@ -30,6 +31,7 @@ CLASSES_NEEDS = "one job with labelled examples that ended after plots were intr
 MAX_NUMBERED = 12  # larger matrices have no numbers
 MAX_ROWS = 25
 MAX_STEP = 34  # Of the cells of a matrix
+MAX_CLASS_NAME, SHORT_NAME = 20, 3  # Characters of a class's name, and of names that are written level
 LEAST_STEP, MOST_STEP = 9, 40  # Of the rows of classes, in pixels
 
 
@@ -84,14 +86,16 @@ def confusion(jobs: Sequence[LabelledResults]) -> Vega | None:
     classes = sorted(
         {one[key] for _, t, _ in chosen for one in t["confusion"] for key in ("label", "prediction")}
     )
-    panels = [_matrix(setting, tallied, classes) for setting, tallied, _ in chosen]
+    names = _class_names(chosen[0][1], classes)
+    panels = [_matrix(setting, tallied, names) for setting, tallied, _ in chosen]
     sentences = []
     for setting, tallied, _ in chosen:
         wrong = [one for one in tallied["confusion"] if one["label"] != one["prediction"]]
         worst = max(wrong, key=lambda one: int(one["count"]), default=None)
         said = "no example is wrong"
         if worst is not None:
-            said = f"most often {worst['label']} is taken for {worst['prediction']}, {worst['count']} times"
+            label, prediction = names[worst["label"]], names[worst["prediction"]]
+            said = f"most often {label} is taken for {prediction}, {worst['count']} times"
         sentences.append(f"{setting}: {said}")
     description = f"{CONFUSION_TITLE}: {'; '.join(sentences)}."
     body: Vega = {"hconcat": panels} if len(panels) > 1 else panels[0]
@@ -103,7 +107,9 @@ def classes(jobs: Sequence[LabelledResults]) -> Vega | None:
     chosen = _clean_and_strongest(jobs, "classes")
     if not chosen:
         return None
-    values = [_class(setting, one) for setting, tallied, _ in chosen for one in tallied["classes"]]
+    labels = {one["label"] for _, tallied, _ in chosen for one in tallied["classes"]}
+    names = _class_names(chosen[0][1], sorted(labels))
+    values = [_class(setting, one, names) for setting, tallied, _ in chosen for one in tallied["classes"]]
     shares: dict[str, list[float]] = {}
     for value in values:
         shares.setdefault(value["class"], []).append(value["accuracy"])
@@ -187,38 +193,49 @@ def _share(one: Mapping[str, Any]) -> dict[str, Any]:
     return {"accuracy": one["correct"] / one["n"], "low": low, "high": high, "n": one["n"]}
 
 
-def _class(setting: str, one: Mapping[str, Any]) -> dict[str, Any]:
-    return {"class": str(one["label"]), "series": setting, **_share(one)}
+def _class_names(tallied: Mapping[str, Any], labels: Sequence[int]) -> dict[int, str]:
+    """The names of classes by label, each once: their numbers where the data have no names."""
+    names = tallied.get("names", ())
+    known = {label: shortened(names[label], MAX_CLASS_NAME) for label in labels if 0 <= label < len(names)}
+    found = {label: known.get(label) or str(label) for label in labels}
+    seen = Counter(found.values())
+    return {label: name if seen[name] == 1 else f"{label}: {name}" for label, name in found.items()}
 
 
-def _matrix(setting: str, tallied: Mapping[str, Any], every: Sequence[int]) -> Vega:
+def _class(setting: str, one: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, Any]:
+    return {"class": names[one["label"]], "series": setting, **_share(one)}
+
+
+def _matrix(setting: str, tallied: Mapping[str, Any], names: Mapping[int, str]) -> Vega:
     totals: dict[int, int] = {}
     counts = {(one["label"], one["prediction"]): one["count"] for one in tallied["confusion"]}
     for (label, _), count in counts.items():
         totals[label] = totals.get(label, 0) + count
     cells: DataRows = [
         {
-            "label": str(label),
-            "prediction": str(prediction),
+            "label": names[label],
+            "prediction": names[prediction],
             "count": counts.get((label, prediction), 0),
             "share": counts.get((label, prediction), 0) / totals[label],
         }
-        for label in every
+        for label in names
         if label in totals
-        for prediction in every
+        for prediction in names
     ]
-    order = [str(one) for one in every]
+    order = [*names.values()]
+    named = max(map(len, order)) > SHORT_NAME
     axis = {"domain": False, "ticks": False, "labelAngle": 0, "labelOverlap": True}
-    x = category("prediction", sort=order, title="Prediction", axis=axis)
+    leaning = {**axis, "labelAngle": -45, "labelOverlap": len(order) > MAX_ROWS}
+    x = category("prediction", sort=order, title="Prediction", axis=leaning if named else axis)
     y = category("label", sort=order, title="Label", axis=axis)
     text = quantity("count")
     tooltip = [*categories("label", "prediction"), text, quantity("share", format=".1%")]
     layers = cell_marks(x, y, "share", text, tooltip, title="Share of the label")
-    step = max(4, min(MAX_STEP, HEIGHT // len(every)))
+    step = max(4, min(MAX_STEP, HEIGHT // len(names)))
     return {
         "title": heading(setting),
         "width": {"step": step},
         "height": {"step": step},
         "data": {"values": cells},
-        "layer": layers if len(every) <= MAX_NUMBERED else layers[:1],
+        "layer": layers if len(names) <= MAX_NUMBERED else layers[:1],
     }

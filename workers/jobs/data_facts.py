@@ -18,6 +18,7 @@ from assay.service.contract.findings.data_findings import (
 )
 from assay.service.contract.records import ModelJoin, PlannedEvaluation
 from assay.service.contract.stored_specs import ComponentReference
+from assay.service.plots.tallies import MAX_CLASSES
 from assay.service.submission.class_order import are_places
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import CorruptData, DataSet, ExampleSet, model_class_names
@@ -31,6 +32,7 @@ from assay.workers.weights.fit import order_for
 LOOKED_AT = 200
 # Names of empty classes, or of logits, that are kept.
 LISTED = 10
+MAX_CLASS_NAME = 60  # Characters of a name for plots
 # Logits that are shown beside the names of their classes.
 PAIRS = 5
 
@@ -52,9 +54,19 @@ def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:
         facts["published"] = published
     if name is not None:
         facts["known_as"] = name
+    if names := _named_classes(examples):
+        facts["class_names"] = names
     if (empty := empty_classes(examples)) is not None:
         facts["empty_classes"] = empty
     return facts
+
+
+def _named_classes(examples: ExampleSet) -> list[str]:
+    """Names of at most `MAX_CLASSES` classes in order; empty where they are their numbers."""
+    names: Sequence[str] = getattr(examples, "class_names", ())
+    if len(names) > MAX_CLASSES or list(names) == [str(label) for label in range(len(names))]:
+        return []
+    return [name[:MAX_CLASS_NAME] for name in names]
 
 
 def resampled_images(examples: ExampleSet, order: Sequence[int], size: int) -> ResampledImages | None:

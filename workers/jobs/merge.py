@@ -77,7 +77,8 @@ def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> N
             _save_one(store, folder, job, index, rows)
         else:
             _add_caution(store, job, index, plan_of(job, rows), merged[index])
-        tallies[index] = tally_shards([row.columns for row in rows])
+        named = plan_of(job, rows)["evaluations"][index].get("class_names", [])
+        tallies[index] = {**tally_shards([row.columns for row in rows]), "names": named}
         # With millions of examples, load the columns for a single evaluation at a time.
         measured += [replace(row, columns={}) for row in rows]
     check_identities(plan_of(job, measured), measured)

@@ -74,6 +74,23 @@ def test_confusion_is_shown_without_an_attack_and_under_the_strongest(job: Label
     assert "class" in plots_of([job])["classes"]["description"]
 
 
+def test_classes_have_the_names_of_the_data(job: LabelledResults) -> None:
+    names = ["cat", "dog", "cat", "hippopotamus amphibius", ""]
+    named = replace(job, tallies={place: {**one, "names": names} for place, one in job.tallies.items()})
+    plots, plain = plots_of([named]), plots_of([job])
+    shown = {"0: cat", "dog", "2: cat", "hippopotamus amphib\N{HORIZONTAL ELLIPSIS}", "4"}
+    for panel in plots["confusion"]["hconcat"]:
+        assert {row["label"] for row in panel["data"]["values"]} == shown
+        assert {row["prediction"] for row in panel["data"]["values"]} == shown
+        assert panel["layer"][0]["encoding"]["x"]["axis"]["labelAngle"] == -45
+    assert {row["class"] for row in plots["classes"]["data"]["values"]} == shown
+    assert "0: cat is taken for dog" in plots["confusion"]["description"]
+    assert plain["confusion"]["hconcat"][0]["layer"][0]["encoding"]["x"]["axis"]["labelAngle"] == 0
+    few = replace(job, tallies={place: {**one, "names": ["cat"]} for place, one in job.tallies.items()})
+    rows = plots_of([few])["classes"]["data"]["values"]
+    assert {row["class"] for row in rows} == {"cat", "1", "2", "3", "4"}
+
+
 @pytest.mark.parametrize("place", range(len(ODD_NAMES)))
 def test_odd_names_are_values_and_short(job: LabelledResults, place: int) -> None:
     name = ODD_NAMES[place]

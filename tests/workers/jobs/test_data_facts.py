@@ -18,6 +18,7 @@ from assay.workers.data.image_folder import image_folder
 from assay.workers.data.objectnet import objectnet
 from assay.workers.jobs import plan
 from assay.workers.jobs.data_facts import (
+    _named_classes,
     divided_from,
     empty_classes,
     found_in,
@@ -155,6 +156,15 @@ def test_classes_without_an_example_are_told(root: Path) -> None:
     for path in (root / "photos" / "ring").iterdir():
         path.unlink()
     assert planned()["empty_classes"] == {"count": 1, "classes": ["ring"]}
+
+
+def test_a_few_named_classes_are_in_the_plan(root: Path) -> None:
+    assert planned()["class_names"] == ["cup", "hat", "ring"]
+    for names in (("0", "1"), tuple(f"c{number}" for number in range(51)), ()):
+        data: Any = SimpleNamespace(class_names=names)
+        assert _named_classes(data) == []
+    data = SimpleNamespace(class_names=("1", "0", "x" * 1000))
+    assert _named_classes(data) == ["1", "0", "x" * 60]
 
 
 def test_the_first_ten_empty_classes_are_named() -> None:
