@@ -80,6 +80,7 @@ def measured(
         "/jobs": "/jobs",
         "/jobs?search=": "/jobs?search=no+such+name",
         "/jobs?sort=": "/jobs?sort=-worst",
+        "/jobs?metrics=": "/jobs?metrics=clean%3A+top1&metrics=fgsm+epsilon%3D1%2F255%3A+top1",
         "/jobs?group=": "/jobs?group=tag&sort=-worst",
         "/jobs/{id}": f"/jobs/{ended[-1]}",
         "/compare (picker)": "/compare",

@@ -187,7 +187,14 @@ def test_keys_lead_from_an_example_to_the_next(open_page: Open, site: Site) -> N
 
 
 def test_a_plot_is_drawn_by_vega_under_the_strict_policy(open_page: Open, site: Site) -> None:
-    page = open_page(f"/plots/curve?jobs={','.join(site.measured)}")
+    path = f"/plots/curve?jobs={','.join(site.measured)}"
+    page = open_page(path)
+    expect(page.get_by_role("button", name="Draw it interactively")).to_be_visible()
+    assert page.locator("script[src*='vega']").count() == 0
+    page.get_by_role("button", name="Draw it interactively").press("Enter")
+    expect(page.locator("#plot canvas")).to_be_visible(timeout=30_000)
+    page.goto(path)
+    page.locator("#plot").hover()
     expect(page.locator("#plot canvas")).to_be_visible(timeout=30_000)
 
 

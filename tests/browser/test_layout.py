@@ -39,20 +39,23 @@ NAME_LINES = """(text) => [...document.querySelectorAll('main table.compared:not
     return new Set([...range.getClientRects()].map((rect) => Math.round(rect.top))).size;
   })"""
 # Rows of a form: controls with one bottom. The tops of their labels should be one, too.
-LABELS = """() => [...document.querySelectorAll('form.filters label:not(.check)')].map((label) => {
+LABELS = """() => [...document.querySelectorAll('.filters label:not(.check)')].map((label) => {
   const [all, control] = [label.getBoundingClientRect(),
     label.querySelector('input, select').getBoundingClientRect()];
   return [all.top, control.top, control.bottom];
 })"""
 
-# Plots of a row of cards, and the share of its card that each fills.
+# Plots of a row of cards, the share of its card that each fills, and its letters in pixels.
 CARDS = """() => [...document.querySelectorAll('.plots .plot')].map((card) => {
-  const [all, drawn] = [card.getBoundingClientRect(), card.querySelector('img').getBoundingClientRect()];
-  return [all.height, drawn.width * drawn.height / (all.width * all.height)];
+  const image = card.querySelector('img');
+  const boxes = [card, card.querySelector('.pan'), image].map((one) => one.getBoundingClientRect());
+  const [all, room, drawn] = boxes;
+  const shown = Math.min(drawn.width, room.width) * drawn.height;
+  return [all.height, shown / (all.width * all.height), 9 * 1.4 * drawn.width / image.getAttribute('width')];
 })"""
 # What is wider than the window or than a box that hides or scrolls it, code aside.
 CUT = """() => [...document.querySelectorAll('main *')].filter((one) => {
-  if (!one.checkVisibility() || one.closest('pre, .unseen, .log, details:not([open])')) return false;
+  if (!one.checkVisibility() || one.closest('pre, .unseen, .log, .pan, details:not([open])')) return false;
   const box = one.getBoundingClientRect();
   const clipped = getComputedStyle(one).overflowX !== 'visible' && one.scrollWidth > one.clientWidth + 1;
   return box.width > 0 && (box.right > innerWidth + 1 || (one.clientWidth > 0 && clipped));
@@ -87,7 +90,7 @@ def test_names_of_jobs_are_on_one_line(open_page: Open, site: Site, width: int) 
     page = open_page("/")
     page.set_viewport_size({"width": width, "height": 900})
     both = ",".join(site.measured)
-    for path in (f"/compare?jobs={both}", "/jobs", "/studies", f"/studies/{site.study}"):
+    for path in (f"/compare?jobs={both}", "/jobs", "/studies"):
         page.goto(path)
         lines = page.evaluate(NAME_LINES, "SymViT at a low rate, seed 17")
         assert lines, path
@@ -175,17 +178,20 @@ def test_a_job_begins_with_its_sentence_and_its_curve(
         assert places[1] < 600, "the curve is on the first screen"
 
 
-@pytest.mark.parametrize("width", [1280, 1440])
+@pytest.mark.parametrize("width", [390, 1280, 1440])
 def test_cards_of_plots_have_one_height_and_are_filled(open_page: Open, site: Site, width: int) -> None:
     page = open_page("/")
     page.set_viewport_size({"width": width, "height": 900})
-    for job in (site.measured[0], site.trained):
-        page.goto(f"/jobs/{job}")
+    both = ",".join(site.measured)
+    for path in (f"/jobs/{site.measured[0]}", f"/jobs/{site.trained}", f"/compare?jobs={both}"):
+        page.goto(path)
         load(page)
         cards = page.evaluate(CARDS)
-        heights = [height for height, _ in cards]
-        assert max(heights) <= 1.2 * min(heights), (job, heights)
-        assert min(filled for _, filled in cards) >= 0.6, (job, cards)
+        heights = [height for height, _, _ in cards]
+        assert max(heights) <= 1.2 * min(heights), (path, heights)
+        assert min(filled for _, filled, _ in cards) >= 0.6, (path, cards)
+        assert min(letters for _, _, letters in cards) >= 9, (path, cards)
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), path
 
 
 @pytest.mark.parametrize("width", [390, 1280])

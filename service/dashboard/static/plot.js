@@ -26,4 +26,18 @@ async function draw() {
   place.replaceChildren(drawn);
 }
 
-draw();
+// Vega is larger than the page: it is loaded once somebody points at the plot, or presses the button.
+const button = document.getElementById("draw");
+button.hidden = false;
+
+function begin() {
+  if (button.hidden) return;
+  button.hidden = true;
+  const script = document.createElement("script");
+  script.src = place.dataset.vega;
+  script.addEventListener("load", draw);
+  document.head.append(script);
+}
+
+button.addEventListener("click", begin);
+place.addEventListener("pointerenter", begin);
