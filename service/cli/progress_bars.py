@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Self, TextIO
 
-from assay.service.cli.terminal import STATES, console_of
+from assay.service.cli.terminal import GAP, STATES, console_of
 from assay.service.contract.results import Job
 from assay.service.reports.numbers import printable, speed_text
 
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-WIDTH = 30
-MESSAGE = 60
+WIDTH, NARROW = 30, 10  # columns of a bar, and of a bar on a narrow terminal
+STATE, GAPS = 14, 4  # columns of the percentage and the state, and between the parts of a line
+LABEL_SHARE = 3  # a label has at most this part of the terminal
+MESSAGE, DOTS = 60, " ..."
 # A log gets a line at every tenth of the way, and after so many seconds.
 TENTHS = 10
 PAUSE_SECONDS = 30.0
@@ -54,7 +57,7 @@ class Bars:
         if console is not None:
             self._progress = _live(console)
             self._tasks: dict[str, TaskID] = {
-                label: self._progress.add_task(label, total=None, state="", style="", facts="")
+                label: self._progress.add_task(label, total=None, state="", style="default", facts="")
                 for label in labels
             }
 
@@ -95,14 +98,19 @@ class Bars:
             self._say(label, text, at)
 
     def _facts(self, label: str, now: ProgressLine) -> str:
-        parts = []
         first = self._begun.setdefault(label, (time.monotonic(), now.count))
         seconds, more = time.monotonic() - first[0], now.count - first[1]
-        if more > 0 and seconds > 0 and not now.ended:
-            parts.append(f"{more / seconds:.3g} {now.unit}/s")
-        if now.left is not None and not now.ended:
-            parts.append(f"{clock(now.left)} left")
-        return "  ".join([*parts, now.message[:MESSAGE]])
+        if now.ended:
+            return fitting("", now.message, "", self._room)
+        speed = f"{rate(more / seconds)} {now.unit}/s" if more > 0 and seconds > 0 else ""
+        return fitting("" if now.left is None else f"{clock(now.left)} left", now.message, speed, self._room)
+
+    @property
+    def _room(self) -> int:
+        """Columns that the other parts of a line leave for its facts."""
+        assert self._progress is not None
+        width = self._progress.console.width
+        return width - min(max(map(len, self._tasks)), width // LABEL_SHARE) - NARROW - STATE - GAPS
 
     def _say_change(self, label: str, now: ProgressLine, at: str | None) -> None:
         state, tenth, seconds = self._said.get(label, ("", 0, 0.0))
@@ -212,6 +220,22 @@ def clock(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{hours} h {rest} min"
 
 
+def rate(value: float) -> str:
+    """A rate for people: `0.52`, `12.3`, `1,070`."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def fitting(left: str, message: str, speed: str, room: int) -> str:
+    """The facts of a line in so many columns: time left, whole words of the message, the speed if it fits."""
+    message = textwrap.shorten(message, MESSAGE, placeholder=DOTS)
+    whole = GAP.join(filter(None, [speed, left, message]))
+    if len(whole) <= room:
+        return whole
+    rest = room - len(left) - len(GAP if left else "")
+    words = textwrap.shorten(message, rest, placeholder=DOTS) if rest > len(DOTS) else ""
+    return GAP.join(filter(None, [left, words]))
+
+
 def to_second(at: str | None) -> str:
     """A time in ISO 8601 (UTC) without the parts of its second; the present time for None."""
     moment = datetime.now(UTC) if at is None else datetime.fromisoformat(at)
@@ -232,13 +256,13 @@ def _live(console: Console) -> Progress:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
     from rich.table import Column
 
-    text = Column(no_wrap=True, overflow="ellipsis")
+    text = Column(no_wrap=True, overflow="ellipsis", max_width=console.width // LABEL_SHARE)
     return Progress(
         TextColumn("{task.description}", markup=False, table_column=text),
         BarColumn(WIDTH),
         TaskProgressColumn(),
         TextColumn("[{task.fields[style]}]{task.fields[state]}"),
-        TextColumn("{task.fields[facts]}", markup=False, table_column=text.copy()),
+        TextColumn("{task.fields[facts]}", markup=False),
         console=console,
         refresh_per_second=REFRESHES,
         redirect_stdout=False,

@@ -134,3 +134,45 @@ def test_on_a_terminal_a_spinner_counts_the_seconds(
     assert "starting a service, 0 s" in ESCAPES.sub("", text)
     assert ESCAPES.sub("", text).splitlines()[-1].endswith("starting a service, 0 s")
     assert text.count("\x1b[?25h") == text.count("\x1b[?25l"), "the cursor is given back"
+
+
+LABELS = ("example", "my_package.models:build")
+MESSAGE = "assay_fast 2/255: 214 of 355 left after apgd_pairs"
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (60, "27% running 12 min left"),
+        (80, "27% running 12 min left  assay_fast ..."),
+        (120, f"27% running 12 min left  {MESSAGE}"),
+    ],
+)
+def test_a_line_fits_the_terminal_with_state_and_share_whole(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int, shown: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    line = progress_bars.ProgressLine("running", 0.27, "9/33", 9, "examples", 720.0, MESSAGE, ended=False)
+    with terminal, Bars(LABELS) as bars:
+        bars.show(dict.fromkeys(LABELS, line))
+    lines = [part.rstrip() for part in re.split(r"[\r\n]+", ESCAPES.sub("", terminal.text()))]
+    assert max(map(len, lines)) <= columns
+    last = [part for part in lines if part.startswith("example")][-1]
+    assert re.fullmatch(rf"example +[━╸╺]{{10,}} +{re.escape(shown)}", last)
+    assert "[]" not in "".join(lines)
+    assert any(part.startswith(LABELS[1]) for part in lines) == (columns > 60)
+
+
+def test_the_speed_stands_where_there_is_room_for_the_message_too() -> None:
+    whole = "1,070 examples/s  12 min left  pgd 1/255"
+    assert progress_bars.fitting("12 min left", "pgd 1/255", "1,070 examples/s", len(whole)) == whole
+    assert progress_bars.fitting("12 min left", "pgd 1/255", "1,070 examples/s", len(whole) - 1) == (
+        "12 min left  pgd 1/255"
+    )
+    assert progress_bars.fitting("", "pgd", "", 2) == ""
+
+
+def test_a_rate_is_written_without_a_power_of_ten() -> None:
+    assert [progress_bars.rate(value) for value in (0.5234, 12.34, 99.96, 1070.4, 2_345_678.0)] == [
+        "0.523", "12.3", "100", "1,070", "2,345,678"
+    ]  # fmt: skip
