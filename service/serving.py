@@ -156,7 +156,7 @@ def run(app: FastAPI, listener: socket.socket, log_level: str) -> None:
     )
     server = Server(app, config)
     # uvicorn does not say where it serves when it is given a socket.
-    log.info("serving at %s, with its documentation at %s/docs", *[_address(listener)] * 2)
+    log.info("serving at %s, with its documentation at %s/docs", *[address_of(listener)] * 2)
     with ExitStack() as running:
         for module in features.modules("delivery"):
             running.enter_context(closing(module.start(app.state.store, app.state.settings)))
@@ -170,6 +170,7 @@ def unwind(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _address(listener: socket.socket) -> str:
+def address_of(listener: socket.socket) -> str:
+    """The address that a listener is bound to, as a URL."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"

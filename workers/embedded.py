@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -33,8 +34,18 @@ from assay.service.catalog import extra_components
 from assay.service.catalog.catalog import load_with
 from assay.service.contract import logs
 from assay.service.contract.fleet import traces
+from assay.service.contract.state_lock import LOCK, PRIVATE, read_holder
 from assay.service.contract.weights.pulled import PulledRecords
-from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, declare, listen, run, unwind
+from assay.service.serving import (
+    CANNOT_START,
+    WRONG_SETTINGS,
+    CannotStart,
+    address_of,
+    declare,
+    listen,
+    run,
+    unwind,
+)
 from assay.service.settings import Settings
 from assay.service.store.connections import unknown_variables, wrong_settings
 from assay.service.store.fleet.fair_queue import CHECKS
@@ -53,6 +64,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 FILE = "extra-components.json"
 WALK_SECONDS = 300.0
+LOCK_TRIES, LOCK_PAUSE = 3, 0.1  # seconds between two
 
 
 class ThreadDispatcher:
@@ -86,7 +98,7 @@ def main() -> int:
         # The port first: a failure leaves neither a folder nor claims.
         with (
             closing(listen(settings.host, settings.port)) as listener,
-            _exclusive(settings.state),
+            _exclusive(settings.state, _stated_address(listener)),
             closing(_open_store(settings.database)) as store,
         ):
             extend_catalog(settings.state)
@@ -176,20 +188,28 @@ def _workers(store: Store, settings: WorkerSettings, count: int) -> Iterator[lis
             thread.join()
 
 
+def _stated_address(listener: socket.socket) -> str:
+    """Where clients of this machine reach the service; empty for a service that ends with its call."""
+    if PRIVATE in sys.argv[1:]:
+        return ""
+    return address_of(listener).replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
 @contextmanager
-def _exclusive(state: Path) -> Iterator[None]:
-    """Lock the state folder: two embedded services on one folder would conflict."""
+def _exclusive(state: Path, address: str) -> Iterator[None]:
+    """Lock the state folder, as two embedded services there would conflict; the file says which has it."""
     with _lock_file(state) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise CannotStart(
-                f"another Assay service (process {file.read().strip() or 'unknown'}) uses the state folder"
-                f" {state}; stop it, or give this one its own with --state DIR"
-            ) from None
+        for tried in range(LOCK_TRIES):  # a client that looks who has the folder holds the file for a moment
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if tried == LOCK_TRIES - 1:
+                    said = read_holder(state, file)
+                    raise CannotStart(f"{said}; stop it, or give this one its own with --state DIR") from None
+                time.sleep(LOCK_PAUSE)
         file.truncate(0)
-        file.write(str(os.getpid()))
+        file.write(f"{os.getpid()} {address}")
         file.flush()
         yield
 
@@ -197,7 +217,7 @@ def _exclusive(state: Path) -> Iterator[None]:
 def _lock_file(state: Path) -> IO[str]:
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return (state / "lock").open("a+")
+        return (state / LOCK).open("a+")
     except OSError as error:
         raise CannotStart(f"cannot use the state folder {state}: {error.strerror}") from None
 

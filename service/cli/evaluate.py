@@ -15,12 +15,18 @@ from assay.service.catalog.schema_text import choices
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import Subcommands, add, count, json_argument
 from assay.service.cli.commands import Options, UsageError
+from assay.service.cli.evaluation_service import (
+    again_text,
+    asked_service,
+    beside_text,
+    evaluation_service,
+    interrupted_text,
+)
 from assay.service.cli.job_progress import follow_to_end
-from assay.service.cli.profiles import Chosen, chosen, key_of, saying_whose
 from assay.service.cli.progress_bars import Spinner
-from assay.service.client import DEFAULT_URL, AssayClient
+from assay.service.client import AssayClient
 from assay.service.client.class_check import stated_classes
-from assay.service.client.data_place import DataPlace, place_of
+from assay.service.client.data_place import place_of
 from assay.service.client.evaluation import (
     DEFAULT_STATE,
     DEFAULT_SUITE,
@@ -33,7 +39,6 @@ from assay.service.client.evaluation import (
     measured_cost,
     program_first,
     same_job,
-    service_for,
     unfinished,
     write_report,
 )
@@ -232,7 +237,8 @@ def _measure(
 ) -> int:
     if options.data_root is not None:
         os.environ["ASSAY_DATA_ROOT"] = str(options.data_root.absolute())
-    asked, state = _asked(options), options.state or DEFAULT_STATE
+    state = options.state or DEFAULT_STATE
+    asked = asked_service(options, state)
     own = asked is None
     if own:
         require("a service on this machine", "service", "worker")
@@ -250,7 +256,7 @@ def _measure(
     with (
         waiting,
         program_first(request, own=own) as ready,
-        _service(options, asked, place, state, waiting) as client,
+        evaluation_service(options, asked, place, state, waiting) as client,
     ):
         left = unfinished(client) if own else []
         waiting.tell("checking the job")
@@ -267,7 +273,7 @@ def _measure(
         try:
             return _finish(options, client, begun, state if own else None)
         except (KeyboardInterrupt, Unavailable):
-            _tell(interrupted_text(begun.id, state if own else None))
+            _tell(interrupted_text(begun.id, state if own else None, client.url))
             raise
 
 
@@ -275,29 +281,6 @@ def _data(options: Options) -> str:
     if options.data is None and options.model != EXAMPLE_MODEL:
         raise UsageError(f"--data is required: {FORMS_OF_DATA}; {EXAMPLE_MODEL} alone has data of its own")
     return options.data or EXAMPLE_DATA
-
-
-def _asked(options: Options) -> Chosen | None:
-    if options.state is not None and (options.url or options.profile):
-        raise UsageError("--state is of a service that is started; give it or an address, not both")
-    asked = None if options.state is not None else chosen(options.url, options.profile)
-    return None if asked is None or asked.url_from == "default" else asked
-
-
-@contextmanager
-def _service(
-    options: Options, asked: Chosen | None, place: DataPlace, state: Path, waiting: Spinner
-) -> Iterator[AssayClient]:
-    if asked is not None:
-        waiting.tell(f"using the service at {asked.url} ({asked.url_from})")
-        with saying_whose(asked), service_for(place, url=asked.url, key=key_of(asked)) as client:
-            yield client
-        return
-    waiting.tell(f"starting a service, its state in {state}")
-    # A dry run evaluates nothing.
-    workers, prefetch = (1, False) if options.dry_run else (options.workers, True)
-    with service_for(place, url=None, state=state, workers=workers, prefetch=prefetch) as client:
-        yield client
 
 
 def _begun(client: AssayClient, left: Sequence[Job], spec: Mapping[str, Any]) -> Job:
@@ -325,31 +308,8 @@ def _finish(options: Options, client: AssayClient, job: Any, state: Path | None)
             waiting.tell("writing the report")
             write_report(client, job.id, options.report)
         _tell(f"report: {options.report}")
-    _tell(f"job {job.id}: {again_text(job.id, state)}")
+    _tell(f"job {job.id}: {again_text(job.id, state, client.url)}")
     return code
-
-
-def again_text(job_id: str, state: Path | None) -> str:
-    """What shows the results of a job again; `state` is the folder of a service that ends with the call."""
-    if state is None:
-        return f"`assay results {job_id}` shows its results again"
-    elsewhere = "" if chosen().url_from == "default" else f" --url {DEFAULT_URL}"
-    return f"`assay results {job_id}{elsewhere}` shows its results again; after `assay serve --state {state}`"
-
-
-def beside_text(client: AssayClient, job: Job) -> str:
-    """That an unfinished job of an earlier call is computed beside the present job, and what ends it."""
-    return (
-        f"job {job.id} ({job.name}) of an earlier call is unfinished and is computed as well;"
-        f" `assay cancel {job.id} --url {client.url}` ends it"
-    )
-
-
-def interrupted_text(job_id: str, state: Path | None) -> str:
-    """What becomes of a job when the call is interrupted."""
-    if state is None:
-        return f"interrupted: job {job_id} goes on at the service; `assay cancel {job_id}` ends it"
-    return f"interrupted: what was measured is kept in {state}, and the same line goes on with job {job_id}"
 
 
 def _job_options(options: Options) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from assay.service.client.data_place import wrong
 from assay.service.client.jobs import AssayClient
 from assay.service.client.transport import KEY_VARIABLE, Unreachable
 from assay.service.contract.extras import require
+from assay.service.contract.state_lock import PRIVATE, Holder, holder_of
 
 MODULE = "assay.workers.embedded"
 START_SECONDS = 120.0
@@ -40,9 +41,11 @@ def local_service(
     The state folder, made if missing, has `service.log`; a next service there resumes unfinished jobs.
     `workers`: evaluators; None: one with a GPU, else one per core, at most four. `environment`: further
     ASSAY_ variables. Raises MissingExtra, an ImportError, without service or worker; InvalidSpec: the folder
-    cannot be written; Unreachable, with the log's end: no start.
+    cannot be written; Unreachable, with the log's end: no start, or a service has the folder.
     """
     require("a service on this machine", "service", "worker")
+    if (holder := holder_of(state)) is not None:
+        raise Unreachable(in_use(holder))
     port = _free_port()
     own = {
         "ASSAY_MODE": "embedded",
@@ -62,7 +65,7 @@ def local_service(
     with _log_in(state) as log:
         begun = log.tell()
         process = subprocess.Popen(  # noqa: S603 (our own module)
-            [sys.executable, "-P", "-m", MODULE],
+            [sys.executable, "-P", "-m", MODULE, PRIVATE],
             env=kept | own,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -80,6 +83,12 @@ def local_service(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def in_use(holder: Holder) -> str:
+    """Why no service of one's own can have a state folder, and what to do."""
+    use = f"use it: --url {holder.address}" if holder.address else "it ends with its call: wait for it"
+    return f"{holder}; {use}, or give this call its own folder: --state DIR"
 
 
 def _log_in(state: Path) -> IO[bytes]:

@@ -18,6 +18,7 @@ import uvicorn
 
 from assay.service import serving
 from assay.service.contract.fleet.release import own_release
+from assay.service.contract.state_lock import PRIVATE, Holder, holder_of
 from assay.service.store.store import open_store
 from assay.workers import embedded
 from tests.support.servers import free_port
@@ -117,22 +118,41 @@ def test_a_port_is_taken_before_anything_is_served_on_it() -> None:
             serving.listen("127.0.0.1", port)
 
 
+@pytest.mark.parametrize(
+    ("argument", "host", "stated"),
+    [
+        ("", "127.0.0.1", "http://127.0.0.1:{}"),
+        ("", "0.0.0.0", "http://127.0.0.1:{}"),
+        (PRIVATE, "127.0.0.1", ""),
+    ],
+)
 def test_it_says_where_it_serves(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    argument: str,
+    host: str,
+    stated: str,
 ) -> None:
+    monkeypatch.setattr(sys, "argv", ["embedded", argument])
+
     def run(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
         port = sockets[0].getsockname()[1]
-        assert f"http://127.0.0.1:{port}/docs" in caplog.text
+        assert holder_of(tmp_path / "state") == Holder(
+            tmp_path / "state", str(os.getpid()), stated.format(port)
+        )
+        assert f"http://{host}:{port}/docs" in caplog.text
         raise KeyboardInterrupt
 
     caplog.set_level("INFO")
     monkeypatch.setattr(uvicorn.Server, "run", run)
-    assert refused(PORT="0", WORKERS="0")[0] == 0
+    assert refused(HOST=host, PORT="0", WORKERS="0")[0] == 0
 
 
 def test_the_address_of_ipv6_has_brackets() -> None:
     with serving.listen("::1", 0) as listener:
-        assert serving._address(listener) == f"http://[::1]:{listener.getsockname()[1]}"
+        assert serving.address_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from assay.service.cli import evaluate, profiles
+from assay.service.cli import evaluation_service, profiles
 from assay.service.cli.profiles import chosen, key_of
-from assay.service.client import DEFAULT_URL, AssayClient
+from assay.service.client import AssayClient
 from tests.support.profiles import HOME, KEY, LAB, Assay
 
 DEAD = "http://127.0.0.1:9"
@@ -112,22 +112,10 @@ def test_a_call_with_a_state_folder_asks_no_profile(
         with AssayClient(DEAD) as client:
             yield client
 
-    monkeypatch.setattr(evaluate, "service_for", service)
+    monkeypatch.setattr(evaluation_service, "service_for", service)
     line = ("evaluate", "job:x", "--data", "digits")
     assay(*line)
     code, _, err = assay(*line, "--state", str(tmp_path / "state"))
     assert asked == [LAB, None]
     assert code == 3
     assert "lab" not in err
-
-
-def test_what_shows_results_again_is_asked_of_the_service_that_has_them(
-    assay: Assay, config_folder: Path
-) -> None:
-    state = Path("assay-state")
-    served = "; after `assay serve --state assay-state`"
-    assert evaluate.again_text("j", state) == f"`assay results j` shows its results again{served}"
-    assert evaluate.again_text("j", None) == "`assay results j` shows its results again"
-    assay("config", "set", "url", LAB)
-    at = f"--url {DEFAULT_URL}"
-    assert evaluate.again_text("j", state) == f"`assay results j {at}` shows its results again{served}"

@@ -186,4 +186,6 @@ def test_evaluate_fits_the_terminal(
     assert any("succeeded" in line for line in lines)
     assert max(len(line) for line in lines[-5:-1]) <= columns
     assert lines[-2] == "1 of 4 images hold at 2/255 under the strongest attack run; clean 3 of 4."
-    assert lines[-1] == f"job {job.id}: `assay results {job.id}` shows its results again"
+    assert (
+        lines[-1] == f"job {job.id}: `assay results {job.id} --url http://127.0.0.1` shows its results again"
+    )
