@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,10 @@ from assay.service.contract.row_protocols import RadiusUnit, protocol_unit
 from assay.service.contract.threat import Threat
 
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
+# By kind: what is no name but a path, a file or code, as patterns, and how these are given.
+OTHER_FORMS: Mapping[str, list[tuple[str, str]]] = json.loads(
+    Path(__file__).with_name("other_forms.json").read_text(encoding="utf-8")
+)
 
 KINDS = (
     "attack", "attention", "corruption", "data", "evaluation", "model", "recipe", "suite", "task", "words"
@@ -169,6 +174,7 @@ class Catalog:
         if self._left_out and not others:
             reasons = "; ".join(f"{package}: {reason}" for package, reason in self._left_out.items())
             message += f"; installed packages whose components are left out: {readable(reasons)}"
+        message += _other_form(kinds, name)
         problems.add(loc, message, given=name, allowed=known, nearest=nearest(name, known, self._also(kinds)))
         return None
 
@@ -295,6 +301,12 @@ def _in_pixel_steps(component: Component, expression: str, known: Namespaces) ->
             if evaluate(expression, {**known, "params": {**own, name: parse_fraction(steps)}}):
                 return name, steps
     return None
+
+
+def _other_form(kinds: Sequence[str], name: str) -> str:
+    """How a path, a file or code is given, which stands in place of a name."""
+    forms = (form for kind in kinds for form in OTHER_FORMS.get(kind, []))
+    return next((f"; {said}" for pattern, said in forms if re.fullmatch(pattern, name)), "")
 
 
 def _with_article(kind: str) -> str:

@@ -469,6 +469,32 @@ class TestNames:
         assert found["evaluations[1].name"].endswith("'digits' is data")
         assert found["evaluations[2].suite"] == "there is no suite 'pgd'; 'pgd' is an attack"
 
+    @pytest.mark.parametrize(
+        ("model", "data", "evaluation", "said"),
+        [
+            ("nets:build", "digits", "pgd", {"model.name": "a service runs no code of its users"}),
+            ("timm:resnet50", "digits", "pgd", {"model.name": "timm:NAME, hf:NAME, checkpoint:NAME"}),
+            ("mine.PT2", "digits", "pgd", {"model.name": "a file is uploaded first"}),
+            (
+                "tiny_vit",
+                "./photos",
+                "pgd",
+                {"data.name": "a folder of images below the service's data root"},
+            ),
+            ("tiny_vit", "digits", "pgd steps=3", {"evaluations[0].name": "parameters are written"}),
+            ("vitt", "photos", "pdg", {}),
+        ],
+    )
+    def test_a_path_a_file_and_code_are_told_how_they_are_given(
+        self, model: str, data: str, evaluation: str, said: dict[str, str]
+    ) -> None:
+        body = evaluate_body(model={"name": model}, data={"name": data}, evaluations=[{"name": evaluation}])
+        found = problems(body)
+        told = {place: text for place, text in found.items() if "; " in text}
+        assert list(told) == list(said)
+        for place, words in said.items():
+            assert f"'; {words}" in told[place]
+
     def test_nested_components(self) -> None:
         def attention(value: object) -> dict[str, str]:
             return problems(evaluate_body(model={"name": "vit", "params": {"attention": value}}))
