@@ -181,6 +181,8 @@ def _import_component(catalog: Catalog, component: Component, params: Params) ->
 
 
 def _serve(request: EvaluatorRequest, session: Session, report: Reporter) -> None:
+    from assay.workers.data.formats.dataset import CorruptData
+    from assay.workers.data.formats.look import with_others
     from assay.workers.jobs.failures import CONTEXT_LOST, describe
 
     if request["kind"] != "self_test" and request["kind"] != "hash":
@@ -189,6 +191,8 @@ def _serve(request: EvaluatorRequest, session: Session, report: Reporter) -> Non
         report(_answer(request, session, report))
     except Exception as error:  # any error of a shard is the answer
         text, failure = traceback.format_exc(), describe(error)
+        if isinstance(error, CorruptData):
+            failure["message"] = with_others(error, session.data_sets)
         if request["kind"] == "plan" and not failure["retry"]:  # the job's error says why
             log.warning("the plan is refused: %s: %s", failure["error_type"], failure["message"])
         else:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from assay.workers import accelerator, evaluator
+from assay.workers.data.formats import look
+from assay.workers.data.formats.dataset import CorruptData
 from assay.workers.evaluator import Reporter, gpu_memory
 
 
@@ -108,3 +110,17 @@ def test_a_refused_plan_is_one_line_of_the_log(
     assert (record.getMessage().count("\n") + 1 > 1) is (lines > 1)
     assert str(error) in record.getMessage()
     assert "Traceback" in answers[0]["traceback"]
+
+
+def test_an_error_of_an_example_is_told_with_the_other_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot_read(*_: object) -> None:
+        raise CorruptData("a.png")
+
+    asked: list[Any] = []
+    monkeypatch.setattr(evaluator, "_answer", cannot_read)
+    monkeypatch.setattr(look, "with_others", lambda error, sets: asked.append(sets) or f"{error} and b.png")
+    answers: list[dict[str, Any]] = []
+    session: Any = SimpleNamespace(forget=lambda: None, know=lambda hashes: None, data_sets=["photos"])
+    evaluator._serve({"kind": "plan"}, session, answers.append)  # type: ignore[arg-type,typeddict-item]
+    assert (answers[0]["error_type"], answers[0]["message"]) == ("invalid_value", "a.png and b.png")
+    assert asked == [["photos"]]

@@ -97,6 +97,11 @@ class Session:
         self._data[key] = data
         return data
 
+    @property
+    def data_sets(self) -> list[ExampleSet]:
+        """The data sets that are kept, the latest last."""
+        return list(self._data.values())
+
     def classifier(self, spec: UserSpec, *, device: str, weights: str | None) -> Loaded:
         """The classifier of a job spec with the weights of a safetensors file, or random or pulled ones."""
         # The kind too: a model to be trained has gradients enabled.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,10 +15,11 @@ import torch
 
 from assay.service.contract.findings.data_findings import Ignored
 from assay.workers.data.formats.dataset import CorruptData, DataSet, ExampleSet, MissingData
-from assay.workers.data.formats.images.pictures import ORIENTATION
+from assay.workers.data.formats.images.pictures import ORIENTATION, REMEDY
 
 SIDE, TOGETHER = 32, 64  # Side of images that the set decodes, and examples decoded together
 UPRIGHT = 1
+NAMED = 20  # of the unreadable examples in a message
 
 
 @dataclass
@@ -54,6 +55,18 @@ def look_at(data: ExampleSet, seconds: float) -> Look:
             ' "exif_orientation": true turns them'
         )
     return found
+
+
+def with_others(error: CorruptData, sets: Iterable[ExampleSet], seconds: float = 10.0) -> str:
+    """The message of an error about an example, and the other unreadable examples found in these seconds."""
+    for data in sets:
+        found = look_at(data, seconds)
+        others = [text.removesuffix(REMEDY) for text in found.unreadable if text != str(error)]
+        if others and len(others) < len(found.unreadable):
+            dots = "; ..." if len(others) > NAMED else ""
+            count = f"{len(others)} more of {found.decoded} examples looked at"
+            return f"{error}; {count}: {'; '.join(others[:NAMED])}{dots}"
+    return str(error)
 
 
 def _results(

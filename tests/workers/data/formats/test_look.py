@@ -10,8 +10,9 @@ from PIL import Image
 
 from assay.workers.data.formats import look as look_module
 from assay.workers.data.formats.check import main
+from assay.workers.data.formats.dataset import CorruptData
 from assay.workers.data.formats.images.labels_files import find_labels
-from assay.workers.data.formats.look import look_at
+from assay.workers.data.formats.look import look_at, with_others
 from assay.workers.data.image_folder import image_folder
 from assay.workers.data.pulses import pulses
 from assay.workers.data.text_table import text_table
@@ -53,6 +54,39 @@ def test_all_that_is_unreadable_ignored_and_empty_is_listed_at_once(root: Path) 
     ]
     turned = image_folder(root, "test", folder="pets", splits="all", exif_orientation=True)
     assert look_at(turned, 600).notes == []
+
+
+def test_an_error_of_an_example_names_the_others(root: Path) -> None:
+    pets = image_folder(root, "test", folder="pets", splits="all")
+    with pytest.raises(CorruptData) as caught:
+        pets.images(list(range(12)), 8)
+    said = with_others(caught.value, [pulses(None, "test"), pets], 600)
+    first, _, others = said.partition("; replace or remove it; 1 more of 12 examples looked at: ")
+    cat, dog = (f"{root}/pets/{name} cannot be read as an image (" for name in ("cat/1.jpg", "dog/2.jpg"))
+    assert sorted(text.partition("(")[0] + "(" for text in (first, others)) == [cat, dog]
+    assert "replace" not in others
+
+
+def test_an_error_without_others_or_of_other_data_stays(root: Path) -> None:
+    pets = image_folder(root, "test", folder="pets", splits="all")
+    assert with_others(CorruptData("a table's header"), [pets], 600) == "a table's header"
+    (root / "pets" / "cat" / "1.jpg").unlink()
+    only = image_folder(root, "test", folder="pets", splits="all")
+    with pytest.raises(CorruptData) as caught:
+        only.images(list(range(11)), 8)
+    assert with_others(caught.value, [only], 600) == str(caught.value)
+
+
+def test_a_message_names_the_first_of_many(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look_module, "NAMED", 1)
+    (root / "pets" / "dog" / "5.jpg").write_bytes(b"")
+    pets = image_folder(root, "test", folder="pets", splits="all")
+    with pytest.raises(CorruptData) as caught:
+        pets.images(list(range(12)), 8)
+    said = with_others(caught.value, [pets], 600)
+    assert "; 2 more of 12 examples looked at: " in said
+    assert said.endswith("; ...")
+    assert said.count("cannot be read") == 2
 
 
 def test_a_sample_is_said_to_be_a_sample(

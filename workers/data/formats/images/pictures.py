@@ -19,6 +19,7 @@ from assay.workers.data.formats.images.imagenet_classes import CROP_FRACTION
 MODES = {1: "L", 3: "RGB"}  # By the number of channels
 # Pillow's errors about a file's content.
 UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+REMEDY = "; replace or remove it"
 ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)  # EXIF's tag, and values that swap width and height
 
 
@@ -45,7 +46,7 @@ def open_picture(
     except CorruptData:
         raise
     except UNREADABLE as error:
-        raise CorruptData(f"{name} cannot be read as an image ({error}); replace or remove it") from error
+        raise CorruptData(f"{name} cannot be read as an image ({error}){REMEDY}") from error
 
 
 def _with_8_bits(image: Image.Image, name: str) -> Image.Image:
@@ -66,7 +67,7 @@ def picture_size(path: Path) -> tuple[int, int]:
         with Image.open(path) as image:
             return image.size
     except UNREADABLE as error:
-        raise CorruptData(f"{path} cannot be read as an image ({error}); replace or remove it") from error
+        raise CorruptData(f"{path} cannot be read as an image ({error}){REMEDY}") from error
 
 
 def fitted(
