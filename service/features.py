@@ -25,7 +25,7 @@ FEATURES = (  # In the order of the documentation and of the help.
     "webhooks",  # posts events to addresses of tenants
     "tenants",  # API keys, weights and limits
     "audit",  # reads who did what
-    "workers",  # shows workers, and takes them out of service
+    "workers",  # shows workers, takes them out of service, and asks schedulers of machines for them
     "mcp",  # gives agents the service as tools
 )
 

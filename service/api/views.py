@@ -69,6 +69,7 @@ class JobViews:
         self._rows = rows
         self._positions = store.jobs.queue_positions(rows)
         self._online: dict[tuple[str, int, str], int] = {}
+        self._asked: dict[tuple[str, int], str] = {}
 
     def all(self) -> list[Job]:
         """The jobs as users see them, in the given order."""
@@ -106,9 +107,13 @@ class JobViews:
         return eta_seconds(row, self._store.workers.clock()) if row.state in AT_WORK else None
 
     def _delayed(self, row: JobRow) -> str:
-        """Why a queued job is not claimed though workers are free; empty without a reason."""
-        reasons = self._store.quota.delays(row.tenant) if row.state is JobState.QUEUED else []
-        return f"waits: the tenant has reached its limit of {' and '.join(reasons)}" if reasons else ""
+        """Why a queued job is not claimed; empty without a reason."""
+        if row.state is not JobState.QUEUED:
+            return ""
+        reasons = self._store.quota.delays(row.tenant)
+        if reasons:
+            return f"waits: the tenant has reached its limit of {' and '.join(reasons)}"
+        return self._asked_for(device_of(row), devices_of(row))
 
     def _blocked(self, row: JobRow, identity: str) -> Blocked | None:
         if row.plan is None:
@@ -126,6 +131,13 @@ class JobViews:
             self._online[key] = self._store.workers.online_lately(*key)
         return self._online[key]
 
+    def _asked_for(self, device: str, devices: int) -> str:
+        """What the job waits for where a fleet was asked for a worker; else empty."""
+        key = (device, devices)
+        if key not in self._asked:
+            self._asked[key] = self._store.workers.fleets.waiting(device, devices)
+        return self._asked[key]
+
     @cached_property
     def _refused(self) -> dict[str, Refused]:
         return self._store.workers.refused()
@@ -138,6 +150,8 @@ class JobViews:
         wanted, identity = devices_of(row), identity_of(row)
         if identity and identity in self._refused:
             return _refused(identity, self._refused[identity])
+        if asked := self._asked_for(device_of(row), wanted):
+            return asked
         others = self._workers_online(device_of(row), wanted) if identity else 0
         if others:
             return (

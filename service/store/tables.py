@@ -12,6 +12,7 @@
     workers                           heartbeats and gauges of workers
     lanes                             requirements of shards, with the devices and identities they queue for
     duties                            what one worker does for all (the reaper), and which worker
+    fleets                            workers that a scheduler of machines starts and ends, as last reported
     cordons                           workers that administrators have taken out of service, by name
     identities                        code of workers that may take work, by digest or by name of a release
     counters                          totals over all workers, never reset
@@ -301,6 +302,22 @@ duties = Table(
     Column("name", Text, primary_key=True),
     Column("worker", PlainText, nullable=False),
     Column("until", Double, nullable=False),
+)
+
+fleets = Table(
+    "fleets",
+    metadata,
+    Column("name", PlainText, primary_key=True),
+    Column("engine", Text, nullable=False),
+    Column("device", Text, nullable=False),
+    Column("devices", Integer, nullable=False),
+    Column("most", Integer, nullable=False),  # workers
+    Column("running", Integer, nullable=False),
+    Column("pending", Integer, nullable=False),
+    Column(
+        "reason", PlainText, nullable=False
+    ),  # why the engine does not start workers that it was asked for
+    Column("seen_at", Double, nullable=False),
 )
 
 cordons = Table(

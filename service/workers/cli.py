@@ -12,6 +12,7 @@ from assay.service.cli.commands import OK, connected
 from assay.service.cli.usage import Parser
 from assay.service.contract.findings.data_disagreements import disagreements, first_names, on_workers
 from assay.service.contract.fleet.workers import IdentityStatus, WorkerDevice, WorkerStatus
+from assay.service.workers.fleet_cli import add_fleet
 
 GIB = 1024**3
 
@@ -75,7 +76,7 @@ def withdraw(options: argparse.Namespace) -> int:
 
 
 def add_commands(subcommands: Subcommands) -> None:
-    """Adds `workers list`, `cordon`, `uncordon`, `drain`, `identities`, `allow` and `withdraw`."""
+    """Adds the actions of `workers`, and `fleet`."""
     summary = "list workers, and say which take work; needs an admin key"
     command = add_remote(subcommands, "workers", list_all, summary, "list", topic="administration")
     actions = actions_of(command)
@@ -91,6 +92,7 @@ def add_commands(subcommands: Subcommands) -> None:
         parser.add_argument("name", metavar="NAME", help="its name in `assay workers list`, or its id")
     for parser in (command, *parsers, *_add_identities(actions)):
         json_argument(parser)
+    add_fleet(subcommands)
 
 
 def _add_identities(actions: Subcommands) -> list[Parser]:

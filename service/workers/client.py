@@ -5,6 +5,7 @@ from __future__ import annotations
 from assay.service.client.transport import API, Connection, parsed, part
 from assay.service.contract.fleet.workers import IdentityStatus, WorkerStatus
 from assay.service.contract.results import Page
+from assay.service.workers.fleet_wire import FleetReport, FleetStatus
 
 
 class WorkerCalls(Connection):
@@ -25,6 +26,15 @@ class WorkerCalls(Connection):
     def uncordon_worker(self, name: str) -> WorkerStatus:
         """Puts a worker back into service."""
         return self._worker(name, "uncordon")
+
+    def fleets(self) -> list[FleetStatus]:
+        """Fleets whose controllers reported within a day, by name."""
+        return parsed(Page[FleetStatus], self._json("GET", f"{API}/workers/fleets")).items
+
+    def report_fleet(self, name: str, report: FleetReport) -> FleetStatus:
+        """Reports a fleet, and says how much work there is for it."""
+        path = f"{API}/workers/fleets/{part(name)}"
+        return parsed(FleetStatus, self._json("PUT", path, body=report.model_dump(mode="json")))
 
     def identities(self) -> list[IdentityStatus]:
         """What the service declares of its workers' code, and what administrators have ruled."""

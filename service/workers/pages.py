@@ -31,6 +31,7 @@ def workers(
         "section": "/workers",
         "workers": list(zip(online, known, strict=True)),
         "digest": catalog.digest,
+        "fleets": system.workers.fleets.all() if caller.view.everything else [],
         "problems": fleet_problems(ready, waiting=0),
         "everything": caller.view.everything,
     }

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from assay.service.api.authentication import WORKERS_PATH
 from assay.service.api.caller import ActorDep, Caller, CallerDep, administrator
-from assay.service.api.deps import StrictRouter, SystemStoreDep
+from assay.service.api.deps import BodyDep, StrictRouter, SystemStoreDep, json_body, validated
 from assay.service.api.errors import documented
-from assay.service.contract.errors import NotFound
+from assay.service.contract.errors import MalformedJson, NotFound, UnsupportedMediaType
 from assay.service.contract.fleet.release import release_text
 from assay.service.contract.fleet.worker_records import Gauges, refused_parts
 from assay.service.contract.fleet.workers import (
@@ -25,14 +25,17 @@ from assay.service.contract.fleet.workers import (
 from assay.service.contract.results import Page
 from assay.service.contract.times import iso, iso_or_none
 from assay.service.store.fleet.cordons import Cordon, ListedWorker
+from assay.service.store.fleet.fleets import Fleet
 from assay.service.store.fleet.identities import ALLOWED, WITHDRAWN, Ruling
+from assay.service.workers.fleet_wire import NAME_PATTERN, FleetReport, FleetStatus
 
 router = StrictRouter(prefix=WORKERS_PATH, tag="workers", dependencies=[Depends(administrator)])
-ROUTERS, BEFORE = (router,), "keys"
+fleets = StrictRouter(prefix=f"{WORKERS_PATH}/fleets", tag="workers", dependencies=[Depends(administrator)])
+ROUTERS, BEFORE = (router, fleets), "keys"
 WorkerName = Annotated[
     str, Path(min_length=1, max_length=300, description="the worker's name or id", examples=["box:gpu0"])
 ]
-
+FleetName = Annotated[str, Path(pattern=NAME_PATTERN, description="the fleet's name", examples=["a100"])]
 Digest = Annotated[
     str, Path(pattern=DIGEST_PATTERN, description="digest of an identity", examples=["7eb77f24b63ba2d7"])
 ]
@@ -80,6 +83,29 @@ def withdraw_identity(
 ) -> IdentityStatus:
     """Its workers finish their shards and take no others, even if it is declared. Jobs they planned wait."""
     return _identity_view(store.identities.rule(digest, WITHDRAWN, _who(caller), by))
+
+
+@fleets.get("", summary="List the fleets")
+def list_fleets(store: SystemStoreDep) -> Page[FleetStatus]:
+    """Fleets by name, whose controllers reported within a day."""
+    return Page(items=[_fleet_view(one) for one in store.workers.fleets.all()])
+
+
+@fleets.put(
+    "/{name}",
+    summary="Report a fleet",
+    responses=documented(MalformedJson, UnsupportedMediaType),
+    openapi_extra=json_body(FleetReport),
+)
+def report_fleet(name: FleetName, body: BodyDep, store: SystemStoreDep) -> FleetStatus:
+    """What its controller does every half minute; the answer says how much work there is for the fleet."""
+    told = validated(FleetReport, body)
+    return _fleet_view(store.workers.fleets.report(Fleet(name=name, **told.model_dump())))
+
+
+def _fleet_view(row: Fleet) -> FleetStatus:
+    values = {field: getattr(row, field) for field in FleetStatus.model_fields if field != "last_report"}
+    return FleetStatus(**values, last_report=iso(row.seen_at))
 
 
 def _identity_view(row: Ruling) -> IdentityStatus:

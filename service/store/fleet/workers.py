@@ -17,6 +17,7 @@ from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.store.clock import now
 from assay.service.store.columns import own_insert, upsert
 from assay.service.store.database import Database, StorePart
+from assay.service.store.fleet.fleets import Fleets
 from assay.service.store.fleet.identities import (
     ONLINE_SECONDS,
     Refused,
@@ -56,6 +57,7 @@ class Workers(StorePart):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
+        self.fleets = Fleets(database)
         self._lately: dict[tuple[str, int, str], tuple[float, int]] = {}
         self._clock = (float("-inf"), 0.0)
 

@@ -41,7 +41,7 @@ FEATURE_ROUTES: dict[str, set[str]] = {
     "audit": {"list_audit"},
     "workers": {
         "list_workers", "cordon_worker", "uncordon_worker", "drain_worker",
-        "list_identities", "allow_identity", "withdraw_identity",
+        "list_identities", "allow_identity", "withdraw_identity", "list_fleets", "report_fleet",
     },
     "mcp": set(),  # asks the service as any client
 }  # fmt: skip

@@ -1,0 +1,47 @@
+"""What a fleet's controller reports, and fleets as administrators see them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from assay.service.contract.results import Answer
+
+NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}$"
+MAX_WORKERS = 10_000
+WorkerCount = Annotated[int, Field(ge=0, le=MAX_WORKERS)]
+
+
+class FleetReport(BaseModel):
+    """The workers of a fleet: at most, started, and asked for with the scheduler's reason (`Priority`)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    engine: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9 ._-]{0,39}$")]
+    device: Literal["cpu", "cuda"]
+    devices: Annotated[int, Field(ge=1, le=64)] = 1
+    most: Annotated[int, Field(ge=1, le=MAX_WORKERS)]
+    running: WorkerCount
+    pending: WorkerCount
+    reason: Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+
+
+class FleetStatus(Answer):
+    """A fleet's last report, `online` if it is of the last three minutes, and its work now.
+
+    `queued` shards could be run by its workers, `busy` shards are. `last_report` is ISO 8601 in UTC.
+    """
+
+    name: str
+    engine: str
+    device: str
+    devices: int
+    most: int
+    running: int
+    pending: int
+    reason: str
+    online: bool
+    queued: int
+    busy: int
+    last_report: str

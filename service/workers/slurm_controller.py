@@ -1,0 +1,82 @@
+"""Keeps as many workers asked for as there is work: the loop of `assay fleet slurm`.
+
+It keeps nothing between two rounds: what it has asked for is in Slurm's queue, the work in the service.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from assay.service.client import AssayClient
+from assay.service.contract.errors import AssayError
+from assay.service.workers import slurm_queue
+from assay.service.workers.fleet_wire import FleetReport, FleetStatus
+from assay.service.workers.slurm import SlurmFleet
+from assay.service.workers.slurm_queue import SlurmJobs, SlurmUnavailable
+
+ENGINE = "Slurm"
+FIRST = 4  # Workers that are tried before any is known to find work
+
+
+def wanted(most: int, queued: int, busy: int) -> int:
+    """Workers that there is work for.
+
+    At most twice as many as are busy, and `FIRST`: shards that no worker of the fleet may take (other data,
+    code that waits for an administrator) must not keep all its machines.
+    """
+    return min(most, busy + min(queued, busy + FIRST))
+
+
+class SlurmController:
+    """Reports Slurm's jobs of a fleet to the service, and asks for workers or gives pending workers up."""
+
+    def __init__(self, fleet: SlurmFleet, client: AssayClient, script: str) -> None:
+        self._fleet, self._client, self._script = fleet, client, script
+
+    def run(self, stopping: threading.Event, told: Callable[[str], None]) -> None:
+        """Rounds until it is stopped; a service or a Slurm that is away is asked again. `told`: news."""
+        last = ""
+        while not stopping.is_set():
+            try:
+                said = self.round()
+            except (SlurmUnavailable, AssayError) as error:
+                said = f"not scaled: {error}"
+            if said != last:
+                told(said)
+            last = said
+            stopping.wait(self._fleet.every)
+
+    def round(self) -> str:
+        """One look at both queues; what it found and did, in words."""
+        jobs = slurm_queue.jobs_of(self._fleet.name)
+        status = self._report(jobs)
+        done = self._scale(jobs, status)
+        if done:
+            self._report(slurm_queue.jobs_of(self._fleet.name))
+        because = f" ({jobs.reason})" if jobs.reason else ""
+        work = f"{status.queued} shards queued, {status.busy} running"
+        return f"{work}; {jobs.running} workers, {len(jobs.pending)} pending{because}{done}"
+
+    def _report(self, jobs: SlurmJobs) -> FleetStatus:
+        fleet = self._fleet
+        report = FleetReport(
+            engine=ENGINE,
+            device=fleet.device,
+            most=fleet.max,
+            running=jobs.running,
+            pending=len(jobs.pending),
+            reason=jobs.reason,
+        )
+        return self._client.report_fleet(fleet.name, report)
+
+    def _scale(self, jobs: SlurmJobs, status: FleetStatus) -> str:
+        missing = wanted(self._fleet.max, status.queued, status.busy) - jobs.running - len(jobs.pending)
+        if missing > 0:
+            arrays = slurm_queue.submit(self._script, missing)
+            return f"; asked for {missing} more (array {', '.join(arrays)})"
+        extra = jobs.pending[missing:] if missing < 0 else ()
+        if extra:
+            slurm_queue.give_up(extra)
+            return f"; gave {len(extra)} pending up"
+        return ""

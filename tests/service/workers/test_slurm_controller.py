@@ -1,0 +1,108 @@
+"""The controller over a fake Slurm and a real service."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from assay.service.client import AssayClient
+from assay.service.store.store import Store
+from assay.service.workers.slurm import SlurmFleet
+from assay.service.workers.slurm_controller import SlurmController, wanted
+from tests.support.fake_slurm import FakeSlurm
+from tests.support.jobs import claim, finish_all, planned
+
+FLEET = SlurmFleet(partition="gpu", max=10, device="cpu", every=0.01)
+
+
+@pytest.mark.parametrize(
+    ("most", "queued", "busy", "workers"),
+    [
+        (64, 0, 0, 0),
+        (64, 3, 0, 3),
+        (64, 100, 0, 4),  # the first, before any has found work
+        (64, 100, 4, 12),
+        (64, 100, 12, 28),
+        (64, 100, 40, 64),
+        (64, 2, 40, 42),
+        (64, 0, 40, 40),
+    ],
+)
+def test_there_are_as_many_workers_as_work(most: int, queued: int, busy: int, workers: int) -> None:
+    assert wanted(most, queued, busy) == workers
+
+
+@pytest.fixture
+def controller(fake_slurm: FakeSlurm, client: AssayClient) -> SlurmController:
+    return SlurmController(FLEET, client, FLEET.script({}))
+
+
+def test_it_scales_up_reports_and_scales_to_zero(
+    controller: SlurmController, fake_slurm: FakeSlurm, app_store: Store, client: AssayClient
+) -> None:
+    assert controller.round() == "0 shards queued, 0 running; 0 workers, 0 pending"
+    job_id = planned(app_store, 6)
+    assert controller.round() == (
+        "6 shards queued, 0 running; 0 workers, 0 pending; asked for 4 more (array 101)"
+    )
+    assert controller.round() == "6 shards queued, 0 running; 0 workers, 4 pending"
+    (fleet,) = client.fleets()
+    assert (fleet.engine, fleet.device, fleet.most, fleet.running, fleet.pending) == (
+        "Slurm",
+        "cpu",
+        10,
+        0,
+        4,
+    )
+    fake_slurm.start(2)
+    for number in range(2):
+        name = f"node{number}:assay.101{number}"
+        app_store.workers.beat(f"w{number}", "node", ["cpu"], number + 1, {}, 1, name)
+        claim(app_store, f"w{number}")
+    assert controller.round() == (
+        "4 shards queued, 2 running; 2 workers, 2 pending (Priority); asked for 2 more (array 102)"
+    )
+    assert client.job(job_id).workers_online == 2
+    again = SlurmController(FLEET, client, FLEET.script({}))  # as after a restart
+    assert again.round() == "4 shards queued, 2 running; 2 workers, 4 pending (Priority)"
+    app_store.shards.expire(dead_owners=["w0", "w1"], leases=False)
+    finish_all(app_store, job_id)
+    said = again.round()
+    assert said == "0 shards queued, 0 running; 2 workers, 4 pending (Priority); gave 4 pending up"
+    assert fake_slurm.states() == ["RUNNING", "RUNNING"]  # they end by themselves
+    fake_slurm.write([])
+    assert again.round() == "0 shards queued, 0 running; 0 workers, 0 pending"
+
+
+def test_a_job_says_what_it_waits_for(
+    controller: SlurmController, fake_slurm: FakeSlurm, app_store: Store, client: AssayClient
+) -> None:
+    job_id = planned(app_store, 2)
+    assert client.job(job_id).message == "no worker is listening for this job"
+    controller.round()
+    assert client.job(job_id).message == "waiting for Slurm"
+    fake_slurm.start(0)
+    controller.round()
+    assert client.job(job_id).message == "waiting for Slurm: Priority"
+
+
+def test_a_slurm_that_is_away_is_news_once_and_asked_again(
+    controller: SlurmController, fake_slurm: FakeSlurm, app_store: Store
+) -> None:
+    broken = fake_slurm.folder / "broken"
+    broken.touch()
+    stopping, told = threading.Event(), []
+
+    def tell(said: str) -> None:
+        told.append(said)
+        if len(told) == 1:
+            broken.unlink()
+        else:
+            stopping.set()
+
+    controller.run(stopping, tell)
+    assert told == [
+        "not scaled: squeue: slurm_load_jobs error: Unable to contact slurm controller",
+        "0 shards queued, 0 running; 0 workers, 0 pending",
+    ]
