@@ -31,7 +31,7 @@ from typing import Any
 
 from assay.workers.containment import contain
 from assay.workers.containment.settings import from_environment
-from assay.workers.containment.system_calls import NUMBERS
+from assay.workers.containment.system_call_numbers import NUMBERS
 from assay.workers.containment.template import Template
 from assay.workers.evaluator_link import REPORTS, REQUESTS
 

@@ -19,7 +19,7 @@ from assay.workers.containment.kernel import (
     machine,
 )
 from assay.workers.containment.policy import Policy
-from assay.workers.containment.system_calls import NUMBERS
+from assay.workers.containment.system_call_numbers import NUMBERS
 from assay.workers.containment.users import Users
 
 # What each part holds back.

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Collection, Iterable
 
 from assay.workers.containment.kernel import Unavailable, machine, syscall
-from assay.workers.containment.system_calls import NUMBERS
+from assay.workers.containment.system_call_numbers import NUMBERS
 
 NEWEST = 469  # file_setattr, Linux 6.17
 _SET_MODE_FILTER, _GET_ACTION_AVAILABLE = 1, 2

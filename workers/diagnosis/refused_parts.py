@@ -22,7 +22,7 @@ from assay.workers.containment.kernel import machine
 from assay.workers.containment.limits import NO_LIMITS
 from assay.workers.containment.policy import Policy, libraries
 from assay.workers.containment.settings import VARIABLE, Containment, from_environment
-from assay.workers.containment.system_calls import NUMBERS
+from assay.workers.containment.system_call_numbers import NUMBERS
 
 SECONDS = 300.0
 APPLIED = ("dumps", "limits", "capabilities", "files", "calls")  # Parts that refuse by themselves

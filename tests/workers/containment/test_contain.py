@@ -28,7 +28,7 @@ from assay.workers.containment.limits import Limits
 from assay.workers.containment.policy import Policy
 from assay.workers.containment.probe import Sandbox, missing_parts
 from assay.workers.containment.settings import PREFIX, VARIABLE, Containment, from_environment
-from assay.workers.containment.system_calls import NUMBERS
+from assay.workers.containment.system_call_numbers import NUMBERS
 from assay.workers.containment.template import sweep
 from assay.workers.jobs import check
 from assay.workers.jobs.failures import describe

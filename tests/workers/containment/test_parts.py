@@ -18,7 +18,7 @@ from assay.workers.containment.contain import PARTS, contain, in_words
 from assay.workers.containment.kernel import Unavailable
 from assay.workers.containment.policy import Policy
 from assay.workers.containment.probe import missing_parts
-from assay.workers.containment.system_calls import NUMBERS
+from assay.workers.containment.system_call_numbers import NUMBERS
 from tests.support.children import in_a_child
 
 pytestmark = pytest.mark.skipif(bool(missing_parts()), reason=f"this machine lacks {list(missing_parts())}")

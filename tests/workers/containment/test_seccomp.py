@@ -15,7 +15,7 @@ import pytest
 from assay.workers.containment import seccomp
 from assay.workers.containment.kernel import forbid_new_privileges, machine
 from assay.workers.containment.probe import missing_parts
-from assay.workers.containment.system_calls import NUMBERS
+from assay.workers.containment.system_call_numbers import NUMBERS
 from tests.support.children import in_a_child
 
 pytestmark = pytest.mark.skipif("calls" in missing_parts(), reason="this machine has no filters of calls")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.workers.containment import seccomp
-from assay.workers.containment.system_calls import NUMBERS
+from assay.workers.containment.system_call_numbers import NUMBERS
 
 # aarch64 has the numbers that new architectures share.
 HEADERS = {
