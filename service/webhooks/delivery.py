@@ -6,12 +6,15 @@ its deliveries to be claimed again after a minute, so a message may come twice, 
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
 import logging
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import httpcore
@@ -22,7 +25,7 @@ from assay.service.settings import Settings
 from assay.service.store.store import Store
 from assay.service.webhooks.address import BadAddress, Reach, post
 from assay.service.webhooks.outbox import DueDelivery, Outbox
-from assay.service.webhooks.wire import webhook_signature
+from assay.service.webhooks.wire import SECRET_PREFIX
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 2.0
@@ -153,3 +156,12 @@ def attempt(reach: Reach, due: DueDelivery) -> tuple[int | None, str | None]:
         return None, "TLS failed" if tls else "no connection"
     except (httpcore.NetworkError, httpcore.ProtocolError, OSError):
         return None, "the connection broke before an answer"
+
+
+def webhook_signature(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
+    """The header `webhook-signature`: one signature for each secret, over the body as it is sent."""
+    # The secrets are the present secret, and after a rotation the secret before; the time is in unix seconds.
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    keys = [base64.b64decode(secret.removeprefix(SECRET_PREFIX)) for secret in secrets]
+    digests = [hmac.new(key, signed, hashlib.sha256).digest() for key in keys]
+    return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)

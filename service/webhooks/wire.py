@@ -6,10 +6,6 @@ which is `v1,` and the base64 of HMAC-SHA256 over `ID.TIMESTAMP.BODY`.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -90,12 +86,3 @@ class WebhookDelivery(Answer):
     status: int | None
     error: str | None
     payload: dict[str, Any] | None
-
-
-def webhook_signature(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
-    """The header `webhook-signature`: one signature for each secret, over the body as it is sent."""
-    # The secrets are the present secret, and after a rotation the secret before; the time is in unix seconds.
-    signed = f"{message_id}.{timestamp}.".encode() + body
-    keys = [base64.b64decode(secret.removeprefix(SECRET_PREFIX)) for secret in secrets]
-    digests = [hmac.new(key, signed, hashlib.sha256).digest() for key in keys]
-    return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
