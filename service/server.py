@@ -19,16 +19,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
-
 from assay.service.app import create_app
 from assay.service.contract import logs
 from assay.service.contract.fleet import traces
 from assay.service.dispatch import CeleryDispatcher
 from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, declare, listen, run, unwind
 from assay.service.settings import Settings
-from assay.service.store.connections import take_no_arguments, wrong_settings
+from assay.service.store.connections import settings_of
 from assay.service.sweeper import Sweeper
 
 SWITCH_SECONDS = 0.001
@@ -40,11 +37,8 @@ def main(arguments: Sequence[str] = ()) -> int:
     `arguments`: of the command line; it takes none. Returns 0 after a signal, 1 when the service could not
     start, 2 for wrong settings.
     """
-    take_no_arguments("assay.service.server", __doc__, arguments)
-    try:
-        settings = Settings()
-    except (ValidationError, SettingsError) as error:
-        sys.stderr.write("".join(f"{line}\n" for line in wrong_settings(error)))
+    settings = settings_of(Settings, "assay.service.server", __doc__, arguments)
+    if settings is None:
         return WRONG_SETTINGS
     if settings.mode != "distributed":
         sys.stderr.write(

@@ -24,11 +24,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
-
 from assay.service.contract import logs
-from assay.service.store.connections import take_no_arguments, wrong_settings
+from assay.service.store.connections import settings_of
 from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.devices import device_files
 from assay.workers.settings import WorkerSettings
@@ -157,11 +154,8 @@ def _warn(error: Exception) -> None:
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Run this box's nodes until a signal; 0, or 2 for wrong settings."""
-    take_no_arguments("assay.workers.nodes", __doc__, arguments)
-    try:
-        settings = WorkerSettings()
-    except (ValidationError, SettingsError) as error:
-        sys.stderr.write("".join(f"{line}\n" for line in wrong_settings(error)))
+    settings = settings_of(WorkerSettings, "assay.workers.nodes", __doc__, arguments)
+    if settings is None:
         return WRONG_SETTINGS
     if settings.mode != "distributed":
         sys.stderr.write("ASSAY_MODE: nodes are of the distributed mode; `assay serve` has its own workers\n")

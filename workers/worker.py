@@ -21,13 +21,11 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
 from sqlalchemy import make_url
 
 from assay.service.contract import logs
 from assay.service.contract.fleet import traces
-from assay.service.store.connections import take_no_arguments, wrong_settings
+from assay.service.store.connections import settings_of
 from assay.service.store.store import Store, open_store
 from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.containment.probe import why_refused
@@ -48,11 +46,8 @@ SHARES = 2  # The service's own workers have the other half of the memory
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Work until a signal or the worker's end; a running shard goes back to the queue."""
-    take_no_arguments("assay.workers.worker", __doc__, arguments)
-    try:
-        settings = WorkerSettings()
-    except (ValidationError, SettingsError) as error:
-        sys.stderr.write("".join(f"{line}\n" for line in wrong_settings(error)))
+    settings = settings_of(WorkerSettings, "assay.workers.worker", __doc__, arguments)
+    if settings is None:
         return WRONG_SETTINGS
     if (problem := _refused(settings)) is not None:
         sys.stderr.write(f"{problem}\n")

@@ -10,9 +10,10 @@ import argparse
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
@@ -26,6 +27,7 @@ from assay.service.contract.problems import message_of, nearest
 from assay.service.submission.limits import JobLimits
 
 PREFIX = "ASSAY_"
+ReadSettings = TypeVar("ReadSettings", bound=BaseSettings)
 OBJECTS = frozenset({"max_job_seconds", "passes_per_second"})  # Settings that are JSON objects
 DeviceClass = Literal["cpu", "cuda"]
 NumberOrNone = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
@@ -194,14 +196,24 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def take_no_arguments(module: str, description: str | None, arguments: Sequence[str]) -> None:
-    """Ends the process with usage text where a program that only reads its environment gets arguments."""
+def settings_of(
+    kind: Callable[[], ReadSettings], module: str, description: str | None, arguments: Sequence[str]
+) -> ReadSettings | None:
+    """A program's settings, read from its environment; None, with a line for each on stderr, if wrong.
+
+    Ends the process with usage text where the program gets arguments.
+    """
     parser = argparse.ArgumentParser(
         prog=f"python -P -m {module}",
         description=(description or "").partition("\n")[0],
         epilog="Its settings are environment variables: docs/reference/settings.md lists them.",
     )
     parser.parse_args(arguments)
+    try:
+        return kind()
+    except (ValidationError, SettingsError) as error:
+        sys.stderr.write("".join(f"{line}\n" for line in wrong_settings(error)))
+        return None
 
 
 def absolute(path: Path) -> Path:
