@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.dataset import MissingData
+from assay.workers.data.formats.dataset import refuse_training
 from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.images.imagenet_files import Resize
 from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions
@@ -35,8 +35,7 @@ def corrupted_folder(
         resize: interpolation of the central square to the model's image size.
         class_names: names of all class folders in order; sorted, if absent.
     """
-    if split == "train":
-        raise MissingData("A corrupted_folder is a test set: it has no training images. Train on other data.")
+    refuse_training("A corrupted_folder", split)
     root, where = find_folder(root, folder)
     classes = None if class_names is None else tuple(class_names)
     kind = Kind("corrupted_folder", "A folder of corrupted images", clean="image_folder", classes=classes)

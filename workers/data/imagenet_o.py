@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 
 from assay.workers.data.formats import parameters
+from assay.workers.data.formats.dataset import refuse_training
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.images.imagenet_classes import ALL, class_list
 from assay.workers.data.formats.images.imagenet_files import (
@@ -14,7 +15,6 @@ from assay.workers.data.formats.images.imagenet_files import (
     Labelled,
     Resize,
     find_classes,
-    refuse_training,
     validation_images,
 )
 
@@ -49,7 +49,7 @@ def imagenet_o(
         negatives_folder: relative name of ImageNet's folder, in a layout of the data set `imagenet`.
         resize: interpolation of the short side (the set's authors: bilinear).
     """
-    refuse_training("imagenet_o", split)
+    refuse_training("ImageNet-O", split)
     where, others = resolve_folder(root, folder), resolve_folder(root, negatives_folder)
     assert root is not None
     base, wnids = root.resolve(), class_list(ALL)

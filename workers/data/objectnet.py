@@ -18,7 +18,7 @@ from PIL import Image
 
 from assay.service.submission.class_folders import visible_folders
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.dataset import CorruptData, MissingData, refuse_training
 from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.images.image_files import ImageFiles, walk_images
 from assay.workers.data.formats.images.imagenet_classes import ALL, class_list
@@ -64,8 +64,7 @@ def objectnet(
     Args:
         border: pixels that are cut from each side; the archive's images have a red border of one.
     """
-    if split == "train":
-        raise MissingData("ObjectNet is a test set: it has no training images. Train on other data.")
+    refuse_training("ObjectNet", split)
     root, where = find_folder(root, folder)
     labels, groups = _classes(where / MAPPINGS, root)
     images = where / IMAGES

@@ -58,6 +58,12 @@ class ExampleSet(Protocol):
         """Hash of the examples' content; the same on every machine."""
 
 
+def refuse_training(title: str, split: str) -> None:
+    """Raises MissingData for the training part of a set that has none."""
+    if split == "train":
+        raise MissingData(f"{title} is a test set: it has no training images. Train on other data.")
+
+
 class Listed(TypedDict):
     """What a `ListedSet` is made of; its sub-classes hand these on."""
 

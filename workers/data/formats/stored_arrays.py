@@ -26,7 +26,14 @@ from assay.service.submission.imagenet_c_layout import (
     array_file,
     find_missing_arrays,
 )
-from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData, checked_indices, resize
+from assay.workers.data.formats.dataset import (
+    CorruptData,
+    Levels,
+    MissingData,
+    checked_indices,
+    refuse_training,
+    resize,
+)
 from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.stored_corruptions import corruption_names
 
@@ -49,8 +56,7 @@ class ArrayKind:
 
 def open_arrays(kind: ArrayKind, root: Path | None, split: str, folder: str) -> StoredArrays:
     """The set in a folder."""
-    if split == "train":
-        raise MissingData(f"{kind.title} is a test set: it has no training images. Train on other data.")
+    refuse_training(kind.title, split)
     root, where = find_folder(root, folder)
     return StoredArrays(kind, where, root)
 

@@ -30,7 +30,14 @@ from assay.service.submission.imagenet_c_layout import (
     folder_names,
     image_names,
 )
-from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData, checked_indices, checked_size
+from assay.workers.data.formats.dataset import (
+    CorruptData,
+    Levels,
+    MissingData,
+    checked_indices,
+    checked_size,
+    refuse_training,
+)
 from assay.workers.data.formats.folders import file_sha256, find_folder
 from assay.workers.data.formats.images.pictures import in_threads, open_picture, picture_size
 from assay.workers.data.image_folder import MEAN, RESAMPLING, STD
@@ -54,8 +61,7 @@ class Kind:
 
 def open_stored(kind: Kind, root: Path | None, split: str, folder: str, resize: str) -> StoredCorruptions:
     """The set in a folder."""
-    if split == "train":
-        raise MissingData(f"{kind.title} is a test set: it has no training images. Train on other data.")
+    refuse_training(kind.title, split)
     root, where = find_folder(root, folder)
     return StoredCorruptions(kind, where, root, RESAMPLING[resize])
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.workers.data.formats.dataset import MissingData
-from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.folders import check_inside, file_sha256, resolve_folder
 
 
 @pytest.fixture
@@ -71,3 +71,10 @@ def test_missing_root_says_how_to_set_it(root: Path) -> None:
 
 def test_create_makes_the_folder(root: Path) -> None:
     assert resolve_folder(root, "new/one", create=True).is_dir()
+
+
+def test_a_file_is_known_by_its_bytes_and_one_that_cannot_be_read_is_refused(root: Path) -> None:
+    (root / "abc").write_bytes(b"abc")
+    assert file_sha256(root / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    with pytest.raises(CorruptData, match="absent cannot be read"):
+        file_sha256(root / "absent")

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple
 from annotated_types import doc
 
 from assay.service.submission.class_folders import holds_images, is_image, visible_folders
-from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.dataset import CorruptData, MissingData, refuse_training
 from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.images.image_files import ImageFiles, walk_images
 from assay.workers.data.formats.images.imagenet_classes import (
@@ -87,12 +87,6 @@ def find_classes(
             empty.append(wnid)
     _check_whole(folder, name, found, empty, wanted)
     return images
-
-
-def refuse_training(name: str, split: str) -> None:
-    """Raises MissingData for the training part of a set that has none."""
-    if split == "train":
-        raise MissingData(f"{title_of(name)} is a test set: it has no training images. Train on other data.")
 
 
 def training_images(folder: Path, base: Path) -> list[Labelled]:
@@ -212,7 +206,7 @@ def natural_shift(
     folders: Sequence[str] | None = None,
 ) -> ImageNetFiles:
     """A test set with a folder for each class, by default named by its WordNet id."""
-    refuse_training(name, split)
+    refuse_training(title_of(name), split)
     base, where = find_folder(root, folder)
     images = find_classes(where, base, name, folders=folders)
     return ImageNetFiles(name, base, images, resize, crop_fraction)
