@@ -34,8 +34,6 @@ from assay.service.contract.problems import Problems, path_text
 from assay.service.contract.stored_specs import ComponentReference, Params, UserSpec, evaluations_in, parts_of
 from assay.service.metrics.table import OutcomeTable
 from assay.service.submission.compatibility import known_of_model
-from assay.service.submission.estimate import passes as declared_passes
-from assay.service.submission.estimate import repeats as declared_repeats
 from assay.workers.discovery import packages
 from assay.workers.discovery.outcome_tables import find_table
 from assay.workers.discovery.walk import entry_of, to_json, walk
@@ -56,9 +54,8 @@ def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = Non
     Kind "evaluation" has attacks too, as in `evaluations[].name`. Defaults are filled in, fractions become
     floats, and references to attention become factories `factory(dim, heads, *, prefix_tokens=1)`.
     """
-    catalog = catalog or load()
+    problems, catalog = Problems(), catalog or load()
     component = catalog.find_evaluation(name) if kind == "evaluation" else catalog.find(kind, name)
-    problems = Problems()
     reference = {"name": name, "params": dict(params)}
     checked = catalog.check_reference((component.kind,), reference, problems, ())
     _raise_if_any(f"{kind} {name!r}", problems.details)
@@ -114,12 +111,12 @@ def check_rules_of_evaluation(spec: UserSpec, index: int, data: Any) -> None:
 def passes(name: str, params: Params, *, catalog: Catalog | None = None) -> PassCount:
     """Model passes per example of an evaluation or attack, by default 1. Raises NotFound."""
     component = (catalog or load()).find_evaluation(name)
-    return PassCount(*(declared_passes(component, params) or (1, 0)))
+    return PassCount(*(component.passes_with(params) or (1, 0)))
 
 
 def repeats(name: str, params: Params, *, catalog: Catalog | None = None) -> int | None:
     """Repeats of an evaluation of the machine; None for one of examples. Raises NotFound."""
-    return declared_repeats((catalog or load()).find_evaluation(name), params)
+    return (catalog or load()).find_evaluation(name).repeats_with(params)
 
 
 def resolve(component: Component) -> Any:
@@ -211,10 +208,10 @@ def stale_entries(fresh: str, written: str) -> list[str]:
 
 
 def _bind(catalog: Catalog, component: Component, params: Params) -> Callable[..., Any]:
-    bound = numbers(component.parameters, params)
+    target, bound = resolve(component), numbers(component.parameters, params)
     for parameter, kind, reference in component.references(params):
         bound[parameter] = _bind(catalog, catalog.find(kind, reference["name"]), reference["params"])
-    return functools.partial(resolve(component), **bound)
+    return functools.partial(target, **bound)
 
 
 def _facts_of(catalog: Catalog, reference: ComponentReference, loaded: Any = None) -> dict[str, object]:

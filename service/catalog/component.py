@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from assay.service.catalog.parameters import numbers
+from assay.service.catalog.rules import UnknownName, evaluate
 from assay.service.contract.specs import Protocol
 from assay.service.contract.threat import Threat
 from assay.service.contract.weights.pulled import PulledSource
@@ -118,6 +119,27 @@ class Component(BaseModel):
             )  # of specs without the parameter
             facts |= of_values.get(str(params.get(name, default)), {})
         return facts
+
+    def passes_with(self, params: Mapping[str, Any]) -> tuple[float, float] | None:
+        """Forward and backward passes per example, None if undeclared; missing parameters have defaults."""
+        if self.passes is None:
+            return None
+        forward, backward = (self._count(one, params) for one in (self.passes.forward, self.passes.backward))
+        return None if forward is None or backward is None else (forward, backward)
+
+    def repeats_with(self, params: Mapping[str, Any]) -> int | None:
+        """How often an evaluation measures the machine; None where it measures examples."""
+        count = None if self.repeats is None else self._count(self.repeats, params)
+        return None if count is None else int(count)
+
+    def _count(self, expression: str, params: Mapping[str, Any]) -> float | None:
+        parts = self.parameters["properties"].items()
+        defaults = {name: part["default"] for name, part in parts if "default" in part}
+        try:
+            value = evaluate(expression, {"params": numbers(self.parameters, {**defaults, **params})})
+        except (UnknownName, ValueError):
+            return None
+        return value if isinstance(value, int | float) else None
 
     def jobs(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """The parameters that name training jobs, for their models: (parameter, job id)."""

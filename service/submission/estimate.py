@@ -8,12 +8,9 @@ from typing import Any, cast
 
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
-from assay.service.catalog.parameters import numbers
-from assay.service.catalog.rules import Namespaces, UnknownName, evaluate
 from assay.service.contract.stored_specs import (
     ComponentReference,
     EvaluationItem,
-    Params,
     TrainJobSpec,
     UserSpec,
 )
@@ -47,7 +44,7 @@ def least_work(catalog: Catalog, spec: UserSpec, data_root: Path | None = None) 
     for component, reference in _parts(catalog, spec):
         n = _examples(catalog, spec, component, reference, data_root)
         count = float(_min_examples(spec) if n is None else n)
-        made = passes(component, reference["params"]) or least
+        made = component.passes_with(reference["params"]) or least
         examples, forward, backward = examples + count, forward + count * made[0], backward + count * made[1]
     return LeastWork(examples, forward, backward)
 
@@ -60,7 +57,7 @@ def _terms(catalog: Catalog, spec: UserSpec, data_root: Path | None) -> list[Ter
     for component, reference in _parts(catalog, spec):
         n = _examples(catalog, spec, component, reference, data_root)
         unknown = (1, 1) if spec["kind"] == "train" else (None, None)
-        forward, backward = passes(component, reference["params"]) or unknown
+        forward, backward = component.passes_with(reference["params"]) or unknown
         terms.append((n, _times(n, forward), _times(n, backward)))
     return terms
 
@@ -80,7 +77,7 @@ def _examples(
 ) -> float | None:
     if spec["kind"] == "train":
         return _training_examples(catalog, spec)
-    n = repeats(component, reference["params"])
+    n = component.repeats_with(reference["params"])
     if n is not None:
         return n
     data = cast(EvaluationItem, reference)["data"] or spec["data"]
@@ -98,41 +95,6 @@ def _min_examples(spec: UserSpec) -> int:
     return int(params.get("epochs") or params.get("steps") or 1) * (batch if isinstance(batch, int) else 1)
 
 
-def passes(component: Component, params: Params) -> tuple[float, float] | None:
-    """Forward and backward passes per example, None if undeclared; missing parameters have defaults."""
-    if component.passes is None:
-        return None
-    known = _known(component, params)
-    forward = _count(component.passes.forward, known)
-    backward = _count(component.passes.backward, known)
-    return None if forward is None or backward is None else (forward, backward)
-
-
-def repeats(component: Component, params: Params) -> int | None:
-    """How often an evaluation measures the machine; None where it measures examples."""
-    if component.repeats is None:
-        return None
-    count = _count(component.repeats, _known(component, params))
-    return None if count is None else int(count)
-
-
-def _known(component: Component, params: Params) -> Namespaces:
-    defaults = {
-        name: part["default"]
-        for name, part in component.parameters["properties"].items()
-        if "default" in part
-    }
-    return {"params": numbers(component.parameters, {**defaults, **params})}
-
-
-def _count(expression: str, known: Namespaces) -> float | None:
-    try:
-        value = evaluate(expression, known)
-    except (UnknownName, ValueError):
-        return None
-    return value if isinstance(value, int | float) else None
-
-
 def _training_examples(catalog: Catalog, spec: TrainJobSpec) -> int | None:
     facts = catalog.find("data", spec["data"]["name"]).facts or {}
     epochs = spec["recipe"]["params"].get("epochs")
@@ -145,6 +107,5 @@ def _times(n: float | None, factor: float | None) -> float | None:
 
 
 def _total(values: Any) -> int | None:
-    """The sum as a whole number; None if any term is unknown."""
     listed = list(values)
     return None if None in listed else round(sum(listed))

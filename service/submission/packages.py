@@ -7,28 +7,21 @@ service can look; one with workers elsewhere cannot, and a dry run says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import Component
-from assay.service.contract.extras import command_for, extra_of
+from assay.service.contract.extras import command_for
 from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import UserSpec, evaluations_in
 from assay.service.contract.weights.pulled import PulledRecords
+from assay.service.submission.requirements import files_of, library_of
 
 HasPackage = Callable[[str], bool]
 ListPulled = Callable[[], PulledRecords | None]  # Weights pulled where jobs run; None: not known yet.
-STORED = "stored"  # The source of stored images: nothing is made, so no files are read.
-
-
-class Files(TypedDict):
-    """Where files are that a component reads: a folder below the data root, or a module's own."""
-
-    folder: str
-    package: str
 
 
 def check_package(data: Component, has_package: HasPackage | None, problems: Problems, loc: Loc) -> None:
@@ -39,21 +32,6 @@ def check_package(data: Component, has_package: HasPackage | None, problems: Pro
     message = f"{data.name!r} needs the Python package {package}, which this service's workers do not have"
     allowed = f"data that needs no package, or this one after {package} is installed beside the service"
     problems.add((*loc, "name"), message, given=data.name, allowed=allowed)
-
-
-def library_of(params: Mapping[str, Any]) -> str | None:
-    """The library that an attack with these parameters runs; None for Assay's own code."""
-    backend = params.get("backend")
-    return backend if isinstance(backend, str) and extra_of(backend) is not None else None
-
-
-def files_of(catalog: Catalog, component: Component, params: Mapping[str, Any]) -> dict[str, Files]:
-    """The files that parts of an evaluation read, by the name of the part; none of data stored corrupted."""
-    if params.get("source") == STORED:
-        return {}
-    known = ((kind, name) for kind, name in component.named(params) if name in catalog.names(kind))
-    named = {name: catalog.find(kind, name).facts or {} for kind, name in known}
-    return {name: facts["files"] for name, facts in named.items() if "files" in facts}
 
 
 def check_libraries(

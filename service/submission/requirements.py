@@ -11,10 +11,13 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypedDict
 
 from assay.service.catalog.catalog import Catalog
+from assay.service.catalog.component import Component
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.errors import NotFound
+from assay.service.contract.extras import extra_of
 from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.contract.records import Plan
 from assay.service.contract.results import data_label
@@ -28,14 +31,21 @@ from assay.service.contract.stored_specs import (
 )
 from assay.service.contract.weights.pulled import READERS, is_pulled, reference_to
 from assay.service.submission.data_folders import named_places
-from assay.service.submission.packages import files_of, library_of
 
 DIGEST_LENGTH = 16
 AMPERE = "8.0"  # Compute capability of the first GPUs that compute in bfloat16 and in TF32.
 IN_AMPERE = ("bfloat16", "tf32")
 # A plan's batch needs what it keeps for the backward pass, twice, and the weights with their gradients.
 BATCHES_HELD, WEIGHTS_HELD, WEIGHT_BYTES = 2, 4, 4
+STORED = "stored"  # The source of stored images: nothing is made, so no files are read.
 MIN_MEMORY = 4 * 2**30  # Any GPU has so much: nothing is asked below it.
+
+
+class Files(TypedDict):
+    """Where files are that a component reads: a folder below the data root, or a module's own."""
+
+    folder: str
+    package: str
 
 
 @dataclass(frozen=True)
@@ -158,6 +168,21 @@ def libraries_of(catalog: Catalog, spec: Spec, versions: Mapping[str, str]) -> d
 def at_least(capability: str | None, wanted: str) -> bool:
     """Whether a compute capability such as "8.6" is known, and as high as wanted."""
     return capability is not None and _numbers(capability) >= _numbers(wanted)
+
+
+def library_of(params: Mapping[str, Any]) -> str | None:
+    """The library that an attack with these parameters runs; None for Assay's own code."""
+    backend = params.get("backend")
+    return backend if isinstance(backend, str) and extra_of(backend) is not None else None
+
+
+def files_of(catalog: Catalog, component: Component, params: Mapping[str, Any]) -> dict[str, Files]:
+    """The files that parts of an evaluation read, by the name of the part; none of data stored corrupted."""
+    if params.get("source") == STORED:
+        return {}
+    known = ((kind, name) for kind, name in component.named(params) if name in catalog.names(kind))
+    named = {name: catalog.find(kind, name).facts or {} for kind, name in known}
+    return {name: facts["files"] for name, facts in named.items() if "files" in facts}
 
 
 def _files_of(catalog: Catalog, items: Iterable[EvaluationItem]) -> dict[str, str]:

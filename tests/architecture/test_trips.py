@@ -52,7 +52,7 @@ def trip_of(item: dict[str, Any], folder: Path, *, weights: bool) -> Trip:
 
 @pytest.mark.parametrize(
     ("item", "weights", "rooms", "returns"),
-    [(CLEAN, False, 56, 92), (PGD, True, 82, 137)],
+    [(CLEAN, False, 54, 86), (PGD, True, 80, 131)],
     ids=["clean", "pgd with weights"],
 )
 def test_a_shard_is_a_trip_of_so_many_rooms(

@@ -31,8 +31,8 @@ def clean() -> Evaluation:
 class _Clean:
     def measure(self, shard: Shard) -> ExampleOutcomes | PixelCounts:
         """One row per example: of segmentation the counts of its pixels, as whole squares."""
-        model, images, ids = shard.classifier, shard.inputs, shard.ids
+        model, images, ids, running = shard.classifier, shard.inputs, shard.ids, shard.running
         if shard.task == "segmentation":
-            return segment(model, images, shard.truth, ids, classes=shard.classes, **shard.running)
+            return segment(model, images, shard.truth, ids, classes=shard.classes, **running)
         sequences = shard.task == "sequence"
-        return classify(model, images, shard.labels, ids, sequences=sequences, **shard.running)
+        return classify(model, images, shard.labels, ids, sequences=sequences, **running)

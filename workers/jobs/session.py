@@ -90,10 +90,10 @@ class Session:
         key = _key(spec, split)
         data = self._data.pop(key, None)
         if data is None:
-            build = catalog.build("data", spec["name"], spec["params"])
+            root, build = data_root(), catalog.build("data", spec["name"], spec["params"])
             if len(self._data) >= KEPT_DATA_SETS:
                 self._data.pop(next(iter(self._data)))  # the least recently used one
-            data = build(data_root(), split)
+            data = build(root, split)
         self._data[key] = data
         return data
 

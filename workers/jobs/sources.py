@@ -12,7 +12,7 @@ from assay.service.contract.records import ForeignModel, Plan
 from assay.service.contract.results import data_label
 from assay.service.contract.stored_specs import ComponentReference, EvaluateJobSpec, EvaluationItem
 from assay.service.submission.dependencies import Dependency, dependencies_of
-from assay.service.submission.packages import library_of
+from assay.service.submission.requirements import library_of
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, MissingData
 from assay.workers.jobs.failures import BadWeights, OtherData

@@ -62,7 +62,7 @@ def check_fit(
 
 def looking_at(loaded: Loaded, data: ExampleSet) -> Loaded:
     """The classifier restricted to the logits of the data's classes, in their order."""
-    groups, order = logit_groups(data), order_for(loaded, data).order
+    order, groups = order_for(loaded, data).order, logit_groups(data)
     if groups is not None:
         placed = [[order[logit] for logit in group] for group in groups]
         return replace(loaded, classifier=restricted(loaded.classifier, placed))

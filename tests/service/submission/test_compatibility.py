@@ -9,7 +9,6 @@ import pytest
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
 from assay.service.contract.problems import path_text
-from assay.service.submission.estimate import repeats
 from assay.service.submission.validate import validate
 
 SIZES = {"image_size": 32, "patch_size": 8, "depth": 4, "width": 96, "heads": 3}
@@ -145,4 +144,4 @@ def test_what_measures_the_machine_counts_its_repeats() -> None:
     body = job(model, {"name": "efficiency", "params": {"repeats": 7, "batch_size": 4}})
     found = validate(load(), body).estimate
     assert found == {"examples": 7, "forward_passes": 56, "backward_passes": 28}
-    assert repeats(load().find("evaluation", "clean"), {}) is None
+    assert load().find("evaluation", "clean").repeats_with({}) is None

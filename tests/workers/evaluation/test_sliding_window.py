@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from assay.service.catalog.catalog import load
-from assay.service.submission.estimate import passes
 from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.evaluation import sliding_window as module
 from assay.workers.evaluation.engine.segmentation.pixel_counts import PixelCounts
@@ -144,13 +143,13 @@ def test_windows_are_counted_as_passes() -> None:
 def test_the_passes_that_are_declared_are_those_of_long_images(short: int, window: int, stride: int) -> None:
     evaluation = sliding_window(short_side=short, window=window, stride=stride)
     params = {"short_side": short, "window": window, "stride": stride}
-    declared = passes(load().find("evaluation", "sliding_window"), params)
+    declared = load().find("evaluation", "sliding_window").passes_with(params)
     if short >= window:
         tops, lefts = (evaluation.anchors(length) for length in evaluation.size_of(1000, 4000))
         assert declared == (len(tops) * len(lefts), 0)
     else:
         assert declared == (2, 0)  # 400 pixels of 224 at a time
-    assert passes(load().find("evaluation", "sliding_window"), {**params, "short_side": None}) is None
+    assert load().find("evaluation", "sliding_window").passes_with({**params, "short_side": None}) is None
 
 
 def test_long_images_are_never_smaller_than_a_window() -> None:

@@ -13,7 +13,6 @@ from assay.attacks.corruptions.fog import fog
 from assay.attacks.corruptions.pixelate import pixelate
 from assay.service.catalog.catalog import load
 from assay.service.metrics.statistics.corrupted_pixel_counts import read
-from assay.service.submission.estimate import passes
 from assay.workers.catalog import build
 from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.evaluation.engine.segmentation.pixel_counts import PixelCounts
@@ -119,10 +118,10 @@ def test_an_image_with_logits_that_are_not_finite_counts_once_and_progress_count
 
 def test_the_passes_that_are_declared_are_those_of_the_windows_for_each_cell() -> None:
     windows = {"short_side": 512, "window": 512, "stride": 512}
-    of_one = passes(load().find("evaluation", "sliding_window"), windows)
+    of_one = load().find("evaluation", "sliding_window").passes_with(windows)
     assert of_one is not None
     component = load().find("evaluation", "sliding_window_corruptions")
     cells = {"corruptions": ["fog", "snow"], "severities": [1, 2, 3]}
-    assert passes(component, {**windows, **cells}) == (7 * of_one[0], 0)
+    assert component.passes_with({**windows, **cells}) == (7 * of_one[0], 0)
     defaults = {name: part["default"] for name, part in component.parameters["properties"].items()}
-    assert passes(component, defaults) == (76 * of_one[0], 0)
+    assert component.passes_with(defaults) == (76 * of_one[0], 0)

@@ -37,7 +37,7 @@ def attack_shard(
         # Accuracy after the gradient attacks is a first answer, hours before the last stage ends.
         shard.staged(stage.name, stage.n - stage.broken)
 
-    subject = (inputs, shard.labels, shard.ids)
+    running, subject = shard.running, (inputs, shard.labels, shard.ids)
     traces = Traces(shard.ids, shard.save_traces) if shard.save_traces else None
     if shard.protocol == "paper":
         outcomes = attack_paper(
@@ -50,7 +50,7 @@ def attack_shard(
             preparing=shard.preparing,
             candidates=candidates,
             traces=traces,
-            **shard.running,
+            **running,
         )
     else:
         outcomes = attack_pixel(
@@ -68,6 +68,6 @@ def attack_shard(
             box=box,
             candidates=candidates,
             traces=traces,
-            **shard.running,
+            **running,
         )
     return outcomes if traces is None else replace(outcomes, traces=traces.content())
