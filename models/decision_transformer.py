@@ -31,7 +31,7 @@ __all__ = ["decision_transformer"]
 TASKS = ("control",)
 RULES = (
     *parameters.WIDTH_RULES,
-    parameters.layer_rule("layers", "model.depth"),
+    parameters.layer_rule("layers"),
     ("data.max_steps <= model.timesteps", "timesteps must not be less than the steps of an episode"),
     (
         "part.attention_patches >= 3 * model.context",

@@ -33,7 +33,7 @@ RULES = (
     *parameters.PATCH_RULES,
     *STEM_RULES,
     *parameters.WIDTH_RULES,
-    parameters.layer_rule("layers", "model.depth"),
+    parameters.layer_rule("layers"),
 )
 FACTS = parameters.ENCODER_FACTS | {"prefix_tokens": 0}  # the class token joins after the FAN blocks
 PAPER = "Zhou et al., Understanding the robustness in vision transformers, ICML 2022"

@@ -27,7 +27,7 @@ TASKS = ("language",)
 OFFERS = ("softmax", "word_vectors")
 RULES = (
     *parameters.LANGUAGE_RULES,
-    parameters.layer_rule("layers", "model.depth"),
+    parameters.layer_rule("layers"),
     ("part.attention_patches >= model.length", "patches, the size of S, must not be less than length"),
 )
 FACTS = parameters.LANGUAGE_FACTS | {"layout": "qkv"}

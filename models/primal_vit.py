@@ -29,7 +29,7 @@ FACTS = parameters.ENCODER_FACTS
 RULES = (
     *parameters.PATCH_RULES,
     *parameters.WIDTH_RULES,
-    parameters.layer_rule("primal_layers", "model.depth"),
+    parameters.layer_rule("primal_layers"),
     (
         "model.projection != 'data_independent' or model.primal_layers != 'all' and "
         "(len(model.primal_layers) < model.depth or model.primal_layers in ('first', 'last') and "

@@ -29,7 +29,7 @@ __all__ = ["rpc_asymvit"]
 TASKS = ("classification",)
 OFFERS = ("softmax", "pursuit")
 FACTS = parameters.ENCODER_FACTS
-RULES = (*parameters.PATCH_RULES, *parameters.WIDTH_RULES, parameters.layer_rule("rpc_layers", "model.depth"))
+RULES = (*parameters.PATCH_RULES, *parameters.WIDTH_RULES, parameters.layer_rule("rpc_layers"))
 PAPER = rpc.PAPER
 
 RpcForm = Literal["rpc_asymmetric", "rpc"]

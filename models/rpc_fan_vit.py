@@ -36,7 +36,7 @@ RULES = (
     *parameters.PATCH_RULES,
     *STEM_RULES,
     *parameters.WIDTH_RULES,
-    parameters.layer_rule("rpc_layers", "model.depth"),
+    parameters.layer_rule("rpc_layers"),
 )
 PAPER = rpc.PAPER
 

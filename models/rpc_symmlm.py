@@ -31,7 +31,7 @@ TASKS = ("language",)
 OFFERS = ("word_vectors",)
 RULES = (
     *parameters.LANGUAGE_RULES,
-    parameters.layer_rule("rpc_layers", "model.depth"),
+    parameters.layer_rule("rpc_layers"),
     parameters.past_rule(*CAUSAL_WITH, "model"),
 )
 FACTS = parameters.LANGUAGE_FACTS | {"layout": "kv"}

@@ -26,7 +26,7 @@ __all__ = ["rpc_symvit"]
 TASKS = ("classification",)
 OFFERS = ("softmax", "pursuit")
 FACTS = parameters.ENCODER_FACTS
-RULES = (*parameters.PATCH_RULES, *parameters.WIDTH_RULES, parameters.layer_rule("rpc_layers", "model.depth"))
+RULES = (*parameters.PATCH_RULES, *parameters.WIDTH_RULES, parameters.layer_rule("rpc_layers"))
 PAPER = rpc.PAPER
 
 

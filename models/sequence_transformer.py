@@ -39,7 +39,7 @@ FACTS = {"prefix_tokens": 0, "image_plane": False}
 OFFERS = ("softmax", "word_vectors")
 RULES = (
     ("model.width % model.heads == 0", "heads must divide width"),
-    parameters.layer_rule("layers", "model.depth"),
+    parameters.layer_rule("layers"),
     ("model.pairs == data.pairs", "pairs must be true for data of pairs of sequences, and for no other"),
     ("part.attention_patches >= model.length", "patches, the size of S, must not be less than length"),
 )

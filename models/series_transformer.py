@@ -57,7 +57,7 @@ FACTS = {"prefix_tokens": 0, "image_plane": False}
 OFFERS = ("softmax",)
 RULES = (
     ("model.width % model.heads == 0", "heads must divide width"),
-    parameters.layer_rule("layers", "model.depth"),
+    parameters.layer_rule("layers"),
     ("data.longest <= model.length", "length must be at least the length of the data's longest series"),
     ("part.attention_patches >= model.length", "patches, the size of S, must not be less than length"),
 )

@@ -20,7 +20,7 @@ __all__ = ["vit"]
 
 TASKS = ("classification",)
 OFFERS = ("softmax", "pursuit")
-RULES = (*parameters.PATCH_RULES, *parameters.WIDTH_RULES, parameters.layer_rule("layers", "model.depth"))
+RULES = (*parameters.PATCH_RULES, *parameters.WIDTH_RULES, parameters.layer_rule("layers"))
 FACTS = parameters.ENCODER_FACTS | {"prefix_tokens": 1}
 PAPER = "Dosovitskiy et al., An image is worth 16x16 words, ICLR 2021; Touvron et al., DeiT, ICML 2021"
 

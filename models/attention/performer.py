@@ -26,7 +26,6 @@ M = features, L = tokens of a chunk.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, ClassVar, Literal, Unpack
 
 import torch
@@ -54,7 +53,7 @@ CHUNK = 64  # tokens with products that are written out in the causal form
 
 
 def orthogonal_features(count: int, size: int, generator: torch.Generator | None = None) -> Tensor:
-    """Random vectors for `positive_features`: (count, size), float32, on the CPU.
+    """Random vectors of features: (count, size), float32, on the CPU.
 
     Each is distributed as a standard normal vector; within blocks of `size` they are orthogonal. The
     generator is of the CPU; None is torch's.
@@ -68,18 +67,6 @@ def orthogonal_features(count: int, size: int, generator: torch.Generator | None
     lengths = torch.randn(count, size, generator=generator, dtype=torch.float64, device="cpu").norm(dim=1)
     vectors: Tensor = torch.cat(blocks) * lengths[:, None]
     return vectors.float()
-
-
-def positive_features(points: Tensor, vectors: Tensor) -> Tensor:
-    """phi(x) without stabiliser and epsilon, (..., N, M): E[phi(q) . phi(k)] = exp(q . k / sqrt(D)).
-
-    Queries or keys (..., N, D) are divided by D^1/4 here; vectors come from `orthogonal_features`. Overflows
-    where exp(q . k / sqrt(D)) is far beyond the type's range.
-    """
-    scaled = points * points.shape[-1] ** -0.25
-    halves = scaled.square().sum(dim=-1, keepdim=True) / 2
-    exponents: Tensor = scaled @ vectors.to(points.dtype).T - halves
-    return exponents.exp() / math.sqrt(len(vectors))
 
 
 class PerformerAttention(HeadProjections):

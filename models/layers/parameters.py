@@ -116,12 +116,12 @@ def past_rule(parameter: str, allowed: str, namespace: str = "params") -> tuple[
     )
 
 
-def layer_rule(parameter: str, depth: str) -> tuple[str, str]:
+def layer_rule(parameter: str) -> tuple[str, str]:
     """The rule that a parameter of type `Layers` names layers that the model has."""
     layers = f"model.{parameter}"
     return (
         f"{layers} in ('all', 'first', 'last') or "
-        f"(len({layers}) > 0 and min({layers}) >= 0 and max({layers}) < {depth})",
+        f"(len({layers}) > 0 and min({layers}) >= 0 and max({layers}) < model.depth)",
         f"{parameter} must be all, first, last, or a list of layers from 0 to depth - 1",
     )
 

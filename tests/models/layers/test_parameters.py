@@ -35,6 +35,6 @@ def test_layers_that_are_not_there_are_refused(layers: Any) -> None:
     ],
 )
 def test_the_rule_agrees_with_select_layers(layers: Any, holds: bool) -> None:
-    rule, message = layer_rule("layers", "model.depth")
+    rule, message = layer_rule("layers")
     assert eval(rule, {"model": SimpleNamespace(layers=layers, depth=4)}) is holds
     assert message == "layers must be all, first, last, or a list of layers from 0 to depth - 1"

@@ -34,7 +34,7 @@ from assay.workers.evaluation.engine.shard import Shard
 # `model.depth` is the encoder's depth (`service/submission/compatibility.py`).
 LAYER_RULES = (
     (
-        layer_rule("layers", "model.depth")[0].replace("model.layers", "params.layers"),
+        layer_rule("layers")[0].replace("model.layers", "params.layers"),
         "layers must be all, first, last, or a list of layers from 0 to depth - 1",
     ),
 )
