@@ -154,6 +154,11 @@ class Audit(StorePart):
             return int(count)
 
 
+def owner_of(tenant: str | None, by: Actor | None) -> dict[str, str | None]:
+    """The detail that names the owner of what changes, where an administrator of another tenant acts."""
+    return {"tenant": tenant} if by is not None and tenant != by.tenant else {}
+
+
 def entry(row: Row[Any]) -> AuditEntry:
     """A row of `audit` as users see it."""
     values = {name: value for name, value in row._mapping.items() if name != "key_id"}
@@ -192,7 +197,6 @@ def _append(
 
 
 def _lock(connection: Connection) -> None:
-    """Lets one transaction at a time append; SQLite has one writer anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": APPEND_LOCK})
 

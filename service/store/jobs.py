@@ -14,7 +14,7 @@ from assay.service.contract.records import JobProvenance
 from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.artifacts import weights_expired
-from assay.service.store.audit import Actor, record
+from assay.service.store.audit import Actor, owner_of, record
 from assay.service.store.database import StorePart
 from assay.service.store.job_lists import JobListing, JobPage, page_of_jobs
 from assay.service.store.row_mapping import read_job, unknown_job
@@ -104,7 +104,7 @@ class Jobs(StorePart):
             if JobState(job.state) in TERMINAL:
                 raise InvalidState(f"job {job_id} is {job.state} and cannot be canceled")
             cancel_job(connection, job_id)
-            record(connection, by, "job.cancel", job_id, detail=_owner(job.tenant, by))
+            record(connection, by, "job.cancel", job_id, detail=owner_of(job.tenant, by))
             return read_job(connection, job_id)
 
     def retry(self, job_id: str, limits: Limits = UNLIMITED, *, by: Actor | None = None) -> JobRow:
@@ -116,7 +116,7 @@ class Jobs(StorePart):
         with self._database.writing() as connection:
             retry_job(connection, job_id, limits)
             row = read_job(connection, job_id)
-            record(connection, by, "job.retry", job_id, detail=_owner(row.tenant, by))
+            record(connection, by, "job.retry", job_id, detail=owner_of(row.tenant, by))
             return row
 
     def replan(self, job_id: str, limits: Limits = UNLIMITED, *, by: Actor | None = None) -> JobRow:
@@ -124,7 +124,7 @@ class Jobs(StorePart):
         with self._database.writing() as connection:
             retry_job(connection, job_id, limits, replan=True)
             row = read_job(connection, job_id)
-            record(connection, by, "job.replan", job_id, detail=_owner(row.tenant, by))
+            record(connection, by, "job.replan", job_id, detail=owner_of(row.tenant, by))
             return row
 
     def delete(self, job_id: str, *, by: Actor | None = None) -> None:
@@ -141,7 +141,7 @@ class Jobs(StorePart):
                 name = f"job {dependent.id}" if dependent.tenant == job.tenant else "a job of another tenant"
                 raise InvalidState(f"{name} is not finished and needs the weights of job {job_id}")
             delete_job(connection, job_id, job.tenant)
-            record(connection, by, "job.delete", job_id, detail=_owner(job.tenant, by))
+            record(connection, by, "job.delete", job_id, detail=owner_of(job.tenant, by))
 
     def tag(
         self, job_id: str, add: Sequence[str] = (), remove: Sequence[str] = (), *, by: Actor | None = None
@@ -153,7 +153,7 @@ class Jobs(StorePart):
                 raise unknown_job(job_id)
             change_tags(connection, job, add, remove)
             changed = {name: list(tags) for name, tags in (("add", add), ("remove", remove)) if tags}
-            record(connection, by, "job.tag", job_id, detail={**changed, **_owner(job.tenant, by)})
+            record(connection, by, "job.tag", job_id, detail={**changed, **owner_of(job.tenant, by)})
             return read_job(connection, job_id)
 
     def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:
@@ -241,11 +241,6 @@ class Jobs(StorePart):
                 return False
             error = problem("timed_out", overdue_message(job))
             return end_job(connection, job_id, CLAIMABLE, JobState.TIMED_OUT, error=error)
-
-
-def _owner(tenant: str | None, by: Actor | None) -> dict[str, str | None]:
-    """The job's tenant for the audit, where an administrator of another acts."""
-    return {"tenant": tenant} if by is not None and tenant != by.tenant else {}
 
 
 def _places(tenant: str | None, priority: int, ids: Sequence[str]) -> Select[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, Table, select
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.states import JobState, ShardState
@@ -15,13 +15,18 @@ from assay.service.store.tables import jobs
 
 def read_job(connection: Connection, job_id: str, tenant: str | None = None) -> JobRow:
     """Reads a job, with a tenant only a job of that tenant; NotFound: there is no such job."""
-    statement = select(jobs).where(jobs.c.id == job_id)
-    if tenant is not None:
-        statement = statement.where(jobs.c.tenant == tenant)
-    row = connection.execute(statement).one_or_none()
+    row = row_of(connection, jobs, job_id, tenant)
     if row is None:
         raise unknown_job(job_id)
     return job_row(row)
+
+
+def row_of(connection: Connection, table: Table, row_id: str, tenant: str | None) -> Row[Any] | None:
+    """A row of a table with tenants by its id, with a tenant only a row of that tenant."""
+    statement = select(table).where(table.c.id == row_id)
+    if tenant is not None:
+        statement = statement.where(table.c.tenant == tenant)
+    return connection.execute(statement).one_or_none()
 
 
 def unknown_job(job_id: str) -> NotFound:

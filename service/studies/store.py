@@ -20,9 +20,10 @@ from assay.service.contract.errors import (
     NotFound,
 )
 from assay.service.contract.states import RETRYABLE, TERMINAL, JobState
-from assay.service.store.audit import Actor, record
+from assay.service.store.audit import owner_of, record
 from assay.service.store.clock import now
 from assay.service.store.ids import decode_cursor, encode_cursor, new_id
+from assay.service.store.row_mapping import row_of
 from assay.service.store.tables import dependencies, jobs, studies, study_jobs
 from assay.service.store.tenants import TenantPart
 from assay.service.store.transactions.end_job import cancel_job, delete_job
@@ -119,7 +120,7 @@ class Studies(TenantPart):
             made = add_runs(connection, study_id, spec, row.templates, new, tenant, self._limits)
             if made:
                 record_jobs(connection, self._by, made, study_id)
-                told = {"seeds": len(new), "jobs": len(made)} | _of_another(row.tenant, self._by)
+                told = {"seeds": len(new), "jobs": len(made)} | owner_of(row.tenant or None, self._by)
                 record(connection, self._by, "study.extend", study_id, detail=told)
             return _study(connection, study_id), made
 
@@ -135,7 +136,9 @@ class Studies(TenantPart):
                     cancel_job(connection, job.id)
             for job in open_jobs:
                 record(connection, self._by, "job.cancel", job.id, detail={"study": study_id})
-            record(connection, self._by, "study.cancel", study_id, detail=_of_another(row.tenant, self._by))
+            record(
+                connection, self._by, "study.cancel", study_id, detail=owner_of(row.tenant or None, self._by)
+            )
             return _study(connection, study_id)
 
     def retry(self, study_id: str) -> tuple[StudyRow, list[str]]:
@@ -155,7 +158,9 @@ class Studies(TenantPart):
                 retry_job(connection, job.id, self._limits, replan=other_bits)
             for job_id in ended:
                 record(connection, self._by, "job.retry", job_id, detail={"study": study_id})
-            record(connection, self._by, "study.retry", study_id, detail=_of_another(row.tenant, self._by))
+            record(
+                connection, self._by, "study.retry", study_id, detail=owner_of(row.tenant or None, self._by)
+            )
             return _study(connection, study_id), ended
 
     def delete(self, study_id: str) -> list[str]:
@@ -172,7 +177,9 @@ class Studies(TenantPart):
                 delete_job(connection, job.id, job.tenant)
             for job_id in ids:
                 record(connection, self._by, "job.delete", job_id, detail={"study": study_id})
-            record(connection, self._by, "study.delete", study_id, detail=_of_another(row.tenant, self._by))
+            record(
+                connection, self._by, "study.delete", study_id, detail=owner_of(row.tenant or None, self._by)
+            )
             return ids
 
 
@@ -195,10 +202,7 @@ def _known(connection: Connection, tenant: str, key: str | None, body_sha256: st
 
 
 def _study(connection: Connection, study_id: str, tenant: str | None = None) -> StudyRow:
-    statement = select(studies).where(studies.c.id == study_id)
-    if tenant is not None:
-        statement = statement.where(studies.c.tenant == tenant)
-    row = connection.execute(statement).one_or_none()
+    row = row_of(connection, studies, study_id, tenant)
     if row is None:
         raise unknown_study(study_id)
     return _study_row(row, _runs(connection, [study_id]).get(study_id, []))
@@ -280,8 +284,3 @@ def _check_unneeded(connection: Connection, study_id: str, ids: Sequence[str], t
         # The id of another tenant's job must not be disclosed.
         name = f"job {found.id}" if (found.tenant or "") == tenant else "a job of another tenant"
         raise InvalidState(f"{name} is not finished and needs weights of study {study_id}")
-
-
-def _of_another(tenant: str, by: Actor | None) -> dict[str, str | None]:
-    """The study's tenant for the audit, where an administrator of another acts."""
-    return {"tenant": tenant or None} if by is not None and (tenant or None) != by.tenant else {}

@@ -282,7 +282,6 @@ def published_for(
 
 
 def _screening(execution: Execution) -> str | None:
-    """How attacks use bfloat16, if they do; in a bfloat16 job for their gradients."""
     rough = "bfloat16_gradients" if execution["dtype"] == "bfloat16" else None
     return execution.get("screening") or rough
 

@@ -249,7 +249,6 @@ def _epsilon(evaluation: EvaluationResult) -> float:
 
 
 def _of_examples(evaluation: EvaluationResult) -> bool:
-    """Whether accuracy is a share of examples, not of pixels."""
     return _accuracy_name(evaluation) != ACCURACIES[-1]
 
 
