@@ -21,7 +21,6 @@ from functools import partial
 
 from assay.service.app import create_app
 from assay.service.contract import logs
-from assay.service.contract.fleet import traces
 from assay.service.dispatch import CeleryDispatcher
 from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, declare, listen, run, unwind
 from assay.service.settings import Settings
@@ -46,7 +45,6 @@ def main(arguments: Sequence[str] = ()) -> int:
         )
         return WRONG_SETTINGS
     logs.set_up(settings.log_level, settings.log_format)
-    traces.set_up("assay-service")
     signal.signal(signal.SIGTERM, unwind)
     try:
         with (

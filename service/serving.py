@@ -20,6 +20,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from assay.service import features
 from assay.service.api.event_feed import Feed
 from assay.service.connection_guard import BACKLOG, QUEUE, SWEEP_TICKS, ConnectionGuard, GuardedProtocol
+from assay.service.contract.fleet import traces
 from assay.service.contract.fleet.release import own_release
 from assay.service.settings import Settings
 from assay.service.store.connections import is_loopback
@@ -146,6 +147,7 @@ def run(app: FastAPI, listener: socket.socket, log_level: str) -> None:
             module.check(app.state.settings)
     except (ValueError, OSError) as error:
         raise CannotStart(str(error)) from None
+    traces.set_up("assay" if app.state.settings.mode == "embedded" else "assay-service")
     config = uvicorn.Config(
         Forwarded(app, app.state.settings.trusted_proxies),
         log_level=log_level.lower(),

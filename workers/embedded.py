@@ -33,7 +33,6 @@ from assay.service.app import create_app
 from assay.service.catalog import extra_components
 from assay.service.catalog.catalog import load_with
 from assay.service.contract import logs
-from assay.service.contract.fleet import traces
 from assay.service.contract.state_lock import LOCK, PRIVATE, read_holder
 from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.serving import (
@@ -87,7 +86,6 @@ def main() -> int:
         sys.stderr.write("".join(f"{line}\n" for line in dict.fromkeys(problems)))
         return WRONG_SETTINGS
     logs.set_up(settings.log_level, settings.log_format)
-    traces.set_up("assay")
     for line in unknown_variables({*Settings.model_fields, *WorkerSettings.model_fields}):
         log.warning("%s", line)
     signal.signal(signal.SIGTERM, unwind)
