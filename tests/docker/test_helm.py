@@ -1,0 +1,363 @@
+"""The Helm chart: valid by the schemas of Kubernetes, KEDA and Kueue, restricted, closed to the network, and
+without secrets. No API server has seen it; tests/e2e/test_chart_start.py runs its commands.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from assay.service.app import create_app
+from assay.service.settings import Settings
+from assay.workers.settings import WorkerSettings
+from tests.support.chart import (
+    CHART,
+    LEAST,
+    ROOT,
+    SETS,
+    environment,
+    kinds,
+    pods,
+    rendered,
+    rendered_with,
+    run,
+    with_values,
+)
+from tests.support.compose import load
+
+CUSTOM = json.loads((ROOT / "tests" / "support" / "custom_kinds.json").read_text())
+VERSIONS = ("1.28", "1.33", "1.37")
+BOTH = {"app.kubernetes.io/name": "assay", "app.kubernetes.io/instance": "lab"}
+DNS = {
+    "to": [
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+            "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+        }
+    ],
+    "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}],
+}
+every = pytest.mark.parametrize("name", SETS)
+
+
+def job_of(scaled: dict[str, Any]) -> dict[str, Any]:
+    """The Job that KEDA makes."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"generateName": "lab-worker-", "labels": scaled["metadata"]["labels"]},
+        "spec": scaled["spec"]["jobTargetRef"],
+    }
+
+
+def containers(template: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]
+
+
+@every
+def test_lint_finds_nothing(name: str) -> None:
+    done = run("lint", "--strict", str(CHART), values=SETS[name])
+    assert (done.returncode, re.findall(r"\[(?:WARNING|ERROR)\].*", done.stdout)) == (0, [])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@every
+def test_core_kinds_follow_the_schemas_of_kubernetes(name: str, version: str) -> None:
+    checked = [one for one in rendered(name) if one["kind"] not in CUSTOM]
+    checked += [job_of(one) for one in kinds(rendered(name), "ScaledJob").values()]
+    assert len(checked) >= 9
+    for one in checked:
+        kubernetes_validate.validate(one, version, strict=True)
+
+
+@every
+def test_other_kinds_follow_the_schemas_of_keda_and_kueue(name: str) -> None:
+    custom = [one for one in rendered(name) if one["kind"] in CUSTOM]
+    assert len(custom) == {"all": 3, "without workers": 0}.get(name, 2)
+    for one in custom:
+        jsonschema.Draft7Validator(CUSTOM[one["kind"]]).validate(one)
+
+
+def test_the_schemas_notice_a_slip_of_the_pen() -> None:
+    (scaled,) = (copy.deepcopy(one) for one in kinds(rendered("least"), "ScaledJob").values())
+    scaled["spec"]["maxReplicas"] = scaled["spec"].pop("maxReplicaCount")
+    assert not jsonschema.Draft7Validator(CUSTOM["ScaledJob"]).is_valid(scaled)
+    (service,) = (copy.deepcopy(one) for one in kinds(rendered("least"), "Service").values())
+    service["spec"]["port"] = service["spec"].pop("ports")
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(service, VERSIONS[-1], strict=True)
+
+
+@every
+def test_every_pod_is_restricted(name: str) -> None:
+    """The policy `restricted` of the Pod Security Standards, and more."""
+    found = pods(rendered(name))
+    assert set(found) == {
+        "service",
+        "keeper",
+        "migration",
+        *(["worker"] if name != "without workers" else []),
+    }
+    for template in found.values():
+        spec = template["spec"]
+        assert spec["automountServiceAccountToken"] is False
+        assert not {"hostNetwork", "hostPID", "hostIPC", "serviceAccountName"} & set(spec)
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["runAsUser"] == 10001, "the user of the images, who owns the state"
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        allowed = {"persistentVolumeClaim", "emptyDir", "projected"}
+        assert {kind for volume in spec["volumes"] for kind in volume} - {"name"} <= allowed
+        assert all("sizeLimit" in volume["emptyDir"] for volume in spec["volumes"] if "emptyDir" in volume)
+        for container in containers(template):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert re.search(r":[^/:]*\d", container["image"]), "a version"
+        (own,) = spec["containers"]
+        assert own["resources"]["limits"]["memory"]
+        assert own["resources"]["requests"].keys() >= {"cpu", "memory"}
+
+
+@every
+def test_a_claim_that_must_not_change_is_mounted_read_only(name: str) -> None:
+    for template in pods(rendered(name)).values():
+        for container in template["spec"]["containers"]:
+            mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+            assert mounts["passwords"] == {"name": "passwords", "mountPath": "/run/secrets", "readOnly": True}
+            assert all(mounts[one]["readOnly"] for one in ("data", "weights") if one in mounts)
+
+
+@every
+def test_the_chart_has_no_secret_and_names_those_that_exist(name: str) -> None:
+    assert not kinds(rendered(name), "Secret")
+    needed = {"service": ["database", "redis"], "keeper": ["database", "redis"], "worker": ["database"]}
+    for component, template in pods(rendered(name)).items():
+        (volume,) = [one for one in template["spec"]["volumes"] if one["name"] == "passwords"]
+        assert [source["secret"] for source in volume["projected"]["sources"]] == [
+            {"name": f"assay-{store}", "items": [{"key": "password", "path": f"assay_{store}_password"}]}
+            for store in needed.get(component, ["database", "redis"])
+        ]
+        for container in template["spec"]["containers"]:
+            assert not re.search(r"PASSWORD|://[^/@\s]*:[^/@\s]*@", json.dumps(container["env"]))
+
+
+def test_only_the_service_has_the_key_that_signs() -> None:
+    holders = [name for name, one in pods(rendered("all")).items() if "signing" in json.dumps(one)]
+    assert holders == ["service"]
+    claims = {name: pods(rendered("all"))[name]["spec"]["volumes"] for name in ("service", "worker")}
+    shared = {"name": "state", "persistentVolumeClaim": {"claimName": "shared"}}
+    assert all(shared in volumes for volumes in claims.values())
+    (made,) = kinds(rendered("all"), "PersistentVolumeClaim").values()
+    assert made["metadata"]["name"] == "lab-signing", "the claim that exists is not made again"
+    assert made["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+@every
+def test_every_setting_exists(name: str) -> None:
+    known = {f"ASSAY_{field.upper()}" for kind in (Settings, WorkerSettings) for field in kind.model_fields}
+    for template in pods(rendered(name)).values():
+        for container in template["spec"]["containers"]:
+            assert set(environment(container)) <= known
+
+
+def test_settings_of_the_values_go_before_those_of_the_chart() -> None:
+    values = with_values(
+        LEAST, {"keeper": {"settings": {"ASSAY_SANDBOX": "auto", "ASSAY_LEASE_SECONDS": 60}}}
+    )
+    (keeper,) = pods(rendered_with(values))["keeper"]["spec"]["containers"]
+    assert environment(keeper) | {"ASSAY_SANDBOX": "auto", "ASSAY_LEASE_SECONDS": "60"} == environment(keeper)
+    (worker,) = pods(rendered_with(values))["worker"]["spec"]["containers"]
+    assert environment(worker)["ASSAY_SANDBOX"] == "required"
+
+
+def test_what_runs_is_what_compose_runs() -> None:
+    composed, found = load("docker-compose.yml")["services"], pods(rendered("least"))
+    for component, service in {"service": "service", "migration": "migrate", "keeper": "worker"}.items():
+        (container,) = found[component]["spec"]["containers"]
+        assert container["command"] == composed[service]["command"]
+    for component in ("service", "keeper"):
+        volumes = {one["name"]: one for one in found[component]["spec"]["volumes"]}
+        assert volumes["state"] == {"name": "state", "persistentVolumeClaim": {"claimName": "lab-state"}}
+    shared = {"name": "shared", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}}
+    assert shared in found["worker"]["spec"]["volumes"]
+
+
+def test_the_migration_comes_before_all_else() -> None:
+    annotations = kinds(rendered("least"), "Job")["lab-migration"]["metadata"]["annotations"]
+    assert annotations["helm.sh/hook"] == "pre-install,pre-upgrade"
+
+
+def egress_of(objects: list[dict[str, Any]], component: str) -> list[dict[str, Any]]:
+    """All that policies let a component reach."""
+    rules = []
+    for policy in kinds(objects, "NetworkPolicy").values():
+        selector = policy["spec"]["podSelector"]
+        assert selector["matchLabels"].items() >= BOTH.items()
+        only = selector["matchLabels"].get("app.kubernetes.io/component", component)
+        listed = [part for one in selector.get("matchExpressions", []) for part in one["values"]] or [
+            component
+        ]
+        if only == component and component in listed:
+            rules += policy["spec"].get("egress", [])
+    return rules
+
+
+def towards(cidr: str, port: int) -> dict[str, Any]:
+    return {"to": [{"ipBlock": {"cidr": cidr}}], "ports": [{"protocol": "TCP", "port": port}]}
+
+
+@every
+def test_nothing_is_reached_but_the_stores(name: str) -> None:
+    objects = rendered(name)
+    nothing = kinds(objects, "NetworkPolicy")["lab-nothing"]["spec"]
+    assert nothing == {"podSelector": {"matchLabels": BOTH}, "policyTypes": ["Ingress", "Egress"]}
+    for template in pods(objects).values():
+        assert template["metadata"]["labels"].items() >= BOTH.items()
+    database, redis = towards("10.0.0.10/32", 5433), towards("10.0.0.11/32", 6379)
+    staging = [towards("10.0.0.20/32", 443)] if name == "staged" else []
+    hooks = SETS[name].get("service", {}).get("egress", [])
+    assert egress_of(objects, "worker") == [DNS, database, *staging]
+    assert egress_of(objects, "keeper") == [DNS, database, redis, *staging]
+    assert egress_of(objects, "migration") == [DNS, database]
+    assert sorted(map(str, egress_of(objects, "service"))) == sorted(map(str, [DNS, *hooks, database, redis]))
+
+
+def test_only_the_service_is_reached_by_the_ingress_and_the_scaler() -> None:
+    for name, callers in {
+        "all": ["ingress-nginx", "keda"],
+        "staged": ["keda"],
+        "without workers": [],
+    }.items():
+        policies = kinds(rendered(name), "NetworkPolicy").values()
+        (policy,) = [
+            one for one in policies if one["spec"].get("ingress") or one["metadata"]["name"] == "lab-callers"
+        ]
+        assert policy["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "service"
+        rules = policy["spec"]["ingress"] or []
+        assert all(rule["ports"] == [{"protocol": "TCP", "port": "http"}] for rule in rules)
+        peers = [peer["namespaceSelector"]["matchLabels"] for rule in rules for peer in rule["from"]]
+        assert peers == [{"kubernetes.io/metadata.name": caller} for caller in callers]
+
+
+def test_workers_are_jobs_of_gpus_in_the_queue_of_kueue() -> None:
+    scaled = kinds(rendered("all"), "ScaledJob")["lab-worker"]
+    assert scaled["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "assay"
+    assert kinds(rendered("all"), "LocalQueue")["assay"]["spec"] == {"clusterQueue": "gpus"}
+    job = job_of(scaled)["spec"]
+    assert (job["backoffLimit"], job["activeDeadlineSeconds"]) == (0, 18000)
+    (container,) = job["template"]["spec"]["containers"]
+    end = {"ASSAY_WORKER_IDLE_SECONDS": "300", "ASSAY_WORKER_MAX_SECONDS": "14400"}
+    assert environment(container).items() >= end.items()
+    spec = job["template"]["spec"]
+    assert spec["restartPolicy"] == "Never"
+    assert (spec["nodeSelector"], spec["runtimeClassName"]) == ({"gpu": "h100"}, "nvidia")
+    assert container["resources"]["limits"] == {"memory": "32Gi", "nvidia.com/mig-1g.10gb": 1}
+    assert (
+        "kueue.x-k8s.io/queue-name"
+        not in kinds(rendered("least"), "ScaledJob")["lab-worker"]["metadata"]["labels"]
+    )
+
+
+def test_the_scaler_asks_for_numbers_that_the_service_always_gives(tmp_path: Path) -> None:
+    with TestClient(create_app(Settings(state=tmp_path)), base_url="http://localhost") as client:
+        text = client.get("/metrics").text
+    given = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    scaled = kinds(rendered("least"), "ScaledJob")["lab-worker"]["spec"]
+    assert scaled["scalingStrategy"] == {"strategy": "default", "multipleScalersCalculation": "sum"}
+    asked = {trigger["name"]: trigger["metadata"] for trigger in scaled["triggers"]}
+    assert {name: metadata["targetValue"] for name, metadata in asked.items()} == {
+        "queued": "4",
+        "running": "1",
+    }
+    for metadata in asked.values():
+        (wanted,) = text_string_to_metric_families(f"{metadata['valueLocation']} 0\n")
+        (sample,) = wanted.samples
+        assert given[sample.name, tuple(sorted(sample.labels.items()))] == 0
+    hosts = json.loads(
+        environment(pods(rendered("least"))["service"]["spec"]["containers"][0])["ASSAY_ALLOWED_HOSTS"]
+    )
+    assert {re.sub(r"https?://([^/]+)/.*", r"\1", one["url"]) for one in asked.values()} == {"lab.team.svc"}
+    assert {"lab.team.svc", "assay.example", "localhost"} <= set(hosts)
+
+
+def test_data_sets_are_a_claim_or_staged() -> None:
+    found = pods(rendered("staged"))
+    for component in ("worker", "keeper"):
+        (staging,) = found[component]["spec"]["initContainers"]
+        assert staging["command"] == ["cp", "-r", "/sets/.", "/data"]
+        assert {"name": "data", "emptyDir": {"sizeLimit": "200Gi"}} in found[component]["spec"]["volumes"]
+    assert "ASSAY_DATA_ROOT" not in environment(found["service"]["spec"]["containers"][0])
+    claimed = pods(rendered("all"))
+    assert environment(claimed["service"]["spec"]["containers"][0])["ASSAY_DATA_ROOT"] == "/data"
+    assert "initContainers" not in claimed["worker"]["spec"]
+
+
+def test_under_ten_values_must_be_set() -> None:
+    done = run("template", "lab", str(CHART), values={})
+    assert done.returncode != 0
+    missing = re.findall(r"at '(?:/(\w+))?': missing propert(?:y|ies) (.*)", done.stderr)
+    named = {part + key for part, keys in missing for key in re.findall(r"'(\w+)'", keys)}
+    parts = ("image", "database", "redis", "workers")
+    stated = {"host", *(f"{part}{key}" for part in parts for key in LEAST[part])}
+    assert named == stated
+    assert len(named) == 9
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ({"database": {"url": "postgresql+psycopg://assay:hunter2hunter2@db/assay"}}, "/database/url"),
+        ({"database": {"url": "sqlite:///x"}}, "/database/url"),
+        ({"redis": {"url": "redis://:hunter2@db/0"}}, "/redis/url"),
+        ({"database": {"cidr": "postgres"}}, "/database/cidr"),
+        ({"image": {"tag": "latest"}}, "/image/tag"),
+        ({"workers": {"maximum": 3}}, "additional properties 'maximum' not allowed"),
+        ({"workers": {"max": 0}}, "/workers/max"),
+        (
+            {"workers": {"settings": {"ASSAY_DATABASE_PASSWORD": "x"}}},
+            "propertyName 'ASSAY_DATABASE_PASSWORD'",
+        ),
+        ({"ingress": {"from": []}}, "/ingress/from"),
+        ({"kueue": {"clusterQueue": "gpus"}}, "/kueue"),
+        (
+            {"data": {"claim": "sets", "staging": {"image": "a/b:1", "command": ["x"], "size": "1Gi"}}},
+            "/data/staging",
+        ),
+        ({"data": {"staging": {"image": "a/b:1"}}}, "'command', 'size' required"),
+    ],
+)
+def test_a_wrong_value_is_named(over: dict[str, Any], said: str) -> None:
+    done = run("template", "lab", str(CHART), values=with_values(LEAST, over))
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_the_chart_is_of_this_release() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (version, version)
+
+
+def test_the_values_of_the_page_are_valid() -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    (text,) = re.findall(r"```yaml\n(image:.*?)```", page, re.DOTALL)
+    values = yaml.safe_load(text)
+    assert len(pods(rendered_with(values))) == 4
+    assert values.keys() == LEAST.keys()
