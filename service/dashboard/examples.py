@@ -100,7 +100,6 @@ def show_examples(
     if page > pages:
         raise refused("page", f"there is no page {page}", page, f"1 to {pages}")
     path = f"/jobs/{job.id}/examples/{evaluation}"
-    unit = "sd" if load().radius_unit(result.data, result.protocol) == "sd" else ""
     values = {
         "title": f"Examples of {result.name}",
         "section": "/jobs",
@@ -110,11 +109,7 @@ def show_examples(
         "params": row_params(result),
         "columns": names,
         "rows": [
-            (
-                address.changed(f"{path}/{row}"),
-                outcome_of(columns, row),
-                [columns[name][row] for name in names],
-            )
+            (address.changed(f"{path}/{row}"), outcome_of(columns, row), _cells(columns, names, row))
             for row in rows[(page - 1) * PER_PAGE : page * PER_PAGE]
         ],
         "folded": [TITLES.get(name, name) for name in every if name in folded],
@@ -129,7 +124,7 @@ def show_examples(
         "pictures": {} if gallery is None else pictures_of(gallery),
         "judged": "correct" in columns,
         "smallest": SMALLEST,
-        "titles": TITLES | {SMALLEST: f"{TITLES[SMALLEST]}{unit and f' ({unit})'}"},
+        "titles": _titles(result),
         "numeric": {name for name in names if _numeric(columns[name])},
         "csv": f"outcomes-{evaluation:03d}-{result.name}.csv",
         "page": page,
@@ -240,6 +235,15 @@ def _without_epsilon(result: EvaluationResult) -> dict[str, Any]:
 
 def _numeric(values: list[Any]) -> bool:
     return any(isinstance(value, int | float) for value in values[:PER_PAGE])
+
+
+def _cells(columns: dict[str, list[Any]], names: list[str], row: int) -> list[Any]:
+    return [columns[name][row] for name in names]
+
+
+def _titles(result: EvaluationResult) -> dict[str, str]:
+    unit = " (sd)" if load().radius_unit(result.data, result.protocol) == "sd" else ""
+    return TITLES | {SMALLEST: f"{TITLES[SMALLEST]}{unit}"}
 
 
 def _labels(columns: dict[str, list[Any]]) -> list[Any]:

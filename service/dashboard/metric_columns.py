@@ -19,7 +19,7 @@ from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
 MAX_COLUMNS, MAX_COLUMN = 6, 300  # Chosen columns, and the characters of their names
-MAX_OFFERED, MAX_TITLED = 30, 200  # Evaluations whose metrics are offered, and those of a job that are named
+MAX_OFFERED, MAX_TITLED = 30, 200  # Evaluations that offer metrics, and that are named of a job
 BETWEEN = ": "  # of an evaluation and its metric
 
 
