@@ -11,6 +11,7 @@ from assay.service.cli.arguments import JOB, Subcommands, add_remote, format_arg
 from assay.service.cli.commands import Options, UsageError
 from assay.service.cli.progress_bars import Spinner
 from assay.service.reports.client import report_format
+from assay.service.reports.pdf import NoPdf, find_browser, print_pdf
 from assay.service.reports.robustbench import robustbench_paths
 
 OTHER = "01jd3q0x5v8f7m2n9k4t6w1z0z"
@@ -41,7 +42,7 @@ def add_commands(subcommands: Subcommands) -> None:
         help="how p-values are adjusted for the number of tests",
     )
     told = "default: by the ending of --output, else html"
-    format_argument(parser, "html", "md", "tex", "csv", ROBUSTBENCH, default=None, told=told)
+    format_argument(parser, "html", "pdf", "md", "tex", "csv", ROBUSTBENCH, default=None, told=told)
     parser.add_argument(
         "-o",
         "--output",
@@ -58,6 +59,13 @@ def add_commands(subcommands: Subcommands) -> None:
 
 def report(options: Options) -> int:
     """Writes a report, a table or the entries of another project."""
+    try:
+        return _report(options)
+    except NoPdf as error:
+        raise UsageError(str(error)) from None
+
+
+def _report(options: Options) -> int:
     if options.format == ROBUSTBENCH:
         if options.table:
             raise UsageError(f"--format {ROBUSTBENCH} is no table")
@@ -65,16 +73,23 @@ def report(options: Options) -> int:
             raise UsageError(f"--format {ROBUSTBENCH} takes job ids")
         return export(options)
     if options.table:
+        if options.format == "pdf":
+            raise UsageError("--format pdf is of a report, not of a --table")
         options.format = options.format or "md"
         return table(options)
     if given := [name for name in ("rows", "columns", "metric") if getattr(options, name) is not None]:
         raise UsageError(f"--{given[0]} is of a table: give --table too")
     target = Path(options.output or f"report.{options.format or 'html'}")
-    ending = options.format or report_format(target, "--output")
+    pdf = "pdf" in (options.format, target.suffix.removeprefix(".") if options.format is None else "")
+    browser = find_browser() if pdf else ""
+    ending = "html" if pdf else options.format or report_format(target, "--output", "pdf")
     with commands.connected(options) as client, Spinner(lines=False) as waiting:
         waiting.tell("the service writes the report")
         text = client.report(_jobs(options), tag=options.tag, format=ending, adjust=options.adjust)
-    _write(target, text)
+        if pdf:
+            waiting.tell("the browser prints the report")
+            printed = print_pdf(text, browser)
+    _write(target, printed if pdf else text)
     return commands.OK
 
 
@@ -104,9 +119,9 @@ def _jobs(options: Options) -> list[str] | None:
     return options.jobs or None
 
 
-def _write(target: Path, text: str) -> None:
+def _write(target: Path, content: str | bytes) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text, encoding="utf-8", newline="")
+    target.write_bytes(content.encode() if isinstance(content, str) else content)
     sys.stdout.write(f"{target}\n")
 
 

@@ -14,12 +14,12 @@ ENDINGS = ("html", "md", "tex", "csv")
 SECONDS = 900.0  # comparing ten jobs of many examples takes minutes
 
 
-def report_format(target: Path, field: str) -> str:
-    """The format of a report by the ending of its file."""
+def report_format(target: Path, field: str, *more: str) -> str:
+    """The format of a report by the ending of its file; `more` endings are told of, and done elsewhere."""
     ending = target.suffix.removeprefix(".")
     if ending not in ENDINGS:
         problems = Problems()
-        allowed = ", ".join(f".{name}" for name in ENDINGS)
+        allowed = ", ".join(f".{name}" for name in (*ENDINGS, *more))
         problems.add((field,), "its ending says the format", given=str(target), allowed=allowed)
         problems.raise_if_any()
     return ending

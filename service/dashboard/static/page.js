@@ -48,6 +48,10 @@ function enhance(part) {
 }
 
 enhance(document);
+for (const button of document.querySelectorAll("button.print")) {
+  button.hidden = false;
+  button.addEventListener("click", () => { print(); });
+}
 
 // Keys of links: the previous and the next example.
 const keyed = new Map();

@@ -49,7 +49,7 @@ def test_table_is_printed_or_written(
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["report", JOB, "-o", "report.pdf"], "allowed: .html, .md, .tex, .csv"),
+        (["report", JOB, "-o", "report.doc"], "allowed: .html, .md, .tex, .csv, .pdf"),
         (["report"], "give job ids, or --tag"),
         (["table", JOB, "--tag", "x"], "give job ids, or --tag"),
     ],
