@@ -23,6 +23,7 @@ from assay.service.plots.theme import (
 )
 from assay.service.studies.result_wire import StudyCell, StudyResults
 
+IN_POINTS = "format(100 * datum.value, '+.0f')"  # Labels of an axis with differences of shares
 TITLE = "Accuracy against epsilon"
 SIZE = {"width": 300, "height": 190}
 
@@ -53,7 +54,8 @@ def study_curve(results: StudyResults) -> Vega | None:
     axis["axis"] = {"tickCount": 6, "grid": False}
     panels = [_panel(means, arms, axis, share_axis("value", "Accuracy, mean and range over seeds"))]
     if differences:
-        less = share_axis("value", f"Less {shortened(results.baseline, 30)}, 95 %", whole=False)
+        title = f"Less {shortened(results.baseline, 30)}, points, 95 %"
+        less = share_axis("value", title, whole=False, labelExpr=IN_POINTS)
         panels.append(_panel(differences, arms, axis, less, zero=True))
     said = ", ".join(f"{one['arm']} {percent(one['value'])}" for one in means if one["x"] == cells[-1][0])
     description = f"{TITLE} under {first.evaluation}: at the largest epsilon {said}."

@@ -69,7 +69,10 @@ def test_means_have_the_range_of_their_seeds_and_differences_their_interval() ->
         (0.0, -0.07, 0.03), (2.0, 0.05, 0.15), (4.0, 0.01, 0.11)
     ]  # fmt: skip
     assert "at the largest epsilon plain 20.0 %, new 26.0 %" in spec["description"]
-    assert _rendered(spec, "svg").startswith(b"<svg")
+    drawn = _rendered(spec, "svg")
+    assert drawn.startswith(b"<svg")
+    assert b"Less plain, points, 95 %" in drawn
+    assert b">+10</text>" in drawn
 
 
 def test_of_equal_grids_the_attack_that_leaves_least_is_drawn() -> None:
