@@ -31,7 +31,8 @@ BROKEN_WORDS = r"""() => {
   return broken;
 }"""
 # Lines of the names in the first column, where each has this text.
-NAME_LINES = """(text) => [...document.querySelectorAll('main table.compared:not(.board) th[scope=row] a')]
+NAME_LINES = """(text) => [...document.querySelectorAll(
+    'main table.compared:not(.board) th[scope=row] :is(a, span > bdi)')]
   .filter((one) => one.checkVisibility()).map((one) => {
     one.textContent = text;
     const range = document.createRange();
