@@ -82,10 +82,17 @@ def online_workers(database: Database) -> tuple[WorkerRow, ...]:
 
 
 def job_counts(database: Database, tenant: str | None = None) -> dict[str, int]:
-    """Number of jobs by state, without empty states, of a tenant if given."""
+    """Number of jobs by state, as lists have them: without checks of weights, without empty states.
+
+    `tenant`: of this tenant alone.
+    """
+    mine = [] if tenant is None else [jobs.c.tenant == tenant]
+    checks = select(jobs.c.state, func.count().label("number")).where(jobs.c.kind == "check", *mine)
     with database.reading() as connection:
-        found = connection.execute(jobs_by_state(tenant))
-        return {row.state: row.number for row in found if row.number}
+        hidden = {row.state: row.number for row in connection.execute(checks.group_by(jobs.c.state))}
+        found = connection.execute(jobs_by_state(tenant)).all()
+        counts = {row.state: row.number - hidden.get(row.state, 0) for row in found}
+        return {state: number for state, number in counts.items() if number > 0}
 
 
 def jobs_by_state(tenant: str | None = None) -> CompoundSelect[Any]:
