@@ -24,11 +24,11 @@ from assay.service.cli.evaluation_service import (
 )
 from assay.service.cli.job_progress import follow_to_end
 from assay.service.cli.progress_bars import Spinner
+from assay.service.cli.terminal import fitted
 from assay.service.client import AssayClient
 from assay.service.client.class_check import stated_classes
 from assay.service.client.data_place import place_of
 from assay.service.client.evaluation import (
-    DEFAULT_STATE,
     DEFAULT_SUITE,
     EXAMPLE,
     Request,
@@ -49,6 +49,7 @@ from assay.service.contract.errors import InvalidSpec, NoResults, Unavailable
 from assay.service.contract.extras import require
 from assay.service.contract.problems import renamed
 from assay.service.contract.results import Job
+from assay.service.contract.state_lock import DEFAULT_STATE
 from assay.service.reports.client import ENDINGS
 from assay.service.submission.shape import execution_options
 
@@ -326,4 +327,4 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(f"{output.printable(text)}\n")
+    sys.stderr.write(f"{fitted(output.printable(text), sys.stderr)}\n")

@@ -16,6 +16,7 @@ from assay.service import features
 from assay.service.cli import arguments, commands, completion, config, evaluate, job_arguments, mirror, output
 from assay.service.cli.arguments import Command
 from assay.service.cli.spec_files import RefusedSpec
+from assay.service.cli.terminal import fitted
 from assay.service.cli.usage import Parser, as_typed
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
@@ -51,27 +52,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = run(options)
         sys.stdout.flush()
     except AssayError as error:
-        sys.stderr.write(output.error_text(as_typed(error, options.called)) + "\n")
+        _complain(output.error_text(as_typed(error, options.called)))
         if isinstance(error, Unauthorized):
-            sys.stderr.write(f"{_key_hint()}\n")
+            _complain(_key_hint())
         return commands.INVALID if error.status < 500 else commands.UNREACHABLE
     except ImportError as error:
         said = explained(f"`{options.called.prog}`", error)
         if said is None:
             raise
-        sys.stderr.write(f"error: {said}\n")
+        _complain(f"error: {said}")
         return commands.INVALID
     except RefusedSpec as error:
-        sys.stderr.write(f"{error}\n")
+        _complain(str(error))
         return commands.INVALID
     except (commands.UsageError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             return _reader_is_gone()
-        sys.stderr.write(f"error: {output.printable(str(error))}\n")
+        _complain(f"error: {output.printable(str(error))}")
         return commands.INVALID
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"{fitted(text, sys.stderr)}\n")
 
 
 def show_help(options: commands.Options) -> int:

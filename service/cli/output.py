@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.service.catalog.schema_text import describe
 from assay.service.cli.progress_bars import clock
-from assay.service.cli.terminal import coloured, console_of, terminal_table
+from assay.service.cli.terminal import coloured, console_of, fitted, terminal_table
 from assay.service.contract.errors import AssayError, ErrorDetail
 from assay.service.contract.problems import Loc, path_text
 from assay.service.contract.results import (
@@ -58,6 +58,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def _fitted(text: str) -> str:
+    return fitted(text, sys.stdout)
+
+
 def _numeric(cell: str) -> bool:
     return _NUMBER.fullmatch(cell) is not None
 
@@ -74,8 +78,11 @@ def jobs_table(jobs: Sequence[Job]) -> str:
 
 
 def _job_cells(job: Job, summary: JobSummary) -> tuple[str, ...]:
+    invalid = "invalid" if summary.invalid else ""
     clean, worst = (
-        f"{number(one.value, 'proportion')} {one.at and f'at {one.at}'}".strip() if one else "-"
+        " ".join(filter(None, [number(one.value, "proportion"), one.at and f"at {one.at}", invalid]))
+        if one
+        else "-"
         for one in (summary.clean, summary.worst)
     )
     return (
@@ -116,7 +123,9 @@ def job_text(job: Job) -> str:
         "message": job.message,
         "error": None if job.error is None else f"{job.error.type}: {job.error.message}",
     }
-    return "\n".join(f"{label:<15} {coloured(printable(text))}" for label, text in lines.items() if text)
+    return "\n".join(
+        _fitted(f"{label:<15} {coloured(printable(text))}") for label, text in lines.items() if text
+    )
 
 
 def estimate_text(estimate: Mapping[str, Any]) -> str:
@@ -177,14 +186,14 @@ def results_text(results: Results, *, full: bool) -> str:
     else:
         every = [*results.warnings, *(one for part in results.evaluations for one in part.warnings)]
         invalid = [("", one) for one in every if one.severity == "invalid"]
-        parts = [*_incomplete(results), *warning_lines(invalid)]
+        parts = [*_incomplete(results), *map(_fitted, warning_lines(invalid))]
         count = sum(len(_all_metrics(part)) for part in results.evaluations)
         more = f"`assay results {results.job} --full` prints all {count} rows"
         told = ", ".join(dict.fromkeys(one.code for one in every))
-        parts.append(more + (f" and what the warnings say: {told}" if told else ""))
+        parts.append(_fitted(more + (f" and what the warnings say: {told}" if told else "")))
     if rows:
         parts.append(table(("CASE", "EVALUATION", "METRIC", "VALUE", "95 % INTERVAL", "N"), rows))
-    return "\n".join([*parts, *filter(None, [printable(results.headline)])])
+    return "\n".join([*parts, *filter(None, [_fitted(printable(results.headline))])])
 
 
 def results_table(results: Results, *, every: bool = True) -> str:
@@ -198,7 +207,7 @@ def results_table(results: Results, *, every: bool = True) -> str:
         codes = _codes(part.warnings)
         rows += [(part.name, params, name, *metric_cells(metric), codes) for name, metric in listed]
     header = ("EVALUATION", "PARAMS", "METRIC", "VALUE", "95 % INTERVAL", "N", "WARNINGS")
-    parts = [table(header, rows)]
+    parts = []
     if left_out:
         parts.append(f"{left_out} more rows: `assay results {results.job} --full` prints them.")
     parts += [*shared, *map(printable, arithmetic_lines(results.evaluations))]
@@ -206,13 +215,13 @@ def results_table(results: Results, *, every: bool = True) -> str:
     parts += _incomplete(results)
     warned = [("", warning) for warning in results.warnings]
     warned += [(part.name, warning) for part in results.evaluations for warning in part.warnings]
-    return "\n".join([*parts, *warning_lines(warned)])
+    return "\n".join([table(header, rows), *map(_fitted, [*parts, *warning_lines(warned)])])
 
 
 def _incomplete(results: Results) -> list[str]:
     if results.error is not None:
         why = f"{results.error.type}: {results.error.message}"
-        return [printable(f"Not complete. The job failed: {why}")]
+        return [_fitted(printable(f"Not complete. The job failed: {why}"))]
     return [] if results.complete else ["Not complete: evaluations are missing."]
 
 
@@ -231,7 +240,8 @@ def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
 def comparison_table(comparison: Mapping[str, Any]) -> str:
     """A line per metric and pair of jobs, then the shared parameters and the warnings."""
     legend, header, rows, notes = comparison_lines(comparison)
-    return "\n".join([*legend, table([head.upper() for head in header], rows), *notes])
+    shown = table([head.upper() for head in header], rows)
+    return "\n".join([*map(_fitted, legend), shown, *map(_fitted, notes)])
 
 
 def artifacts_table(artifacts: Sequence[Artifact]) -> str:
@@ -258,7 +268,8 @@ def warnings_table(meanings: Iterable[WarningMeaning]) -> str:
 def warning_text(one: WarningMeaning) -> str:
     """A code with its cause, evidence and remedy."""
     head = f"{one.code}: {one.severity}, on {', '.join(one.where)}"
-    return "\n\n".join([head, *(f"{part}: {getattr(one, part)}" for part in ("cause", "evidence", "remedy"))])
+    parts = [f"{part}: {getattr(one, part)}" for part in ("cause", "evidence", "remedy")]
+    return "\n\n".join(map(_fitted, [head, *parts]))
 
 
 def component_text(component: Mapping[str, Any]) -> str:

@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 
 from assay.service.client import DEFAULT_URL, KEY_VARIABLE, Unreachable
 from assay.service.contract.problems import nearest
+from assay.service.contract.state_lock import DEFAULT_STATE, holder_of
 
 URL_VARIABLE, PROFILE_VARIABLE = "ASSAY_URL", "ASSAY_PROFILE"
 # What a profile may hold, and in words; the last three exclude each other.
@@ -195,11 +196,20 @@ def saying_whose(found: Chosen) -> Iterator[None]:
     except Unreachable as error:
         hint = f"the address comes from {found.url_from}"
         if found.url_from == "default":
-            hint = "`assay serve` starts one on this machine, and `assay evaluate` needs none"
+            hint = _default_hint()
         elif found.profile and found.url_from == f"profile {found.profile}":
             places = {"file": f"which {config_file()} has in use", "default": f"in {config_file()}"}
             hint += f", {places.get(found.profile_from, f'which {found.profile_from} names')}"
         raise Unreachable(f"{error.message}; {hint}") from error
+
+
+def _default_hint() -> str:
+    """What to do where no service is at the default address: the present folder may have a state folder."""
+    if (holder := holder_of(DEFAULT_STATE)) is not None and holder.address:
+        return f"a service runs with the folder {DEFAULT_STATE} here: --url {holder.address}"
+    if DEFAULT_STATE.is_dir():
+        return f"`assay serve --state {DEFAULT_STATE}` starts a service with the results in that folder"
+    return "`assay serve` starts one on this machine, and `assay evaluate` needs none"
 
 
 def key_of(found: Chosen) -> str | None:

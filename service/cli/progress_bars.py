@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Self, TextIO
 
-from assay.service.cli.terminal import GAP, STATES, console_of
+from assay.service.cli.terminal import GAP, STATES, console_of, fitted
 from assay.service.contract.results import Job
 from assay.service.reports.numbers import printable, speed_text
 
@@ -180,7 +180,7 @@ class Spinner:
             self._write(f"{to_second(None)} {text}, {clock(time.monotonic() - begun)}")
 
     def _write(self, text: str) -> None:
-        self._output.write(f"{text}\n")
+        self._output.write(f"{fitted(text, self._output)}\n")
         self._output.flush()
 
 

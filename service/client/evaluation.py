@@ -31,6 +31,7 @@ from assay.service.client.one_line import (
 from assay.service.contract.errors import AssayError, InvalidSpec
 from assay.service.contract.problems import Problems, renamed
 from assay.service.contract.results import Job
+from assay.service.contract.state_lock import DEFAULT_STATE
 from assay.service.contract.states import JobState
 from assay.service.reports.client import report_format
 
@@ -38,7 +39,6 @@ DEFAULT_SUITE = "quick"
 EXAMPLE = "such as 'pgd epsilon=4/255 steps=20'"
 FIRST = 9  # before jobs that an earlier call left in the state folder
 PROBED = 32  # Examples that measure a model's speed before a cost is said
-DEFAULT_STATE = Path("assay-state")
 PACKAGES = "assay.components"  # entry points of packages with components
 
 

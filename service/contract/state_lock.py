@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+DEFAULT_STATE = Path("assay-state")  # of calls that name none
 LOCK = "lock"  # file of the state folder: "PROCESS ADDRESS"
 PRIVATE = "--private"  # argument of a service that ends with the call it serves, and states no address
 

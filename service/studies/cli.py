@@ -19,6 +19,7 @@ from assay.service.cli.commands import Options
 from assay.service.cli.progress_bars import Bars, ProgressLine
 from assay.service.cli.spec_files import read_spec
 from assay.service.cli.spec_kinds import check_kind
+from assay.service.cli.terminal import fitted
 from assay.service.client import AssayClient
 from assay.service.contract.errors import NoResults
 from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
@@ -233,6 +234,7 @@ def study_text(study: StudyStatus) -> str:
     ]
     facts = [f"{label:<15} {output.printable(text)}" for label, text in lines.items() if text]
     notes = [output.printable(f"note: {note}") for note in study.notes]
+    facts, notes = ([fitted(line, sys.stdout) for line in part] for part in (facts, notes))
     return "\n".join([*facts, output.table(("ARM", "SEED", "TRAINING", "EVALUATION"), rows), *notes])
 
 
@@ -256,7 +258,8 @@ def plan_text(planned: StudyDryRun) -> str:
     jobs = f"{planned.jobs} jobs ({planned.trainings} trainings, {planned.evaluations} evaluations)"
     total = f"{jobs}: {seconds}; every column is over {seeds} seed{'' if seeds == 1 else 's'}"
     table = output.table(("ARM", "JOBS", "TRAINING", "EVALUATION"), rows)
-    return "\n".join([table, total, *(output.printable(f"note: {note}") for note in planned.notes)])
+    notes = [output.printable(f"note: {note}") for note in planned.notes]
+    return "\n".join([table, *(fitted(line, sys.stdout) for line in (total, *notes))])
 
 
 def _show(options: Options, value: object, text: str) -> None:

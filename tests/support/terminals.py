@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,10 @@ class Terminal:
         self._reading, writing = os.openpty()
         os.set_blocking(self._reading, False)
         self.file = os.fdopen(writing, "w")
+        self._read, self._lock, self._closed = b"", threading.Lock(), threading.Event()
+        # A pty holds a few kB: who writes more would wait for ever.
+        self._reader = threading.Thread(target=self._drain, daemon=True)
+        self._reader.start()
 
     def __enter__(self) -> None:
         self._before, sys.stdout = sys.stdout, self.file
@@ -30,13 +35,24 @@ class Terminal:
         sys.stdout = self._before
 
     def text(self) -> str:
+        """What was written since the last call."""
         self.file.flush()
-        found = b""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                found += os.read(self._reading, 100_000)
+        self._take()
+        with self._lock:
+            found, self._read = self._read, b""
         return found.decode().replace("\r\n", "\n")
 
     def close(self) -> None:
+        self._closed.set()
+        self._reader.join()
         self.file.close()
         os.close(self._reading)
+
+    def _drain(self) -> None:
+        while not self._closed.wait(0.005):
+            self._take()
+
+    def _take(self) -> None:
+        with self._lock, contextlib.suppress(BlockingIOError):
+            while True:
+                self._read += os.read(self._reading, 100_000)

@@ -84,6 +84,7 @@ def test_an_unreachable_service_says_what_starts_one_or_whose_address_it_is(
     assay: Assay, config_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(profiles, "DEFAULT_URL", DEAD)
+    monkeypatch.chdir(config_folder.parent.parent)
     code, _, err = assay("jobs")
     assert code == 3
     assert err.endswith("; `assay serve` starts one on this machine, and `assay evaluate` needs none\n")

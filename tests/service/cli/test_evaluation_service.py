@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.service.cli import profiles
 from assay.service.cli.evaluation_service import again_text, interrupted_text
 from assay.service.client import DEFAULT_URL
 from assay.service.client.local import local_service
@@ -55,6 +56,20 @@ def test_a_service_that_ends_with_its_call_is_not_used(assay: Assay, hold: Hold)
         "error: another Assay service (process 71) uses the state folder assay-state; it ends with its call:"
         " wait for it, or give this call its own folder: --state DIR\n"
     )
+
+
+def test_without_a_service_the_state_folder_here_is_named(
+    assay: Assay, hold: Hold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "DEFAULT_URL", "http://127.0.0.1:9")
+    said = "; `assay serve --state assay-state` starts a service with the results in that folder\n"
+    assert assay("results", "j")[2].endswith(said)
+    with hold("71 "):
+        assert assay("results", "j")[2].endswith(said)
+    with hold("71 http://127.0.0.1:8741"):
+        code, _, err = assay("results", "j")
+    assert code == 3
+    assert err.endswith("; a service runs with the folder assay-state here: --url http://127.0.0.1:8741\n")
 
 
 def test_a_service_of_ones_own_is_not_started_in_a_folder_in_use(hold: Hold) -> None:

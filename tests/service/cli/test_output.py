@@ -9,7 +9,7 @@ from assay.service.cli import output
 from assay.service.cli.markdown import comparison_markdown
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
 from assay.service.contract.problems import Problems
-from assay.service.contract.results import Artifact, EvaluationResult, JobError, Metric, Results, Warning
+from assay.service.contract.results import Artifact, EvaluationResult, Job, JobError, Metric, Results, Warning
 
 
 def test_tables_align_numbers_right_and_texts_left() -> None:
@@ -238,3 +238,24 @@ def test_without_an_attack_the_short_text_is_the_first_metric_of_each() -> None:
 HALF = Metric(
     value=0.5, n=4, ci_low=0.1, ci_high=0.9, ci_method="wilson", higher_is_better=False, unit="proportion"
 )
+
+
+def test_invalid_numbers_of_a_job_are_marked_in_lists() -> None:
+    job = Job.model_validate(
+        {
+            "id": "j", "kind": "evaluate", "name": "mine", "tags": [], "state": "succeeded", "attempt": 1,
+            "created_at": "2026-01-01T00:00:00Z", "started_at": None, "finished_at": None, "deadline": None,
+            "progress": {"done": 4, "total": 4, "unit": "examples", "eta_seconds": None, "share": 1.0},
+            "queue_position": None, "workers_online": 1, "message": "", "error": None,
+            "spec": {"model": {"name": "vit"}},
+            "links": dict.fromkeys(("self", "results", "events", "artifacts"), "/"),
+            "summary": {
+                "clean": {"metric": "top1", "value": 0.1, "n": 4},
+                "worst": {"metric": "top1", "value": 0.1, "n": 4, "at": "2/255"},
+            },
+        }
+    )  # fmt: skip
+    assert "10.0 %  10.0 % at 2/255  vit" in output.jobs_table([job])
+    assert job.summary is not None
+    job.summary.invalid = ["constant_prediction"]
+    assert "10.0 % invalid  10.0 % at 2/255 invalid  vit" in output.jobs_table([job])

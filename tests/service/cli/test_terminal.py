@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from assay.service.cli import evaluate, main, output
+from assay.service.cli.terminal import fitted
 from assay.service.client import AssayClient
 from tests.support.terminals import ESCAPES, Make, Terminal
 
@@ -114,6 +115,23 @@ def test_control_characters_and_markup_do_not_reach_the_terminal(terminal: Termi
     assert r"\x1b[5mevil [bold]x[/bold]" in text
 
 
+def test_long_lines_are_wrapped_between_words_on_a_terminal_alone(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    text = "error: there are 3 of them, and `assay results abc --full` has all\n" + "x" * 40
+    assert fitted(text, terminal.file).split("\n") == [
+        "error: there are 3 of them,",
+        "  and",
+        "  `assay results abc --full`",
+        "  has all",
+        "x" * 40,
+    ]
+    red = "\x1b[31m" + "y " * 15
+    assert fitted(red, terminal.file) == red, "a colour has no width"
+    assert fitted(text, io.StringIO()) == text
+
+
 def test_jobs_and_status_have_coloured_states(terminal: Terminal, job: Any) -> None:
     with terminal:
         assert main.main(["jobs"]) == 0
@@ -184,8 +202,7 @@ def test_evaluate_fits_the_terminal(
         assert evaluate._finish(options, client, client.job(job.id), None) == 0
     lines = ESCAPES.sub("", terminal.text()).splitlines()
     assert any("succeeded" in line for line in lines)
-    assert max(len(line) for line in lines[-5:-1]) <= columns
-    assert lines[-2] == "1 of 4 images hold at 2/255 under the strongest attack run; clean 3 of 4."
-    assert (
-        lines[-1] == f"job {job.id}: `assay results {job.id} --url http://127.0.0.1` shows its results again"
-    )
+    assert max(len(line) for line in lines[-6:]) <= columns
+    said = "1 of 4 images hold at 2/255 under the strongest attack run; clean 3 of 4."
+    again = f"`assay results {job.id} --url http://127.0.0.1` shows its results again"
+    assert " ".join(" ".join(lines).split()).endswith(f"{said} job {job.id}: {again}")
