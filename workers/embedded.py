@@ -33,8 +33,8 @@ from assay.service.app import create_app
 from assay.service.catalog import extra_components
 from assay.service.catalog.catalog import load_with
 from assay.service.contract import logs
-from assay.service.contract.state_lock import LOCK, PRIVATE, read_holder
 from assay.service.contract.weights.pulled import PulledRecords
+from assay.service.files.state_lock import LOCK, PRIVATE, read_holder
 from assay.service.serving import (
     CANNOT_START,
     WRONG_SETTINGS,

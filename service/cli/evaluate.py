@@ -49,7 +49,7 @@ from assay.service.contract.errors import InvalidSpec, NoResults, Unavailable
 from assay.service.contract.extras import require
 from assay.service.contract.problems import renamed
 from assay.service.contract.results import Job
-from assay.service.contract.state_lock import DEFAULT_STATE
+from assay.service.files.state_lock import DEFAULT_STATE
 from assay.service.reports.client import ENDINGS
 from assay.service.submission.shape import execution_options
 

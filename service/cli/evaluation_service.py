@@ -14,7 +14,7 @@ from assay.service.client.data_place import DataPlace
 from assay.service.client.evaluation import service_for
 from assay.service.client.local import in_use
 from assay.service.contract.results import Job
-from assay.service.contract.state_lock import holder_of
+from assay.service.files.state_lock import holder_of
 
 
 def asked_service(options: Options, state: Path) -> Chosen | None:
@@ -73,7 +73,7 @@ def beside_text(client: AssayClient, job: Job) -> str:
 
 
 def interrupted_text(job_id: str, state: Path | None, url: str = DEFAULT_URL) -> str:
-    """What becomes of a job when the call is interrupted; the arguments are those of `again_text`."""
+    """What becomes of a job when the call is interrupted; arguments as of `again_text`."""
     if state is None:
         ends = f"`assay cancel {job_id}{_elsewhere(url)}` ends it"
         return f"interrupted: job {job_id} goes on at the service; {ends}"

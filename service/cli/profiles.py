@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 from assay.service.client import DEFAULT_URL, KEY_VARIABLE, Unreachable
 from assay.service.contract.problems import nearest
-from assay.service.contract.state_lock import DEFAULT_STATE, holder_of
+from assay.service.files.state_lock import DEFAULT_STATE, holder_of
 
 URL_VARIABLE, PROFILE_VARIABLE = "ASSAY_URL", "ASSAY_PROFILE"
 # What a profile may hold, and in words; the last three exclude each other.

@@ -31,8 +31,8 @@ from assay.service.client.one_line import (
 from assay.service.contract.errors import AssayError, InvalidSpec
 from assay.service.contract.problems import Problems, renamed
 from assay.service.contract.results import Job
-from assay.service.contract.state_lock import DEFAULT_STATE
 from assay.service.contract.states import JobState
+from assay.service.files.state_lock import DEFAULT_STATE
 from assay.service.reports.client import report_format
 
 DEFAULT_SUITE = "quick"

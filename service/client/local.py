@@ -19,10 +19,10 @@ from assay.service.client.data_place import wrong
 from assay.service.client.jobs import AssayClient
 from assay.service.client.transport import KEY_VARIABLE, Unreachable
 from assay.service.contract.extras import require
-from assay.service.contract.state_lock import PRIVATE, Holder, holder_of
+from assay.service.files.state_lock import PRIVATE, Holder, holder_of
 
 MODULE = "assay.workers.embedded"
-START_SECONDS = 120.0
+START_SECONDS = 300.0  # on a busy machine imports and self-tests take minutes
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.1
 LOG = "service.log"
@@ -86,7 +86,7 @@ def local_service(
 
 
 def in_use(holder: Holder) -> str:
-    """Why no service of one's own can have a state folder, and what to do."""
+    """Why a call cannot start a service with a state folder, and what to do."""
     use = f"use it: --url {holder.address}" if holder.address else "it ends with its call: wait for it"
     return f"{holder}; {use}, or give this call its own folder: --state DIR"
 
@@ -107,7 +107,8 @@ def _wait_until_ready(client: AssayClient, process: subprocess.Popen[bytes], log
             lines = log.read_bytes()[begun:].decode(errors="replace").strip().splitlines()
             # Its own words before the log: another service of this folder writes there, too.
             said = [line for line in lines if LOGGED.match(line) is None] or lines
-            reason = "; ".join(said[-LINES_SHOWN:]) or f"it ended with code {process.returncode}"
+            ended = "" if process.poll() is not None else f"it was not ready within {START_SECONDS:.0f} s; "
+            reason = ended + "; ".join(said[-LINES_SHOWN:]) or f"it ended with code {process.returncode}"
             raise Unreachable(
                 f"the embedded service did not start: {reason} (its log is {log}; a service that runs is used"
                 " with its address: --url, ASSAY_URL)"

@@ -18,7 +18,7 @@ import uvicorn
 
 from assay.service import serving
 from assay.service.contract.fleet.release import own_release
-from assay.service.contract.state_lock import PRIVATE, Holder, holder_of
+from assay.service.files.state_lock import PRIVATE, Holder, holder_of
 from assay.service.store.store import open_store
 from assay.workers import embedded
 from tests.support.servers import free_port

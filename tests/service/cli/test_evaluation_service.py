@@ -14,7 +14,7 @@ from assay.service.cli.evaluation_service import again_text, interrupted_text
 from assay.service.client import DEFAULT_URL
 from assay.service.client.local import local_service
 from assay.service.client.transport import Unreachable
-from assay.service.contract.state_lock import LOCK
+from assay.service.files.state_lock import LOCK
 from tests.support.profiles import LAB, Assay
 
 DEAD = "http://127.0.0.1:9"

@@ -47,3 +47,16 @@ def test_a_state_folder_that_cannot_be_is_refused_by_name(tmp_path: Path) -> Non
     for state in (tmp_path / "file", tmp_path / "file" / "inside"):
         with pytest.raises(InvalidSpec, match="state: cannot be the state folder"), local_service(state):
             pass
+
+
+def test_a_service_that_takes_too_long_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(command: list[str], **more: Any) -> Any:
+        return POPEN([sys.executable, "-c", "import time; time.sleep(600)"], **more)
+
+    monkeypatch.setattr(local.subprocess, "Popen", start)
+    monkeypatch.setattr(local, "START_SECONDS", 0.0)
+    said = pytest.raises(Unreachable, match="did not start: it was not ready within 0 s; ")
+    with said, local_service(tmp_path):
+        pass

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.service.contract.state_lock import LOCK, holder_of
+from assay.service.files.state_lock import LOCK, holder_of
 
 
 @pytest.mark.parametrize(
