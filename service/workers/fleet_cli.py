@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -13,8 +14,9 @@ from assay.service.cli.arguments import Subcommands, actions_of, add_remote, jso
 from assay.service.cli.commands import OK, Options, connected
 from assay.service.cli.usage import Parser
 from assay.service.contract.problems import Problems, message_of
-from assay.service.workers.slurm import SlurmFleet
-from assay.service.workers.slurm_controller import SlurmController
+
+if TYPE_CHECKING:
+    from assay.service.workers.slurm import SlurmFleet
 
 HELP = {
     "name": "its name, and its jobs' in Slurm (default: assay)",
@@ -63,6 +65,8 @@ def list_all(options: Options) -> int:
 
 def slurm(options: Options) -> int:
     """Scales a fleet on Slurm until it is interrupted."""
+    from assay.service.workers.slurm_controller import SlurmController
+
     fleet = fleet_of(options)
     script = fleet.script()
     if options.dry_run:
@@ -78,6 +82,9 @@ def slurm(options: Options) -> int:
 
 def fleet_of(options: Options) -> SlurmFleet:
     """The fleet that the options state. Raises InvalidSpec: every wrong option."""
+    # Building its schema would take a hundredth of a second of every command's start.
+    from assay.service.workers.slurm import SlurmFleet
+
     problems = Problems()
     stated = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) for name in HELP}
     given = {field: value for field, value in stated.items() if value is not None}
