@@ -118,7 +118,12 @@ def test_an_error_of_an_example_is_told_with_the_other_examples(monkeypatch: pyt
 
     asked: list[Any] = []
     monkeypatch.setattr(evaluator, "_answer", cannot_read)
-    monkeypatch.setattr(look, "with_others", lambda error, sets: asked.append(sets) or f"{error} and b.png")
+
+    def with_others(error: Exception, sets: Any) -> str:
+        asked.append(sets)
+        return f"{error} and b.png"
+
+    monkeypatch.setattr(look, "with_others", with_others)
     answers: list[dict[str, Any]] = []
     session: Any = SimpleNamespace(forget=lambda: None, know=lambda hashes: None, data_sets=["photos"])
     evaluator._serve({"kind": "plan"}, session, answers.append)  # type: ignore[arg-type,typeddict-item]

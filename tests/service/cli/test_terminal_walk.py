@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from assay.service.cli import commands, main, output
+from assay.service.cli import terminal as drawing
 from assay.service.client import AssayClient
 from assay.service.store.store import Store
 from tests.support.tensors import tensor_file
@@ -129,7 +130,7 @@ def test_no_command_breaks_a_word(
     monkeypatch.setattr(sys, "stderr", terminal.file)
     app_store.workers.beat("one", "a-box-with-a-rather-long-name", ["cpu"], 1)
     tables: list[tuple[str, ...]] = []
-    draw = output.terminal_table
+    draw = drawing.terminal_table
 
     def spy(console: Any, header: Sequence[str], *more: Any) -> str:
         tables.append(tuple(header))
