@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
 from assay.service.api import errors, metrics, openapi
-from assay.service.api.authentication import CHECKPOINTS_PATH, SESSION_PATH, KeyGuard
+from assay.service.api.authentication import CHECKPOINTS_PATH, GATEWAY_PATH, SESSION_PATH, KeyGuard
 from assay.service.api.deps import StoreOpener
 from assay.service.api.event_feed import Feed, StreamLimit
 from assay.service.api.refusals import Refusals
@@ -32,6 +32,7 @@ from assay.service.telemetry import Requests, Telemetry
 logger = logging.getLogger(__name__)
 
 MAX_LOGIN_BYTES = 16 * 1024
+MAX_OUTCOME_BYTES = 128 * 1024**2  # Of a shard or a plan; the gateway reads few at a time.
 DESCRIPTION = Path(__file__).with_name("description.md").read_text(encoding="utf-8")
 
 
@@ -76,6 +77,8 @@ def create_app(
                 max_bytes=settings.max_body_bytes,
                 others={
                     ("POST", CHECKPOINTS_PATH): settings.max_checkpoint_bytes,
+                    ("POST", f"{GATEWAY_PATH}/upload"): settings.max_checkpoint_bytes,
+                    **{("POST", f"{GATEWAY_PATH}/{name}"): MAX_OUTCOME_BYTES for name in ("finish", "plan")},
                     # Anyone may send one.
                     ("POST", SESSION_PATH): min(MAX_LOGIN_BYTES, settings.max_body_bytes),
                 },

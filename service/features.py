@@ -26,6 +26,7 @@ FEATURES = (  # In the order of the documentation and of the help.
     "tenants",  # API keys, weights and limits
     "audit",  # reads who did what
     "workers",  # shows workers, takes them out of service, and asks schedulers of machines for them
+    "gateway",  # gives workers shards over HTTP, and takes outcomes
     "mcp",  # gives agents the service as tools
 )
 

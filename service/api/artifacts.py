@@ -64,10 +64,10 @@ def download_artifact(
         return same
     file = open_artifact(settings.artifacts, row)
     _ignore_odd_ranges(request, os.fstat(file.fileno()).st_size)
-    return _OpenFileResponse(file, row.name, etag)
+    return OpenFileResponse(file, row.name, etag)
 
 
-class _OpenFileResponse(FileResponse):
+class OpenFileResponse(FileResponse):
     """Sends the file that was opened, not what its job has put under that name since."""
 
     def __init__(self, file: BinaryIO, name: str, etag: str) -> None:

@@ -38,6 +38,7 @@ KEYS_PATH = "/api/v1/keys"
 AUDIT_PATH = "/api/v1/audit"
 TENANTS_PATH = "/api/v1/tenants"
 WORKERS_PATH = "/api/v1/workers"
+GATEWAY_PATH = "/api/v1/worker"
 CHECKPOINTS_PATH = "/api/v1/checkpoints"
 METRICS_PATH = "/metrics"
 SIGNING_KEYS_PATH = "/.well-known/assay-keys"
@@ -183,6 +184,8 @@ def check_csrf(headers: Headers, session: BrowserSessionRow) -> None:
 
 def needed(method: str, path: str) -> Scope:
     """The scope that a call needs."""
+    if path == GATEWAY_PATH or path.startswith(f"{GATEWAY_PATH}/"):
+        return "worker"
     administrative = (KEYS_PATH, TENANTS_PATH, AUDIT_PATH, WORKERS_PATH)
     if any(path == one or path.startswith(f"{one}/") for one in administrative):
         return "admin"

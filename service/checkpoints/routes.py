@@ -25,9 +25,9 @@ from assay.service.api.deps import (
 from assay.service.api.errors import documented
 from assay.service.api.jobs import ring
 from assay.service.api.quota import quota_of
+from assay.service.api.upload_file import Hold, Upload
 from assay.service.api.views import job_error, view
 from assay.service.catalog.catalog import Catalog
-from assay.service.checkpoints.upload_file import Hold, Upload
 from assay.service.checkpoints.uploads import GIVEN, model_of_file, names_in, reference_in
 from assay.service.checkpoints.wire import Checkpoint
 from assay.service.contract.errors import InvalidState, NotFound

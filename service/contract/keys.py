@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from assay.service.contract.results import Answer
 
-Scope = Literal["read", "submit", "admin"]
+Scope = Literal["read", "submit", "admin", "worker"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
+LADDER = SCOPES[:3]  # Each includes those before it; `worker` is apart: no scope includes it.
 MAX_DAYS = 3650  # Lifetime limit of ten years for keys that expire: later dates may overflow.
 TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"  # No control characters: the name is shown in lists and logs.
 
 
 def grants(scopes: Collection[str], wanted: Scope) -> bool:
-    """Whether these scopes include the wanted one: `admin` includes all, `submit` includes `read`."""
-    return any(SCOPES.index(wanted) <= SCOPES.index(scope) for scope in SCOPES if scope in scopes)
+    """Whether these scopes include the wanted one: `admin` includes `submit`, `submit` `read`."""
+    if wanted not in LADDER:
+        return wanted in scopes
+    return any(LADDER.index(wanted) <= LADDER.index(scope) for scope in LADDER if scope in scopes)
 
 
 class KeyRequest(BaseModel):
@@ -30,6 +33,13 @@ class KeyRequest(BaseModel):
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=3)]
     tenant: Annotated[str, Field(pattern=TENANT_PATTERN)] | None = None
     expires_days: Annotated[int, Field(ge=1, le=MAX_DAYS)] | None = None
+
+    @field_validator("scopes")
+    @classmethod
+    def _worker_alone(cls, scopes: list[Scope]) -> list[Scope]:
+        if "worker" in scopes and len(scopes) > 1:
+            raise ValueError("a key of workers has the scope worker alone")
+        return scopes
 
 
 class Key(Answer):

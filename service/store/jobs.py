@@ -19,7 +19,7 @@ from assay.service.store.database import StorePart
 from assay.service.store.job_lists import JobListing, JobPage, page_of_jobs
 from assay.service.store.row_mapping import read_job, unknown_job
 from assay.service.store.rows import JobRow, SourceRow
-from assay.service.store.tables import LEFT, jobs, shards
+from assay.service.store.tables import LEFT, jobs, results, shards
 from assay.service.store.transactions.deadline import overdue, overdue_message
 from assay.service.store.transactions.dependencies import unfinished_dependent
 from assay.service.store.transactions.end_job import cancel_job, delete_job, end_job, one_line, problem
@@ -181,6 +181,22 @@ class Jobs(StorePart):
         statement = select(jobs.c.id).where(working, left.is_(None)).order_by(jobs.c.id)
         with self._database.reading() as connection:
             return list(connection.execute(statement).scalars())
+
+    def unmerged(self) -> list[tuple[str, int]]:
+        """Evaluations of running jobs, by job and index, that are measured and have no result."""
+        running = select(jobs.c.id, jobs.c.plan).where(jobs.c.state == str(JobState.RUNNING))
+        planned = running.where(jobs.c.kind == "evaluate", jobs.c.plan.is_not(None)).order_by(jobs.c.id)
+        found = []
+        with self._database.reading() as connection:
+            for job_id, plan in connection.execute(planned).all():
+                done = select(results.c.evaluation).where(results.c.job_id == job_id)
+                merged = {*connection.execute(done).scalars()}
+                found += [
+                    (job_id, index)
+                    for index in range(len(plan["evaluations"]))
+                    if index not in merged and not is_left(connection, job_id, index)
+                ]
+        return found
 
     def succeed(self, job_id: str, provenance: JobProvenance, **summary: Any) -> bool:
         """Ends a job with all shards done, and releases its dependents; with `summary_columns`."""

@@ -115,6 +115,7 @@ class Claim:
     requirements: str = ""  # digest of requirements; empty for none
     repeat: bool = False  # measured before; the kind is "evaluate"
     trace: str | None = None  # the job's
+    token: str = ""  # proof of a claim over the gateway; empty for others
 
     @property
     def subject(self) -> dict[str, str]:

@@ -78,10 +78,18 @@ class Shards(StorePart):
                 return claim
 
     def claimable(
-        self, device_classes: Sequence[str], devices: int = 1, limits: Limits = UNLIMITED, identity: str = ""
+        self,
+        device_classes: Sequence[str],
+        devices: int = 1,
+        limits: Limits = UNLIMITED,
+        identity: str = "",
+        *,
+        without: Sequence[str] = (),
+        lanes: Sequence[Lane] | None = None,
     ) -> bool:
-        """Whether a worker with so many devices of these classes, meeting all requirements, could claim."""
-        claimer = Claimer("", device_classes, devices, identity=identity)
+        """Whether a worker with so many devices of these classes could claim; the rest as of `claim`."""
+        met = None if lanes is None else tuple(lanes)
+        claimer = Claimer("", device_classes, devices, without=tuple(without), identity=identity, lanes=met)
         with self._database.reading() as connection:
             return candidate(connection, claimer, limits) is not None
 

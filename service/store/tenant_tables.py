@@ -4,6 +4,7 @@
     audit                             who did what; triggers refuse changes (migration 0011)
     tenants                           weights and limits that differ from the defaults
     accounts                          device-seconds of each tenant in each pool of workers
+    gateway_secrets                   the secret that signs the tokens of workers' claims
     clocks                            virtual time of each pool (`fair_queue`)
     reservations                      uploads in flight, with the bytes that are kept free for them
 
@@ -104,4 +105,11 @@ reservations = Table(
     Column("created_at", Double, nullable=False),
     Column("seen_at", Double, nullable=False),  # When bytes last came.
     Index("reservations_tenant_idx", "tenant"),
+)
+
+gateway_secrets = Table(
+    "gateway_secrets",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # 1
+    Column("secret", Text, nullable=False),
 )

@@ -23,7 +23,12 @@ def merge_and_finish(store: Store, settings: WorkerSettings, claim: Claim, finis
     if finished.job_done:
         finish_job(store, settings, claim.job_id)
     elif finished.evaluation_done:
-        _save(store, settings, claim.job_id, claim.evaluation)
+        finish_evaluation(store, settings, claim.job_id, claim.evaluation)
+
+
+def finish_evaluation(store: Store, settings: WorkerSettings, job_id: str, evaluation: int) -> None:
+    """Merge an evaluation of a running job; repeatable and concurrent."""
+    _save(store, settings, job_id, evaluation)
 
 
 def finish_job(store: Store, settings: WorkerSettings, job_id: str) -> None:

@@ -17,7 +17,7 @@ from assay.service.store.store import Store
 from assay.workers.devices import device_count
 from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervision.completion import finish_job
+from assay.workers.supervision.completion import finish_evaluation, finish_job
 from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.ledger import DATABASE_UNAVAILABLE
 from assay.workers.supervision.retention import Retention
@@ -25,6 +25,7 @@ from assay.workers.supervision.retention import Retention
 log = logging.getLogger(__name__)
 OWN_SECONDS = 10.0  # Between looks of a reaper that does not lead
 DUTY_SECONDS, DUTY_SWEEPS = 10.0, 3  # Silence, and sweeps, after which another reaper leads
+MERGE_SECONDS = 5.0  # Between looks for evaluations that a gateway's workers leave unmerged
 PRUNE_SECONDS = 600.0  # Between removals of empty lanes, and looks for jobs without a summary
 WAITED_SECONDS = 600.0  # Of a repeated shard for another worker
 
@@ -50,6 +51,8 @@ class Reaper(threading.Thread):
         self._looked_at = float("-inf")
         self._pruned_at = float("-inf")
         self._unmerged: set[str] = set()
+        self._measured: set[tuple[str, int]] = set()
+        self._merged_at = float("-inf")
         self._all_summarised = False
         self._counters = WorkerCounters()
         self._retention = Retention(store, settings)
@@ -88,7 +91,7 @@ class Reaper(threading.Thread):
         if leads:
             self._sweep_for_all()
         else:
-            self._unmerged = set()
+            self._unmerged, self._measured = set(), set()
         self._counters.write(self._store.counters)
 
     def _sweep_for_all(self) -> None:
@@ -101,6 +104,7 @@ class Reaper(threading.Thread):
             log.info("job %s: merging again", job_id)
             finish_job(self._store, self._settings, job_id)
         self._unmerged = ready
+        self._merge_evaluations()
         self._all_summarised = self._all_summarised or summarise_earlier(self._store) == 0
         self._retention.sweep_when_due()
         for upload in self._store.uploads.sweep(self._settings.upload_idle_seconds):
@@ -117,3 +121,12 @@ class Reaper(threading.Thread):
             (CHECKS,), identity=mine
         ):
             self._ring()
+
+    def _merge_evaluations(self) -> None:
+        if time.monotonic() - self._merged_at < MERGE_SECONDS:
+            return
+        self._merged_at = time.monotonic()
+        measured = {*self._store.jobs.unmerged()}
+        for job_id, evaluation in sorted(measured & self._measured):
+            finish_evaluation(self._store, self._settings, job_id, evaluation)
+        self._measured = measured

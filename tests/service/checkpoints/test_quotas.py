@@ -116,7 +116,7 @@ def test_a_disk_that_fills_up_is_a_503_and_leaves_nothing(
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("assay.service.checkpoints.upload_file.os.fsync", full)
+    monkeypatch.setattr("assay.service.api.upload_file.os.fsync", full)
     answer = upload(api)
     assert (answer.status_code, answer.json()["error"]["type"]) == (503, "unavailable")
     assert "No space left on device" in answer.json()["error"]["message"]

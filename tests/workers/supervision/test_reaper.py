@@ -132,6 +132,26 @@ def test_a_lost_merge_is_made_up_for(store: Store, tmp_path: Path, monkeypatch: 
     assert sorted(store.results.of(job_id)) == [0, 1]
 
 
+def test_an_evaluation_that_its_workers_leave_unmerged_is_merged_while_its_job_runs(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, job_id = settings(tmp_path), submit(store, "shards=1", evaluations=2)
+    monkeypatch.setattr("assay.workers.supervision.direct_ledger.merge_and_finish", lambda *a: None)
+    take, allowed = store.shards.claim, [True, True]  # the plan and the first evaluation
+    limited = lambda *a, **o: take(*a, **o) if allowed and allowed.pop() else None  # noqa: E731
+    monkeypatch.setattr(store.shards, "claim", limited)
+    with supervising(store, chosen):
+        wait_for(lambda: store.jobs.unmerged() == [(job_id, 0)])
+    monkeypatch.setattr("assay.workers.supervision.reaper.MERGE_SECONDS", 0.0)
+    reaper = Reaper(store, chosen, device_classes=("cpu",))
+    reaper.sweep()
+    assert store.results.of(job_id) == {}, "most likely a supervisor is merging it just now"
+    reaper.sweep()
+    assert list(store.results.of(job_id)) == [0]
+    assert store.jobs.unmerged() == []
+    assert store.jobs.get(job_id).state == "running"
+
+
 def test_no_error_ends_the_reaper(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     errors = [OperationalError("", {}, Exception("away")), RuntimeError("a defect")]
     job_id = planned(store, 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.service.checkpoints.upload_file import Upload
+from assay.service.api.upload_file import Upload
 from assay.service.contract.errors import TooLarge, Unavailable
 
 

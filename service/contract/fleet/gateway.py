@@ -1,0 +1,193 @@
+"""What workers and the gateway say to each other; a call about a shard carries the token of its claim."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from assay.service.contract.typed_values import MAX_INTEGER
+
+MAX_WAIT_SECONDS = 50.0  # Less than a worker without a sign of life is called online
+MAX_CHECKPOINTS = 2  # Of a training that are kept
+STEP_FILE = r"step-(\d{9})\.([0-9a-f]{16})\.pt"  # As workers/training/checkpoint.py names them
+
+WireName = Annotated[str, Field(max_length=300)]
+WireNames = Annotated[list[WireName], Field(max_length=300)]
+WireText = Annotated[str, Field(max_length=10_000)]
+WireCount = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+WireSeconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+WireFacts = dict[str, Any]  # Checked by a TypedDict of the contract
+
+
+class Call(BaseModel):
+    """A call of a worker."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class LanePart(Call):
+    """A lane, as `store.fleet.fair_queue.Lane`."""
+
+    device: WireName
+    identity: WireName
+    requirements: WireName
+
+
+class BeatPart(Call):
+    """A worker's sign of life; `name` and `worker` without the pool that the key gives them."""
+
+    worker: WireName
+    host: WireName
+    device_classes: WireNames
+    pid: WireCount
+    gauges: WireFacts
+    devices: WireCount
+    name: WireName
+    identity: WireName
+
+
+class WorkerCall(Call):
+    """A call of a worker about itself."""
+
+    name: WireName
+    identity: WireName
+    device_classes: WireNames
+    beat: BeatPart | None = None
+
+
+class ClaimCall(WorkerCall):
+    """A question for a shard, held open for `wait_seconds`; `seen`: the lanes that were judged."""
+
+    worker: WireName
+    lease_seconds: Annotated[float, Field(ge=1, le=3600)]
+    without: WireNames
+    warm_job: WireName | None
+    warm_shards: WireCount
+    devices: WireCount
+    lanes: Annotated[list[LanePart], Field(max_length=1000)]
+    seen: WireName
+    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)]
+
+
+class OnlineCall(Call):
+    """How many other workers serve a device class?"""
+
+    device: WireName
+    devices: WireCount
+    besides: WireName
+
+
+class UnmetCall(Call):
+    """Does every worker of a device class lack it?"""
+
+    device: WireName
+    requirements: WireName
+
+
+class NamedCall(Call):
+    """A call about the worker alone."""
+
+    worker: WireName
+
+
+class CounterPart(Call):
+    """An amount to be added to a counter."""
+
+    name: Annotated[str, Field(pattern=r"^assay_[a-z_]{1,80}$")]
+    labels: Annotated[dict[WireName, WireName], Field(max_length=10)]
+    amount: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
+
+
+class CountersCall(Call):
+    """Amounts to be added to counters."""
+
+    counters: Annotated[list[CounterPart], Field(max_length=1000)]
+
+
+class HeldCall(Call):
+    """A call about a claimed shard."""
+
+    token: Annotated[str, Field(max_length=4000)]
+
+
+class RenewCall(HeldCall):
+    """Extends the lease."""
+
+    lease_seconds: Annotated[float, Field(ge=1, le=3600)]
+    beat: BeatPart | None = None
+
+
+class ProgressCall(HeldCall):
+    """Examples or steps done."""
+
+    done: WireCount
+    total: WireCount | None
+    message: WireText | None
+    speed: WireFacts
+
+
+class CheckpointCall(HeldCall):
+    """A saved training step."""
+
+    step: WireCount
+
+
+class LimitCall(HeldCall):
+    """A deadline of the job."""
+
+    seconds: WireSeconds
+
+
+class MessageCall(HeldCall):
+    """A message for the job's user."""
+
+    message: WireText
+
+
+class ReleaseCall(MessageCall):
+    """The shard goes back; `fault`: since a device failed."""
+
+    fault: bool
+
+
+class FailCall(MessageCall):
+    """A failure of the shard."""
+
+    error_type: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+    retry: bool
+    fingerprint: WireName | None
+
+
+class CheckedCall(HeldCall):
+    """The verdict on an upload."""
+
+    verdict: WireFacts
+    error: WireText | None
+
+
+class PlanCall(HeldCall):
+    """A plan, with the requirements of each evaluation's shards."""
+
+    plan: WireFacts
+    requirements: Annotated[list[WireFacts], Field(max_length=1000)]
+    repeat: Annotated[float, Field(ge=0, le=1)]
+
+
+class FinishCall(HeldCall):
+    """An outcome; `columns` and `extra` as `store.rows.OutcomeRow`, whose numbers may be non-finite."""
+
+    n: WireCount
+    columns: WireFacts
+    seconds: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+    forward_passes: WireCount
+    backward_passes: WireCount
+    extra: WireFacts
+
+
+class DownloadCall(HeldCall):
+    """A file that the claim's job needs; `known`: the SHA-256 of the worker's copy."""
+
+    job: WireName
+    name: WireName
+    known: WireName | None

@@ -1,0 +1,291 @@
+"""The gateway: workers claim shards, renew, report and finish over HTTP, with keys of the scope `worker`.
+
+A call about a shard carries the token of its claim; its fence guards every write, as everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any, cast
+
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
+
+from assay.service.api.authentication import GATEWAY_PATH
+from assay.service.api.deps import BodyDep, StrictRouter, validated
+from assay.service.contract.errors import InvalidSpec, NotFound
+from assay.service.contract.findings.verdict_records import VerdictRecord
+from assay.service.contract.fleet import gateway as wire
+from assay.service.contract.fleet.worker_records import Requirements
+from assay.service.contract.records import Columns, OutcomeExtra, PlanWithShards, TrainingSpeed
+from assay.service.contract.states import STOPPED
+from assay.service.files.json_bounds import JsonBounds
+from assay.service.gateway import files
+from assay.service.gateway.calls import GatewayDep, WorkerGateway, check_facts
+from assay.service.gateway.waiting import RoomLook, WorkerKind
+from assay.service.store.fleet.fair_queue import Lane
+from assay.service.store.rows import Claim, Finished, OutcomeRow
+from assay.service.submission.limits import plan_excess, planned_seconds
+
+router = StrictRouter(prefix=GATEWAY_PATH, tag="gateway")
+ROUTERS, BEFORE = (router, files.router), "quota"
+BOUNDS = JsonBounds(128 * 1024**2, values=20_000_000, containers=2_000_000)
+WireAnswer = dict[str, Any]
+
+
+@router.post("/standing", include_in_schema=False)
+def standing(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
+    """What a worker must know before it claims; takes its sign of life."""
+    call = validated(wire.WorkerCall, body)
+    gateway.beat(call.beat)
+    return gateway.standing(call)
+
+
+@router.post("/claim", include_in_schema=False)
+async def claim(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
+    """The best shard for a worker, now or within the time that it waits; and its standing."""
+    call = validated(wire.ClaimCall, body)
+    lanes = tuple(Lane(one.device, one.identity, one.requirements) for one in call.lanes)
+    classes, without = tuple(call.device_classes), tuple(call.without)
+    kind = WorkerKind(call.identity, classes, call.devices, without, lanes, call.seen)
+    room = gateway.shared.room
+    await run_in_threadpool(gateway.beat, call.beat)
+    found = None if room.is_empty(kind) else await run_in_threadpool(_take, gateway, call, lanes)
+    if found is None and call.wait_seconds:
+        look = RoomLook(gateway.store, gateway.settings.limits, gateway.lanes_version)
+        worker = gateway.named(call.worker)
+        if await room.wait(worker, kind, call.wait_seconds, lambda: look):
+            found = await run_in_threadpool(_take, gateway, call, lanes)
+    if found is not None:
+        room.ring()  # for the next of its kind
+    told = await run_in_threadpool(gateway.standing, call)
+    return {"claim": None if found is None else asdict(found), "standing": told}
+
+
+def _take(gateway: WorkerGateway, call: wire.ClaimCall, lanes: tuple[Lane, ...]) -> Claim | None:
+    if gateway.store.cordons.of(gateway.named(call.name)) is not None:
+        return None
+    found = gateway.store.shards.claim(
+        gateway.named(call.worker),
+        call.device_classes,
+        lease_seconds=call.lease_seconds,
+        identity=call.identity,
+        without=call.without,
+        warm_job=call.warm_job,
+        warm_shards=call.warm_shards,
+        devices=call.devices,
+        limits=gateway.settings.limits,
+        lanes=lanes,
+    )
+    return None if found is None else gateway.tokens.signed(found)
+
+
+@router.post("/gone", include_in_schema=False)
+async def gone(body: BodyDep, gateway: GatewayDep) -> None:
+    """A worker stops: it is struck off, and waits no longer."""
+    worker = gateway.named(validated(wire.NamedCall, body).worker)
+    gateway.shared.room.leave(worker)
+    await run_in_threadpool(gateway.store.workers.gone, worker)
+
+
+@router.post("/expire", include_in_schema=False)
+def expire(body: BodyDep, gateway: GatewayDep) -> None:
+    """Takes back what the worker has claimed and does not know of."""
+    worker = gateway.named(validated(wire.NamedCall, body).worker)
+    gateway.store.shards.expire(dead_owners=[worker], leases=False)
+
+
+@router.post("/online", include_in_schema=False)
+def online(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
+    """How many other workers serve a device class."""
+    call = validated(wire.OnlineCall, body)
+    found = gateway.store.workers.online(call.device, devices=call.devices, besides=call.besides)
+    return {"online": found}
+
+
+@router.post("/unmet", include_in_schema=False)
+def unmet(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
+    """Whether every online worker of a device class lacks it."""
+    call = validated(wire.UnmetCall, body)
+    return {"unmet": gateway.store.lanes.unmet(call.device, call.requirements)}
+
+
+@router.post("/counters", include_in_schema=False)
+def counters(body: BodyDep, gateway: GatewayDep) -> None:
+    """Adds to the counters of /metrics."""
+    call = validated(wire.CountersCall, body)
+    amounts = {(one.name, tuple(sorted(one.labels.items()))): one.amount for one in call.counters}
+    gateway.store.counters.add(amounts)
+
+
+@router.post("/renew", include_in_schema=False)
+def renew(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
+    """Extends a lease, and says how to go on."""
+    call = validated(wire.RenewCall, body)
+    held = gateway.claim(call.token)
+    gateway.beat(call.beat)
+    return {"verdict": gateway.store.shards.renew(held, call.lease_seconds)}
+
+
+@router.post("/progress", include_in_schema=False)
+def progress(body: BodyDep, gateway: GatewayDep) -> None:
+    """Examples or steps done."""
+    call = validated(wire.ProgressCall, body)
+    check_facts(call.speed, TrainingSpeed, "speed")
+    speed = cast(TrainingSpeed, call.speed)
+    gateway.store.shards.progress(gateway.claim(call.token), call.done, call.total, call.message, speed)
+
+
+@router.post("/checkpoint", include_in_schema=False)
+def checkpoint(body: BodyDep, gateway: GatewayDep) -> None:
+    """A step of a training is saved."""
+    call = validated(wire.CheckpointCall, body)
+    gateway.store.shards.checkpoint(gateway.claim(call.token), call.step)
+
+
+@router.post("/limit", include_in_schema=False)
+def limit(body: BodyDep, gateway: GatewayDep) -> None:
+    """Gives the job a deadline."""
+    call = validated(wire.LimitCall, body)
+    gateway.store.shards.limit(gateway.claim(call.token), call.seconds)
+
+
+@router.post("/log", include_in_schema=False)
+def log(body: BodyDep, gateway: GatewayDep) -> None:
+    """A message for the job's user."""
+    call = validated(wire.MessageCall, body)
+    held = gateway.claim(call.token)
+    if gateway.tokens.stands(held):
+        gateway.store.jobs.log(held.job_id, call.message)
+
+
+@router.post("/release", include_in_schema=False)
+def release(body: BodyDep, gateway: GatewayDep) -> None:
+    """The shard goes back to the queue."""
+    call = validated(wire.ReleaseCall, body)
+    give_back = gateway.store.shards.device_fault if call.fault else gateway.store.shards.release
+    give_back(gateway.claim(call.token), call.message)
+    gateway.shared.room.ring()
+
+
+@router.post("/canceled", include_in_schema=False)
+def canceled(body: BodyDep, gateway: GatewayDep) -> None:
+    """The shard was stopped as told."""
+    gateway.store.shards.canceled(gateway.claim(validated(wire.HeldCall, body).token))
+
+
+@router.post("/fail", include_in_schema=False)
+def fail(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
+    """Counts a failure."""
+    call = validated(wire.FailCall, body)
+    job = gateway.store.shards.fail(
+        gateway.claim(call.token),
+        call.error_type,
+        call.message,
+        retry=call.retry,
+        fingerprint=call.fingerprint,
+    )
+    gateway.shared.room.ring()
+    return {"state": str(job.state)}
+
+
+@router.post("/checked", include_in_schema=False)
+def checked(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
+    """Ends the check of an upload."""
+    call = validated(wire.CheckedCall, body)
+    held = _of_kind(gateway.claim(call.token), "check")
+    check_facts(call.verdict, VerdictRecord, "verdict")
+    taken = gateway.store.checkpoints.checked(held, cast(VerdictRecord, call.verdict), call.error)
+    gateway.shared.room.ring()
+    return {"taken": taken}
+
+
+@router.post("/plan", include_in_schema=False)
+async def plan(request: Request, gateway: GatewayDep) -> WireAnswer:
+    """Writes a job's shards, where they are within the limits."""
+    return await _large(request, gateway, _plan)
+
+
+@router.post("/finish", include_in_schema=False)
+async def finish(request: Request, gateway: GatewayDep) -> WireAnswer:
+    """Records an outcome; the merge is the service's."""
+    return await _large(request, gateway, _finish)
+
+
+@router.post("/stopped", include_in_schema=False)
+def stopped(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
+    """Whether the claim's job is to free its memory."""
+    held = gateway.claim(validated(wire.HeldCall, body).token)
+    try:
+        return {"stopped": gateway.store.jobs.get(held.job_id).state in STOPPED}
+    except NotFound:
+        return {"stopped": True}
+
+
+@router.post("/adrift", include_in_schema=False)
+def adrift(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
+    """Whether the claim has run out, and its outcome is still taken."""
+    held = gateway.claim(validated(wire.HeldCall, body).token)
+    return {"adrift": gateway.store.shards.adrift(held.shard_id, held.fence)}
+
+
+async def _large(request: Request, gateway: WorkerGateway, answer: Any) -> WireAnswer:
+    async with gateway.shared.bodies:
+        found: WireAnswer = await run_in_threadpool(answer, await request.body(), gateway)
+    gateway.shared.room.ring()
+    return found
+
+
+def _plan(raw: bytes, gateway: WorkerGateway) -> WireAnswer:
+    call = _parsed(wire.PlanCall, raw)
+    held, limits = _of_kind(gateway.claim(call.token), "plan"), gateway.settings.job_limits
+    check_facts(call.plan, PlanWithShards, "plan")
+    for one in call.requirements:
+        check_facts(one, Requirements, "requirements")
+    written = cast(PlanWithShards, call.plan)
+    if (excess := plan_excess(limits, written)) is not None:
+        gateway.store.shards.fail(held, "over_limit", excess, retry=False)
+        return {"taken": False}
+    deadline = limits.deadline_seconds(written["device"], planned_seconds(written))
+    bounded: PlanWithShards = {**written, "deadline_seconds": deadline}
+    wanted = cast(list[Requirements], call.requirements)
+    return {"taken": gateway.store.shards.finish_plan(held, bounded, wanted, repeat=call.repeat)}
+
+
+def _finish(raw: bytes, gateway: WorkerGateway) -> WireAnswer:
+    call = _parsed(wire.FinishCall, raw)
+    held = _of_kind(gateway.claim(call.token), "train", "evaluate")
+    check_facts(call.columns, Columns, "columns")
+    check_facts(call.extra, OutcomeExtra, "extra")
+    if held.kind == "evaluate" and call.n > held.stop - held.start:
+        raise InvalidSpec(f"{call.n} examples given; allowed: {held.stop - held.start}")
+    if any(len(column) != call.n for column in call.columns.values()):
+        raise InvalidSpec(f"the columns are not of {call.n} examples")
+    row = OutcomeRow(
+        evaluation=held.evaluation,
+        number=held.number,
+        n=call.n,
+        columns=call.columns,
+        seconds=call.seconds,
+        forward_passes=call.forward_passes,
+        backward_passes=call.backward_passes,
+        extra=cast(OutcomeExtra, call.extra),
+    )
+    if gateway.tokens.stands(held):
+        row = replace(row, extra=files.placed(gateway, held, row.extra))
+    found: Finished | None = gateway.store.shards.finish(held, row)
+    return {"finished": None if found is None else asdict(found)}
+
+
+def _parsed(model: Any, raw: bytes) -> Any:
+    try:
+        BOUNDS.check(raw)
+        return model.model_validate_json(raw)
+    except ValueError as error:
+        raise InvalidSpec(f"the body is no {model.__name__}: {str(error)[:500]}") from None
+
+
+def _of_kind(held: Claim, *kinds: str) -> Claim:
+    if held.kind not in kinds:
+        raise InvalidSpec(f"the claim is of a shard of kind {held.kind}; allowed: {', '.join(kinds)}")
+    return held

@@ -1,0 +1,122 @@
+"""Workers that wait for a shard: however many, each kind of worker is looked up once a turn.
+
+A waiting worker holds no thread and no connection to the database. When there is a shard for a kind, a few of
+its workers are woken, and the next when these have claimed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.concurrency import run_in_threadpool
+
+from assay.service.contract.limits import Limits
+from assay.service.store.fleet.fair_queue import Lane
+from assay.service.store.store import Store
+
+TURN_SECONDS = 0.5
+AT_ONCE = 4  # Woken together: each claim is a transaction
+DATABASE_AWAY = (DBAPIError, PoolTimeout)
+
+
+@dataclass(frozen=True)
+class WorkerKind:
+    """Workers for whom the same shards are claimable."""
+
+    identity: str
+    device_classes: tuple[str, ...]
+    devices: int
+    without: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+    seen: str  # version of the lanes that were judged
+
+
+@dataclass(eq=False)
+class _Waiter:
+    worker: str
+    kind: WorkerKind
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    leaves: bool = False
+
+
+class WaitingRoom:
+    """The waiting workers of this process."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiter] = []
+        self._turns: asyncio.Task[None] | None = None
+        self._empty: dict[WorkerKind, float] = {}
+        self._soon = asyncio.Event()
+
+    def is_empty(self, kind: WorkerKind) -> bool:
+        """Whether a look within the last turn has found nothing for a kind."""
+        return time.monotonic() - self._empty.get(kind, float("-inf")) < TURN_SECONDS
+
+    def ring(self) -> None:
+        """There may be something to claim: the next look is now."""
+        self._empty.clear()
+        self._soon.set()
+
+    def leave(self, worker: str) -> None:
+        """Ends the wait of a worker that is told to stop."""
+        for waiter in self._waiting:
+            if waiter.worker == worker:
+                waiter.leaves = True
+                waiter.woken.set()
+
+    async def wait(self, worker: str, kind: WorkerKind, seconds: float, look: Callable[[], RoomLook]) -> bool:
+        """Whether the worker was woken, to claim, within so many seconds."""
+        waiter = _Waiter(worker, kind)
+        self._waiting.append(waiter)
+        if self._turns is None or self._turns.done():
+            self._turns = asyncio.create_task(self._take_turns(look))
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(waiter.woken.wait(), seconds)
+            return waiter.woken.is_set() and not waiter.leaves
+        finally:
+            self._waiting.remove(waiter)
+
+    async def _take_turns(self, look: Callable[[], RoomLook]) -> None:
+        while self._waiting:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._soon.wait(), TURN_SECONDS)
+            self._soon.clear()
+            kinds = list(dict.fromkeys(waiter.kind for waiter in self._waiting if not waiter.woken.is_set()))
+            found = await run_in_threadpool(look().of, kinds)
+            self._empty = {kind: time.monotonic() for kind, state in found.items() if state == "empty"}
+            for kind, state in found.items():
+                self._wake(kind, everyone=state == "changed", nobody=state == "empty")
+
+    def _wake(self, kind: WorkerKind, *, everyone: bool, nobody: bool) -> None:
+        mine = [] if nobody else [one for one in self._waiting if one.kind == kind and not one.woken.is_set()]
+        for waiter in mine if everyone else mine[:AT_ONCE]:
+            waiter.woken.set()
+
+
+class RoomLook:
+    """One look into the database for all kinds."""
+
+    def __init__(self, store: Store, limits: Limits, version: Callable[[], str]) -> None:
+        self._store, self._limits, self._version = store, limits, version
+
+    def of(self, kinds: Sequence[WorkerKind]) -> dict[WorkerKind, str]:
+        """For each kind "claimable", "empty", or "changed": its lanes are to be judged again."""
+        if not kinds:
+            return {}
+        try:
+            version = self._version()
+            return {kind: "changed" if kind.seen != version else self._of(kind) for kind in kinds}
+        except DATABASE_AWAY:
+            return dict.fromkeys(kinds, "empty")
+
+    def _of(self, kind: WorkerKind) -> str:
+        given = (kind.device_classes, kind.devices, self._limits, kind.identity)
+        is_there = self._store.shards.claimable(*given, without=kind.without, lanes=kind.lanes)
+        return "claimable" if is_there else "empty"

@@ -1,0 +1,111 @@
+"""Files over the gateway: only those of the claim's job, with their hash, and bounded by name."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from assay.service.store.store import Store
+from tests.service.gateway.test_routes import PATH, claimed, finishing, key
+from tests.support.jobs import add, evaluate_spec, outcome, train_spec
+
+WEIGHTS = "weights.safetensors"
+
+
+def sent(client: httpx.Client, held: Any, header: Any, name: str, content: bytes, sha: str = "") -> Any:
+    params = {"name": name, "sha256": sha or hashlib.sha256(content).hexdigest()}
+    told = {**header, "Assay-Claim": held["token"]}
+    return client.post(f"{PATH}/upload", params=params, content=content, headers=told)
+
+
+def got(client: httpx.Client, held: Any, header: Any, job: str, name: str, known: Any = None) -> Any:
+    body = {"token": held["token"], "job": job, "name": name, "known": known}
+    return client.post(f"{PATH}/download", json=body, headers=header)
+
+
+def step_name(step: int, content: bytes) -> str:
+    return f"step-{step:09d}.{hashlib.sha256(content).hexdigest()[:16]}.pt"
+
+
+def test_checkpoints_of_a_training_are_kept_and_fetched(http: Any, store: Store, tmp_path: Path) -> None:
+    job_id, header = add(store, train_spec()), key(store)
+    held = claimed(http, header)
+    for step in (1, 2, 3):
+        content = f"state {step}".encode()
+        assert sent(http, held, header, step_name(step, content), content).status_code == 200
+    kept = sorted(path.name for path in (tmp_path / "artifacts" / job_id).iterdir())
+    assert kept == [step_name(2, b"state 2"), step_name(3, b"state 3")]
+    found = http.post(f"{PATH}/sources", json={"token": held["token"]}, headers=header).json()
+    assert found["steps"] == kept[::-1]
+    assert got(http, held, header, job_id, kept[1]).content == b"state 3"
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("a.csv", 200),
+        ("../a.csv", 409),
+        (".upload-x", 409),
+        ("outcomes-000-clean.csv", 409),
+        ("plot-curve.svg", 409),
+        ("step-000000001.0123456789abcdef.pt", 409),
+        ("x" * 201, 422),
+    ],
+)
+def test_a_claim_leaves_only_its_own_files(http: Any, store: Store, name: str, status: int) -> None:
+    add(store, train_spec())
+    header = key(store)
+    held = claimed(http, header)
+    assert sent(http, held, header, name, b"x").status_code == status
+
+
+def test_a_file_of_another_content_is_not_placed(http: Any, store: Store, tmp_path: Path) -> None:
+    job_id, header = add(store, train_spec()), key(store)
+    held = claimed(http, header)
+    answer = sent(http, held, header, "a.csv", b"x", "0" * 64)
+    assert answer.status_code == 422
+    assert "was stated" in answer.json()["error"]["message"]
+    assert not (tmp_path / "artifacts" / job_id / "a.csv").exists()
+    assert not list((tmp_path / "artifacts").glob(".upload-*"))
+    named = {"name": "a.csv", "path": "/x", "size": 1, "sha256": "0" * 64, "media_type": "x"}
+    extra = {**finishing(held)["extra"], "artifacts": [named]}
+    body = finishing(held, n=1, columns={"id": ["a"]}, extra=extra)
+    refused = http.post(f"{PATH}/finish", json=body, headers=header)
+    assert "which was not sent" in refused.json()["error"]["message"]
+    assert sent(http, held, header, "a.csv", b"x").status_code == 200
+    refused = http.post(f"{PATH}/finish", json=body, headers=header)
+    assert "another file" in refused.json()["error"]["message"]
+    extra["artifacts"] = [{**named, "sha256": hashlib.sha256(b"x").hexdigest()}]
+    assert http.post(f"{PATH}/finish", json={**body, "extra": extra}, headers=header).status_code == 200
+    (row,) = store.results.outcomes(job_id, 0)
+    assert row.extra["artifacts"][0]["path"] == str(tmp_path / "artifacts" / job_id / "a.csv")
+
+
+def test_weights_come_from_the_jobs_sources_alone(http: Any, store: Store, tmp_path: Path) -> None:
+    header, content = key(store), b"weights"
+    sources = []
+    for name in ("mine", "other"):
+        sources.append(add(store, train_spec(name=name)))
+        found = store.shards.claim("w", ["cpu"], lease_seconds=60)
+        assert found is not None
+        assert store.shards.finish(found, outcome(found)) is not None
+        assert store.jobs.succeed(sources[-1], {})  # type: ignore[typeddict-item]
+        folder = tmp_path / "artifacts" / sources[-1]
+        folder.mkdir(parents=True)
+        (folder / WEIGHTS).write_bytes(content)
+        sha256 = hashlib.sha256(content).hexdigest()
+        store.artifacts.add(sources[-1], WEIGHTS, str(folder / WEIGHTS), 7, sha256, "x")
+    mine, other = sources
+    add(store, evaluate_spec(weights_from=mine))
+    held = claimed(http, header)
+    answer = got(http, held, header, mine, WEIGHTS)
+    assert (answer.content, answer.headers["etag"]) == (content, f'"{sha256}"')
+    assert got(http, held, header, mine, WEIGHTS, sha256).status_code == 304
+    for job, name in ((other, WEIGHTS), (held["job_id"], WEIGHTS), (mine, "a.csv"), ("..", WEIGHTS)):
+        refused = got(http, held, header, job, name)
+        assert refused.status_code == 409, (job, name)
+        assert "the claim needs no file" in refused.json()["error"]["message"]

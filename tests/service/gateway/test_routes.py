@@ -1,0 +1,191 @@
+"""The gateway's routes: what a key of workers opens, what a claim allows, and what is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from assay.service.app import create_app
+from assay.service.client.transport import authorization
+from assay.service.contract.keys import Scope
+from assay.service.settings import Settings
+from assay.service.store.store import Store
+from assay.workers.identity import identity
+from tests.service.conftest import running
+from tests.support.jobs import add, evaluate_spec, planned, train_spec
+
+PATH = "/api/v1/worker"
+ME = {"name": "host:0", "identity": identity()["digest"], "device_classes": ["cpu"]}
+ASKED = {
+    **ME,
+    "worker": "host:k:1:2:0",
+    "lease_seconds": 60.0,
+    "without": [],
+    "warm_job": None,
+    "warm_shards": 0,
+    "devices": 1,
+    "lanes": [],
+    "seen": "",
+    "wait_seconds": 0.0,
+}
+PROVENANCE = {
+    "code": {"version": "1", "commit": None, "source_sha256": "s"},
+    "packages": {},
+    "device": {"type": "cpu"},
+}
+
+
+def key(store: Store, scope: Scope = "worker", tenant: str = "pool") -> dict[str, str]:
+    return authorization(store.keys.create("n", [scope], tenant=tenant)[1])
+
+
+def claimed(http: httpx.Client, header: dict[str, str]) -> dict[str, Any]:
+    answer = http.post(f"{PATH}/claim", json=ASKED, headers=header)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["claim"]
+    return found
+
+
+def finishing(held: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    n = held["stop"] - held["start"]
+    return {
+        "token": held["token"],
+        "n": n,
+        "columns": {"id": [str(i) for i in range(n)]},
+        "seconds": 1.0,
+        "forward_passes": n,
+        "backward_passes": 0,
+        "extra": {"attack": False, "evidence": {}, "provenance": PROVENANCE},
+        **changes,
+    }
+
+
+@pytest.mark.parametrize("scope", ["read", "submit", "admin"])
+def test_other_scopes_open_nothing_here(http: httpx.Client, store: Store, scope: Scope) -> None:
+    for name in ("standing", "claim", "renew", "finish", "download", "upload", "sources"):
+        answer = http.post(f"{PATH}/{name}", json={}, headers=key(store, scope))
+        assert answer.status_code == 403, name
+        assert "lacks the scope 'worker'" in answer.json()["error"]["message"]
+
+
+def test_a_key_of_workers_opens_nothing_else(http: httpx.Client, store: Store) -> None:
+    header = key(store)
+    job_id = add(store, train_spec())
+    for path in ("jobs", f"jobs/{job_id}", f"jobs/{job_id}/artifacts", "catalog", "workers", "keys"):
+        assert http.get(f"/api/v1/{path}", headers=header).status_code == 403, path
+    assert http.post("/api/v1/jobs", json={}, headers=header).status_code == 403
+
+
+def test_a_token_of_another_pool_or_a_forged_one_is_refused(http: httpx.Client, store: Store) -> None:
+    planned(store, 1)
+    mine, theirs = key(store), key(store, tenant="others")
+    held = claimed(http, mine)
+    text, _, mark = held["token"].partition(".")
+    forged = [f"{text}.{'0' * 64}", f"{text[:-4]}AAAA.{mark}", text, "", "é.é"]
+    for header, token in [(theirs, held["token"]), *((mine, one) for one in forged)]:
+        for name, more in (("renew", {"lease_seconds": 60.0}), ("sources", {}), ("canceled", {})):
+            answer = http.post(f"{PATH}/{name}", json={"token": token, **more}, headers=header)
+            assert answer.status_code == 409, (name, token)
+        assert http.post(f"{PATH}/finish", json=finishing(held, token=token), headers=header).is_error
+    (shard,) = store.shards.running()
+    assert shard.owner == "pool:host:k:1:2:0"
+    assert http.post(f"{PATH}/finish", json=finishing(held), headers=mine).json()["finished"] is not None
+
+
+def test_a_replayed_token_reads_and_writes_nothing(http: httpx.Client, store: Store) -> None:
+    job_id, header = planned(store, 1), key(store)
+    held = claimed(http, header)
+    assert http.post(f"{PATH}/finish", json=finishing(held), headers=header).status_code == 200
+    before = store.results.outcomes(job_id, 0)
+    again = http.post(f"{PATH}/finish", json=finishing(held, seconds=9.0), headers=header)
+    assert again.json()["finished"] is not None, "the first answer may have been lost"
+    assert store.results.outcomes(job_id, 0) == before
+    for name in ("sources", "download"):
+        more = {} if name == "sources" else {"job": job_id, "name": "a.csv", "known": None}
+        answer = http.post(f"{PATH}/{name}", json={"token": held["token"], **more}, headers=header)
+        assert answer.json()["error"]["message"] == "the claim stands no longer"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"columns": {"id": ["a"]}}, "the columns are not of 10 examples"),
+        ({"n": 11, "columns": {"id": ["a"] * 11}}, "11 examples given; allowed: 10"),
+        ({"extra": {}}, "extra: lacks attack"),
+        ({"extra": {"attack": "x", "evidence": {}, "provenance": PROVENANCE}}, "extra.attack: 'x' is not of"),
+        ({"columns": {"id": ["\0"] * 10}}, "columns"),
+        ({"seconds": float("nan")}, "seconds"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_an_outcome_is_checked(http: httpx.Client, store: Store, changes: dict[str, Any], said: str) -> None:
+    planned(store, 1)
+    header = key(store)
+    held = claimed(http, header)
+    body = json.dumps(finishing(held, **changes))
+    answer = http.post(f"{PATH}/finish", content=body, headers={**header, "Content-Type": "application/json"})
+    assert answer.status_code == 422, answer.text
+    assert said in answer.text
+    assert store.shards.running(), "nothing is written"
+
+
+def test_a_plan_is_bounded_by_the_services_limits(store: Store, tmp_path: Path) -> None:
+    job_id = add(store, evaluate_spec())
+    app = create_app(Settings(state=tmp_path, require_keys=True, max_examples=5), store=store)
+    with running(app) as transport, httpx.Client(transport=transport, base_url="http://127.0.0.1") as http:
+        header = key(store)
+        held = claimed(http, header)
+        assert (held["kind"], held["spec"]["kind"]) == ("plan", "evaluate")
+        plan = {
+            "device": "cpu",
+            "batch_size": 5,
+            "untrained": False,
+            "weights_sha256": "w",
+            "data_sha256": {"digits": "d"},
+            "evaluations": [{"n": 10, "available": 10}],
+            "shards": [{"evaluation": 0, "number": 0, "start": 0, "stop": 10, "cost": 1.0}],
+        }
+        body = {"token": held["token"], "plan": plan, "requirements": [], "repeat": 0.0}
+        assert http.post(f"{PATH}/plan", json=body, headers=header).json() == {"taken": False}
+    error = store.jobs.get(job_id).error
+    assert error is not None
+    assert error["type"] == "over_limit"
+
+
+def test_a_cordoned_worker_and_an_unknown_identity_get_nothing(http: httpx.Client, store: Store) -> None:
+    planned(store, 1)
+    header = key(store)
+    beat = {
+        "worker": "host:k:1:2:0",
+        "host": "host",
+        "device_classes": ["cpu"],
+        "pid": 1,
+        "gauges": {},
+        "devices": 1,
+        "name": "host:0",
+        "identity": ME["identity"],
+    }
+    assert http.post(f"{PATH}/standing", json={**ME, "beat": beat}, headers=header).json()["admitted"]
+    store.cordons.set("pool:host:0", drain=False, by_whom="me")
+    answer = http.post(f"{PATH}/claim", json=ASKED, headers=header).json()
+    assert answer["claim"] is None
+    assert answer["standing"]["cordon"]["name"] == "host:0"
+    store.cordons.lift("pool:host:0")
+    store.identities.rule(str(ME["identity"]), "withdrawn", "me")
+    answer = http.post(f"{PATH}/claim", json=ASKED, headers=header).json()
+    assert (answer["claim"], answer["standing"]["admitted"]) == (None, False)
+
+
+def test_a_key_is_exchanged_while_a_claim_runs(http: httpx.Client, store: Store) -> None:
+    planned(store, 1)
+    old, text = store.keys.create("old", ["worker"], tenant="pool")
+    held = claimed(http, authorization(text))
+    new = key(store)
+    store.keys.revoke(old.id)
+    body = {"token": held["token"], "lease_seconds": 60.0}
+    assert http.post(f"{PATH}/renew", json=body, headers=authorization(text)).status_code == 401
+    assert http.post(f"{PATH}/renew", json=body, headers=new).json() == {"verdict": "run"}
