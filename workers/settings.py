@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 from sqlalchemy import make_url
 
@@ -161,6 +163,15 @@ class WorkerSettings(Connections):
     max_job_files_bytes: int = Field(
         default=256 * 1024**3, ge=0, description="of all files of a job together; 0: no limit"
     )
+    gateway: str = Field(
+        default="", description="address of a service whose gateway gives this worker its shards"
+    )
+    worker_key: SecretStr = Field(
+        default=SecretStr(""), description="key with the scope `worker`, for the gateway"
+    )
+    worker_key_file: Path | None = Field(
+        default=None, description="file with that key, read at each call: keys are exchanged without a stop"
+    )
     evaluator_environment: Annotated[str, AfterValidator(_names)] = Field(
         default="", description="further variables that evaluators get, separated by commas"
     )
@@ -174,6 +185,14 @@ class WorkerSettings(Connections):
     render_plots: bool = Field(
         default=True, description="whether plots are stored as SVG too, beside their data, when a job ends"
     )
+
+    @field_validator("gateway")
+    @classmethod
+    def _address(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if url and not (parts.hostname and parts.scheme in ("http", "https")):
+            raise ValueError(f"{url!r} given; allowed: https://host, or http://host on a network of your own")
+        return url
 
     @field_validator("sandbox_user")
     @classmethod
@@ -274,14 +293,26 @@ class WorkerSettings(Connections):
         return frozenset(name.strip() for name in self.evaluator_environment.split(",") if name.strip())
 
     @property
+    def among_others(self) -> bool:
+        """Whether other machines may have workers of the same service."""
+        return self.mode == "distributed" or bool(self.gateway)
+
+    def read_worker_key(self) -> str:
+        """The key for the gateway; empty without one."""
+        if self.worker_key_file is not None:
+            with contextlib.suppress(OSError):
+                return self.worker_key_file.read_text().strip()
+        return self.worker_key.get_secret_value()
+
+    @property
     def rest_seconds(self) -> float:
         """Longest sleep of an idle worker without a ring."""
-        return self.poll_seconds or (0.5 if self.mode == "embedded" else 10.0)
+        return self.poll_seconds or (10.0 if self.among_others else 0.5)
 
     @property
     def renewal_seconds(self) -> float:
         """Interval of a running shard's lease renewals, by which it also learns that it has to stop."""
-        if not self.redis:
+        if not self.redis and not self.gateway:
             return min(self.renew_seconds, self.control_seconds)
         return min(self.renew_seconds, max(self.control_seconds, UNHINTED_SECONDS), self.lease_seconds / 3)
 

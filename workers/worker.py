@@ -1,9 +1,10 @@
-"""A worker in a process of its own, beside an embedded service on the same machine.
+"""A worker in a process of its own: beside an embedded service on its machine, or at a gateway.
 
     python -P -m assay.workers.worker
 
-It claims from the database in the state folder. In an environment of its own it runs what the service's
-workers cannot: packages that want other releases of others (docs/operations.md, Extras).
+It claims from the database in the state folder; with ASSAY_GATEWAY from a service anywhere, and then its
+state folder is its own. In an environment of its own it runs what the service's workers cannot: packages that
+want other releases of others (docs/operations.md, Extras).
 """
 
 from __future__ import annotations
@@ -13,26 +14,33 @@ from assay.service.contract.extras import require_to_run
 if __name__ == "__main__":
     require_to_run("assay.workers.worker", "worker")
 
+import contextlib
 import logging
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from sqlalchemy import make_url
 
 from assay.service.contract import logs
+from assay.service.contract.errors import AssayError
 from assay.service.contract.fleet import traces
 from assay.service.store.connections import settings_of
+from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.store import Store, open_store
 from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.containment.probe import why_refused
 from assay.workers.devices import device_classes
+from assay.workers.gateway.connection import Gateway
+from assay.workers.gateway.files import GatewayFiles
+from assay.workers.gateway.ledger import GatewayLedger
 from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.direct_ledger import DirectLedger
+from assay.workers.supervision.ledger import GatewayAway
 from assay.workers.supervision.supervisor import Supervisor
 from assay.workers.supervision.worker_end import WorkerEnd
 
@@ -58,6 +66,10 @@ def main(arguments: Sequence[str] = ()) -> int:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, lambda *_: stopping.set())
+    if settings.gateway:
+        settings = settings.model_copy(update={"max_evaluator_bytes": settings.memory_each(1)})
+        _work_for_gateway(settings, stopping)
+        return 0
     memory = settings.memory_each(SHARES)
     settings = settings.model_copy(update={"node": settings.node or NAME, "max_evaluator_bytes": memory})
     with closing(open_store(settings.database, migrate=False)) as store:
@@ -66,6 +78,10 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def _refused(settings: WorkerSettings) -> str | None:
+    if settings.gateway:
+        if settings.worker_key_file is not None and not settings.read_worker_key():
+            return f"ASSAY_WORKER_KEY_FILE: {settings.worker_key_file} has no key"
+        return why_refused(settings.trial)
     if settings.mode != "embedded":
         return "ASSAY_MODE: the workers of the distributed mode are `python -P -m assay.workers.nodes`"
     address = make_url(settings.database)
@@ -78,9 +94,7 @@ def _refused(settings: WorkerSettings) -> str | None:
 
 
 def _work(store: Store, settings: WorkerSettings, stopping: threading.Event) -> None:
-    end = WorkerEnd(
-        settings.worker_idle_seconds, settings.worker_max_seconds, settings.cancel_grace_seconds, STARTED
-    )
+    end = _end_of(settings)
     supervisor = Supervisor(
         DirectLedger(store, settings),
         settings,
@@ -89,12 +103,56 @@ def _work(store: Store, settings: WorkerSettings, stopping: threading.Event) -> 
     )
     libraries = ", ".join(f"{name} {version}" for name, version in identity().get("libraries", {}).items())
     log.info("worker %s of %s, with %s", supervisor.known_as, settings.state, libraries or "no library")
-    supervisor.start()
-    while not stopping.wait(LOOK_SECONDS) and (why := end.reason(supervisor.idle_seconds)) is None:
-        pass
-    log.info("worker %s ends: %s", supervisor.known_as, "a signal" if stopping.is_set() else why)
-    supervisor.stop()
-    supervisor.join()
+    _supervise([supervisor], end, stopping)
+
+
+def _work_for_gateway(settings: WorkerSettings, stopping: threading.Event) -> None:
+    end = _end_of(settings)
+    with closing(Gateway(settings)) as gateway:
+        files = GatewayFiles(gateway, settings)
+        supervisors = [
+            Supervisor(
+                GatewayLedger(gateway, files),
+                settings,
+                device_classes=classes,
+                number=n,
+                files=files,
+                seconds_left=end.seconds_left,
+            )
+            for n, classes in enumerate((device_classes(), (CHECKS,)))
+        ]
+        log.info("worker %s at the gateway %s", supervisors[0].known_as, settings.gateway)
+
+        def leave(supervisor: Supervisor) -> None:
+            with contextlib.suppress(GatewayAway, AssayError):  # its wait then ends by itself
+                gateway.call("/gone", {"worker": supervisor.worker_id})
+
+        _supervise(supervisors, end, stopping, leave)
+
+
+def _end_of(settings: WorkerSettings) -> WorkerEnd:
+    return WorkerEnd(
+        settings.worker_idle_seconds, settings.worker_max_seconds, settings.cancel_grace_seconds, STARTED
+    )
+
+
+def _supervise(
+    supervisors: Sequence[Supervisor],
+    end: WorkerEnd,
+    stopping: threading.Event,
+    leave: Callable[[Supervisor], None] = lambda supervisor: None,
+) -> None:
+    for supervisor in supervisors:
+        supervisor.start()
+    why = None
+    while not stopping.wait(LOOK_SECONDS) and why is None:
+        why = end.reason(min(supervisor.idle_seconds for supervisor in supervisors))
+    log.info("worker %s ends: %s", supervisors[0].known_as, why or "a signal")
+    for supervisor in supervisors:
+        supervisor.stop()
+        leave(supervisor)
+    for supervisor in supervisors:
+        supervisor.join()
 
 
 if __name__ == "__main__":

@@ -31,8 +31,9 @@ def add_local(subcommands: Subcommands) -> None:
         subcommands,
         "worker",
         commands.worker,
-        "start one more worker of this machine's embedded service, with the packages of this environment",
+        "start one more worker of this machine's embedded service, or of a service elsewhere (--gateway)",
         "--state assay-state --name textattack",
+        "--gateway https://assay.example",
         topic="this machine",
     )
     worker_arguments(worker)
@@ -55,6 +56,12 @@ def add_local(subcommands: Subcommands) -> None:
 def worker_arguments(worker: argparse.ArgumentParser) -> None:
     """Adds what a worker is told, folders apart."""
     worker.add_argument("--name", help="its name on this machine (default: worker)")
+    worker.add_argument(
+        "--gateway",
+        metavar="URL",
+        help="work for a service elsewhere, with the key in ASSAY_WORKER_KEY; the state folder is its own"
+        " (default: assay-worker)",
+    )
     worker.add_argument("--devices", type=count, metavar="N", help="devices for a training (default: 1)")
     worker.add_argument(
         "--until", type=_until, metavar="idle=SECONDS", help="end after so long without work (default: never)"

@@ -38,6 +38,7 @@ from assay.service.contract.weights.pulled import PullRequest
 INVALID = 2
 UNREACHABLE = 3
 PREFIX = "ASSAY_"
+WORKER_STATE = "assay-worker"
 WORKER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 Options = argparse.Namespace
@@ -65,7 +66,7 @@ def serve(options: Options) -> int:
 
 
 def worker(options: Options) -> int:
-    """Replaces this process by a worker beside an embedded service."""
+    """Replaces this process by a worker beside an embedded service, or at a gateway."""
     require("`assay worker`", "worker")
     given = worker_settings(options)
     environment = {
@@ -79,10 +80,14 @@ def worker_settings(options: Options) -> dict[str, object]:
     if options.name is not None and not WORKER_NAME.fullmatch(options.name):
         allowed = "at most 100 letters, digits, '.', '_' and '-'"
         raise UsageError(f"--name: {options.name!r} given; allowed: {allowed}")
+    state = options.state
+    if options.gateway is not None and state is None and f"{PREFIX}STATE" not in os.environ:
+        state = WORKER_STATE
     return {
-        "state": options.state,
+        "state": state,
         "data_root": options.data_root,
         "node": options.name,
+        "gateway": options.gateway,
         "worker_idle_seconds": options.until,
         "worker_max_seconds": options.max_seconds,
         "shard_seconds": options.shard_seconds,

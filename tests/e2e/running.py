@@ -2,6 +2,7 @@
 
 `RunningService` is the embedded one, `RunningBox` the distributed one: an API process and a box of Celery
 nodes, over PostgreSQL and a Redis of its own. Tests that take either get them from `conftest.py`.
+`RunningGateway` is an embedded one without workers, and nodes that have its address and a key.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class RunningService:
     runner: tuple[str, ...] = ()
     # On loopback the embedded service asks for none.
     key = ""
+    # Kept between two starts, if given.
+    port = 0
 
     def __init__(self, state: Path, **environment: str) -> None:
         self.state = state
@@ -50,7 +53,7 @@ class RunningService:
 
     def start(self) -> RunningService:
         """Start and wait until it answers."""
-        port = free_port()
+        port = self.port or free_port()
         own = {"ASSAY_STATE": str(self.state), "ASSAY_PORT": str(port), **FAST, **self._environment}
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ASSAY_")}
         self.log = self.state.with_suffix(".log").open("ab")
@@ -155,6 +158,64 @@ class RunningBox(RunningService):
         """Stop it, and drop its database and its Redis."""
         self.stop()
         self._stack.close()
+
+
+class RunningGateway(RunningService):
+    """An embedded service without workers, and as many nodes with state folders of their own."""
+
+    def __init__(self, state: Path, **environment: str) -> None:
+        self._count = int(environment.pop("ASSAY_WORKERS", "1"))
+        with open_store(f"sqlite:///{state / 'assay.sqlite'}") as store:
+            self.key = store.keys.create("tests", ["submit"])[1]
+            self.worker_key = store.keys.create("nodes", ["worker"], tenant="nodes")[1]
+        self.nodes: list[subprocess.Popen[bytes]] = []
+        own = {"ASSAY_WORKERS": "0", "ASSAY_REQUIRE_KEYS": "yes", "ASSAY_SWEEP_SECONDS": "0.5"}
+        super().__init__(state, **own, **environment)
+
+    def start(self) -> RunningGateway:
+        """Start the service, and what nodes do not run yet."""
+        self.port = self.port or free_port()
+        super().start()
+        for number in range(len(self.nodes), self._count):
+            self.start_node(number)
+        return self
+
+    def start_node(self, number: int) -> None:
+        """Start a node, without a database, Redis or the service's folder."""
+        own = {
+            **FAST,
+            **self._environment,
+            "ASSAY_STATE": str(self.state.with_name(f"{self.state.name}-node{number}")),
+            "ASSAY_GATEWAY": f"http://127.0.0.1:{self.port}",
+            "ASSAY_WORKER_KEY": self.worker_key,
+            "ASSAY_NODE": f"node{number}",
+        }
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("ASSAY_")}
+        command = [sys.executable, "-m", "assay.workers.worker"]
+        node = subprocess.Popen(command, cwd=ROOT, env=kept | own, stdout=self.log, stderr=subprocess.STDOUT)
+        self.nodes.append(node)
+
+    def kill_node(self) -> None:
+        """SIGKILL to the last node."""
+        node = self.nodes.pop()
+        node.kill()
+        node.wait()
+
+    def evaluators(self) -> list[int]:
+        """Process ids of the evaluators of the nodes."""
+        mine = {node.pid for node in self.nodes}
+        return [
+            pid for pid, parent in processes().items() if parent in mine and EVALUATOR in command_line(pid)
+        ]
+
+    def close(self) -> None:
+        """Stop the nodes, then the service."""
+        for node in self.nodes:
+            node.terminate()
+        for node in self.nodes:
+            node.wait(timeout=60)
+        if self.up:
+            self.stop()
 
 
 def processes() -> dict[int, int]:

@@ -81,7 +81,7 @@ class Inventory:
         # Since when no worker has met what this worker lacks. After a jump of the database's clock none seems
         # online until its heartbeat.
         self._unmet_since: dict[Lane, float] = {}
-        self._patience = BEATS_SECONDS if settings.mode == "distributed" else 0.0
+        self._patience = BEATS_SECONDS if settings.among_others else 0.0
         self.lacks: dict[str, str] = {}  # by digest of unmet requirements, why
         self.other_data: list[str] = []  # lacking for data that are not the planned ones
 

@@ -132,7 +132,7 @@ class ShardEnd:
         settings, asked = self._place.settings, self._claim.spec["execution"].get("repeat")
         if (share := settings.repeat if asked is None else cast(float, asked)) is not None:
             return share
-        return REPEAT if settings.mode == "distributed" and self._has_others() else 0.0
+        return REPEAT if settings.among_others and self._has_others() else 0.0
 
     def _has_others(self) -> bool:
         claim, online = self._claim, self._ledger.online

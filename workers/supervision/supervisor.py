@@ -67,7 +67,7 @@ class Supervisor(threading.Thread):
         self._idle_since = time.monotonic()  # infinite while a shard runs
         self._seconds_left = seconds_left
         self._last_beat = float("-inf")
-        self._claim_unheard = False
+        self._claim_unheard = self._waited = False  # waited: for the shard, at the gateway
         self._counters = WorkerCounters(settings.workers_per_gpu if settings.devices == 1 else 0)
         self._sandbox = Sandbox(settings.trial)
         self._evaluator = WarmEvaluator(settings, self._counters, device_classes)
@@ -220,6 +220,7 @@ class Supervisor(threading.Thread):
         )
         claim = self._ledger.claim(asked)
         self._claim_unheard = False
+        self._waited = self._ledger.remote
         return claim
 
     def _rest(self) -> None:
@@ -234,7 +235,8 @@ class Supervisor(threading.Thread):
             or self._over_a_limit(self._evaluator.process)
         ):
             self._evaluator.end()
-        self._doorbell.wait(self._settings.rest_seconds)
+        self._doorbell.wait(0.0 if self._waited else self._settings.rest_seconds)
+        self._waited = False
         self._doorbell.clear()
 
     def _idle_for_long(self) -> bool:

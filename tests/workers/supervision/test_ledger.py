@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ import pytest
 
 from assay.service.contract.errors import NotFound
 from assay.service.store.fleet.fair_queue import CHECKS
-from assay.service.store.rows import Claim, Finished
+from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.store.store import Store
+from assay.workers.gateway import ledger as gateway_ledger
 from assay.workers.identity import identity
 from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.ledger import Asked, Heartbeat, WorkLedger
-from tests.support.jobs import add, evaluate_spec, outcome, plan, planned, told, train_spec
+from tests.support import jobs
+from tests.support.gateways import ledger_of, node_settings, serving, worker_key
+from tests.support.jobs import add, evaluate_spec, planned, told, train_spec
 from tests.support.workers import settings
 
 ME = "host:boot:1:2:0"
@@ -50,9 +54,32 @@ def heartbeat(**changes: Any) -> Heartbeat:
     return Heartbeat(**values | changes)
 
 
-@pytest.fixture(params=["direct"])
-def ledger(request: pytest.FixtureRequest, store: Store, tmp_path: Path) -> WorkLedger:
-    return DirectLedger(store, settings(tmp_path / "state"))
+@pytest.fixture(params=["direct", "gateway"])
+def ledger(
+    request: pytest.FixtureRequest, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[WorkLedger]:
+    if request.param == "direct":
+        yield DirectLedger(store, settings(tmp_path / "state"))
+        return
+    monkeypatch.setattr(gateway_ledger, "STANDING_SECONDS", 0.0)
+    with (
+        serving(store, tmp_path / "service") as server,
+        ledger_of(node_settings(tmp_path / "node", server.url, worker_key(store))) as found,
+    ):
+        yield found
+
+
+def outcome(held: Claim, **changes: Any) -> OutcomeRow:
+    code = {"version": "1", "commit": None, "source_sha256": "s"}
+    provenance: Any = {"code": code, "packages": {}, "device": {"type": "cpu"}}
+    extra = {"attack": False, "evidence": {}, "provenance": provenance}
+    return jobs.outcome(held, extra=extra, **changes)
+
+
+def plan(*evaluations: int, **changes: Any) -> Any:
+    found = jobs.plan(*evaluations, **changes)
+    sizes = [{**one, "available": one["n"]} for one in found["evaluations"]]
+    return {**found, "untrained": False, "weights_sha256": "w", "sources": {}, "evaluations": sizes}
 
 
 def claimed(ledger: WorkLedger, **changes: Any) -> Claim:
@@ -223,6 +250,7 @@ def test_lanes_and_counters(store: Store, ledger: WorkLedger) -> None:
     held = claimed(ledger)
     written: Any = plan(1)
     assert ledger.finish_plan(held, written, [{"folders": ["imagenet"]}], 0.0)
+    assert ledger.cordon("host:0") is None, "supervisors ask for it first"
     (lane,) = ledger.lanes()
     assert lane.stated == {"folders": ["imagenet"]}
     assert ledger.claim(asked()) is None, "it does not meet the requirement"

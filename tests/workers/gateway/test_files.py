@@ -1,0 +1,110 @@
+"""Files of a node: fetched once, checked by their hash, sent with an outcome, and forgotten."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from assay.service.store.rows import Claim
+from assay.workers.gateway.connection import Gateway
+from assay.workers.gateway.files import GatewayFiles
+from tests.support.workers import settings
+
+JOB, SOURCE = "01jd3q0x5v8f7m2n9k4t6w1z0y", "01jd3q0x5v8f7m2n9k4t6w1z0x"
+CONTENT = b"weights"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+STEP = f"step-000000003.{SHA256[:16]}.pt"
+
+
+class Service:
+    """Answers downloads with a content and its stated hash, and keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.content, self.stated, self.steps = CONTENT, SHA256, [STEP]
+        self.downloads: list[Any] = []
+        self.sent: dict[str, bytes] = {}
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/sources"):
+            return httpx.Response(200, json={"steps": self.steps})
+        if request.url.path.endswith("/upload"):
+            assert request.headers["assay-claim"] == "token"
+            self.sent[request.url.params["name"]] = request.read()
+            return httpx.Response(200, json=None)
+        self.downloads.append(request.read())
+        if self.stated and f'"known": "{self.stated}"'.replace(" ", "") in request.read().decode():
+            return httpx.Response(304)
+        return httpx.Response(200, content=self.content, headers={"ETag": f'"{self.stated}"'})
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def files(service: Service, tmp_path: Path) -> Iterator[GatewayFiles]:
+    chosen = settings(tmp_path, gateway="http://gateway.example")
+    gateway = Gateway(chosen, httpx.MockTransport(service))
+    yield GatewayFiles(gateway, chosen)
+    gateway.close()
+
+
+def held(kind: Any = "train") -> Claim:
+    spec: Any = {}
+    return Claim("s", JOB, kind, 1, 1, "w", spec, None, 0, 0, 0, 5, 0, 0, token="token")
+
+
+def test_weights_are_fetched_once_and_again_when_they_are_others(
+    files: GatewayFiles, service: Service
+) -> None:
+    path = files.weights(held(), SOURCE)
+    assert path.read_bytes() == CONTENT
+    assert files.weights(held(), SOURCE) == path
+    assert len(service.downloads) == 2, "the second is answered without a body"
+    path.write_bytes(b"of an earlier attempt")
+    files.weights(held(), SOURCE)
+    assert path.read_bytes() == CONTENT
+    assert files.weights(held(), "checkpoint-none").name == "weights.safetensors"
+    assert len(service.downloads) == 3, "a missing checkpoint has no job"
+
+
+def test_a_file_of_another_content_is_refused(files: GatewayFiles, service: Service, tmp_path: Path) -> None:
+    service.content = b"cut"
+    with pytest.raises(OSError, match="another content"):
+        files.weights(held(), SOURCE)
+    assert list((tmp_path / "artifacts" / SOURCE).iterdir()) == []
+    with pytest.raises(OSError, match="another content"):
+        files.resume(held())
+
+
+def test_a_training_goes_on_elsewhere(files: GatewayFiles, service: Service, tmp_path: Path) -> None:
+    service.stated = ""
+    files.resume(held())
+    folder = tmp_path / "artifacts" / JOB
+    assert [path.name for path in folder.iterdir()] == [STEP]
+    files.resume(held())
+    assert len(service.downloads) == 1
+    files.keep(held(), 3)
+    assert service.sent == {STEP: CONTENT}
+
+
+def test_an_outcomes_files_are_sent_and_forgotten(
+    files: GatewayFiles, service: Service, tmp_path: Path
+) -> None:
+    folder = tmp_path / "artifacts" / JOB
+    folder.mkdir(parents=True)
+    extra: Any = {"artifacts": [], "gallery": {"name": "g.json", "sha256": "1"}}
+    for name in ("weights.safetensors", "log.jsonl"):
+        extra["artifacts"].append({"name": name, "sha256": "0"})
+    for name in ("weights.safetensors", "log.jsonl", "g.json", STEP, "kept.txt"):
+        (folder / name).write_text(name)
+    files.send(held(), extra)
+    assert sorted(service.sent) == ["g.json", "log.jsonl", "weights.safetensors"]
+    files.forget(held(), extra)
+    assert sorted(path.name for path in folder.iterdir()) == ["kept.txt", "weights.safetensors"]

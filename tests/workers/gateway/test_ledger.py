@@ -1,0 +1,80 @@
+"""The calls that an idle worker makes, and its life at a gateway that goes and comes back."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from assay.service.store.fleet.fair_queue import CHECKS
+from assay.service.store.store import Store
+from assay.workers.gateway.connection import Gateway
+from assay.workers.gateway.files import GatewayFiles
+from assay.workers.gateway.ledger import GatewayLedger
+from assay.workers.supervision.supervisor import Supervisor
+from tests.support.gateways import ledger_of, node_settings, serving, worker_key
+from tests.support.workers import submit, wait_for
+from tests.workers.supervision.test_ledger import asked, heartbeat
+
+
+class Counted(Gateway):
+    """A gateway's connection that counts its calls."""
+
+    def call(self, name: str, body: Any, *, wait: float = 0.0) -> Any:
+        self.__dict__.setdefault("calls", []).append(name)
+        return super().call(name, body, wait=wait)
+
+
+def test_an_idle_worker_makes_one_call_a_turn(store: Store, tmp_path: Path) -> None:
+    with serving(store, tmp_path / "service") as server:
+        chosen = node_settings(tmp_path / "node", server.url, worker_key(store))
+        gateway = Counted(chosen)
+        ledger = GatewayLedger(gateway, GatewayFiles(gateway, chosen), 0.2)
+        for _ in range(3):
+            assert ledger.cordon("host:0") is None
+            assert ledger.lanes() == []
+            ledger.beat(heartbeat())
+            assert ledger.admits(heartbeat().identity)
+            assert ledger.claim(asked()) is None
+            assert not ledger.being_planned(["cpu"])
+        gateway.close()
+    assert gateway.__dict__["calls"] == ["/standing", "/standing", "/claim", "/claim", "/claim"]
+    (worker,) = store.online_workers()
+    assert worker.worker == "pool:host:boot:1:2:0"
+
+
+def test_a_waiting_worker_is_woken_by_a_new_job(store: Store, tmp_path: Path) -> None:
+    with (
+        serving(store, tmp_path / "service") as server,
+        ledger_of(node_settings(tmp_path / "node", server.url, worker_key(store)), 30.0) as ledger,
+    ):
+        assert ledger.cordon("host:0") is None
+        found: list[Any] = []
+        waiting = threading.Thread(target=lambda: found.append(ledger.claim(asked())))
+        waiting.start()
+        job_id = submit(store, "shards=1")
+        waiting.join(20)
+        assert found
+        assert found[0].job_id == job_id
+
+
+def test_outcomes_wait_on_the_node_while_the_gateway_is_away(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=2 evaluate:slow=0.3")
+    with serving(store, tmp_path / "service") as server:
+        port = server.port
+        chosen = node_settings(tmp_path / "node", server.url, worker_key(store))
+        gateway = Gateway(chosen)
+        files = GatewayFiles(gateway, chosen)
+        ledger = GatewayLedger(gateway, files, 0.5)
+        supervisor = Supervisor(ledger, chosen, device_classes=("cpu", CHECKS), files=files)
+        supervisor.start()
+        wait_for(lambda: any(shard.kind == "evaluate" for shard in store.shards.running()))
+    wait_for(lambda: list((tmp_path / "node" / "spool").glob("*.json")))
+    with serving(store, tmp_path / "service", port):
+        wait_for(lambda: store.jobs.ready_to_finish() == [job_id])
+        supervisor.stop()
+        supervisor.join(60)
+    gateway.close()
+    assert not supervisor.is_alive()
+    assert [shard.fence for shard in store.shards.of(job_id)] == [1, 1, 1]
+    assert not list((tmp_path / "node" / "spool").glob("*.json"))

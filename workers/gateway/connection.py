@@ -1,0 +1,99 @@
+"""Calls to a gateway: over HTTPS, with the key of the workers, which may be exchanged while they run."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from assay.service.contract import errors
+from assay.service.store.rows import Claim
+from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.ledger import GatewayAway
+
+log = logging.getLogger(__name__)
+PATH = "/api/v1/worker"
+TIMEOUT_SECONDS = 30.0
+LOCAL = ("localhost", "127.0.0.1", "::1")
+# The service is busy, starts, or does not know the key yet: the same call may be answered later.
+AWAY = frozenset({401, 403, 408, 429}) | frozenset(range(500, 600))
+
+
+class Gateway:
+    """A service's gateway; safe to use from several threads."""
+
+    def __init__(self, settings: WorkerSettings, transport: httpx.BaseTransport | None = None) -> None:
+        self._settings = settings
+        # The environment's proxy must not see calls to this machine.
+        local = urlsplit(settings.gateway).hostname in LOCAL
+        self._http = httpx.Client(
+            base_url=settings.gateway.rstrip("/") + PATH,
+            timeout=TIMEOUT_SECONDS,
+            transport=transport,
+            trust_env=not local,
+        )
+
+    def call(self, name: str, body: Mapping[str, Any], *, wait: float = 0.0) -> Any:
+        """The answer's JSON; `wait`: seconds that the service may take longer.
+
+        Raises GatewayAway: no answer, or the key is not taken now; the contract's errors otherwise.
+        """
+        text = json.dumps(body, separators=(",", ":"))
+        headers = {"Content-Type": "application/json", **self._authorization()}
+        with reaching():
+            timeout = httpx.Timeout(TIMEOUT_SECONDS, read=TIMEOUT_SECONDS + wait)
+            answer = self._http.post(name, content=text, headers=headers, timeout=timeout)
+        return _read(answer).json()
+
+    @contextmanager
+    def download(self, body: Mapping[str, Any]) -> Iterator[httpx.Response]:
+        """The open answer with a file, or 304. Raises as `call`."""
+        options: dict[str, Any] = {"json": dict(body), "headers": self._authorization()}
+        with reaching(), self._http.stream("POST", "/download", **options) as answer:
+            if answer.is_error:
+                answer.read()
+                _read(answer)
+            yield answer
+
+    def upload(self, claim: Claim, path: Path, sha256: str) -> None:
+        """Sends a file of a claim. Raises as `call`; OSError: it cannot be read."""
+        headers = {"Assay-Claim": claim.token, **self._authorization()}
+        params = {"name": path.name, "sha256": sha256}
+        with path.open("rb") as file, reaching():
+            _read(self._http.post("/upload", params=params, content=file, headers=headers))
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._http.close()
+
+    def _authorization(self) -> dict[str, str]:
+        key = self._settings.read_worker_key()
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+@contextmanager
+def reaching() -> Iterator[None]:
+    """Turns a broken connection into GatewayAway."""
+    try:
+        yield
+    except httpx.TransportError as error:
+        raise GatewayAway(f"{type(error).__name__}: {error}") from error
+
+
+def _read(answer: httpx.Response) -> httpx.Response:
+    if not answer.is_error:
+        return answer
+    try:
+        told = errors.ErrorEnvelope.model_validate_json(answer.content).error
+    except ValueError:
+        raise GatewayAway(f"{answer.url} answers {answer.status_code}, but not as a gateway") from None
+    if answer.status_code in AWAY:
+        raise GatewayAway(f"{told.type}: {told.message}")
+    kind = errors.NotFound if answer.status_code == errors.NotFound.status else errors.AssayError
+    raise kind(told.message, told.details)

@@ -1,0 +1,230 @@
+"""The ledger of a node that sees neither database nor Redis: every call goes to the gateway.
+
+An idle worker makes one call a minute: its question for a shard waits there, and carries its sign of life
+and brings back what it must know. While the gateway is away, outcomes wait in the node's spool.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal, cast
+
+from assay.service.contract.errors import NotFound
+from assay.service.contract.findings.verdict_records import VerdictRecord
+from assay.service.contract.fleet.worker_records import Requirements
+from assay.service.contract.records import PlanWithShards, TrainingSpeed
+from assay.service.contract.states import JobState
+from assay.service.contract.stored_specs import Spec
+from assay.service.contract.weights.stored_checkpoints import CheckpointRow
+from assay.service.store.fleet.cordons import Cordon
+from assay.service.store.fleet.fair_queue import Lane
+from assay.service.store.fleet.lanes import OpenLane
+from assay.service.store.fleet.workers import CounterKey
+from assay.service.store.rows import Claim, Finished, OutcomeRow
+from assay.workers.devices import device_classes
+from assay.workers.gateway.connection import Gateway
+from assay.workers.gateway.files import GatewayFiles
+from assay.workers.identity import identity
+from assay.workers.supervision.ledger import Asked, Heartbeat
+
+WAIT_SECONDS, WARM_WAIT_SECONDS = 45.0, 5.0  # With a warm model, whose job may be canceled
+STANDING_SECONDS = 10.0
+MAX_JOBS = 100
+
+
+class GatewayLedger:
+    """A `WorkLedger` over a gateway, for one supervisor."""
+
+    remote = True
+
+    def __init__(self, gateway: Gateway, files: GatewayFiles, wait_seconds: float = WAIT_SECONDS) -> None:
+        self._gateway, self._files, self._wait_seconds = gateway, files, wait_seconds
+        self._name, self._identity, self._devices = "", identity()["digest"], [*device_classes()]
+        self._beat: dict[str, Any] | None = None
+        self._beaten = False
+        self._standing: dict[str, Any] = {}
+        self._stood_at = float("-inf")
+        self._tokens: dict[str, str] = {}  # of served jobs, oldest first
+
+    def beat(self, beat: Heartbeat) -> None:
+        """Kept for the next call that carries it, of the supervisor or of a running shard's renewal."""
+        self._beat = asdict(beat)
+        if not self._beaten:  # by its release the service may admit the worker
+            self._stood_at = float("-inf")
+
+    def gone(self, worker: str) -> None:
+        """As `WorkLedger`."""
+        self._gateway.call("/gone", {"worker": worker})
+
+    def cordon(self, name: str) -> Cordon | None:
+        """As `WorkLedger`, at most some seconds old."""
+        self._name = name
+        found = self._stand()["cordon"]
+        return None if found is None else Cordon(**found)
+
+    def admits(self, digest: str) -> bool:
+        """As `WorkLedger`, after a sign of life."""
+        return bool(self._stand()["admitted"])
+
+    def lanes(self) -> Sequence[OpenLane]:
+        """As `WorkLedger`, as of the last standing."""
+        found = self._stand(old=True)["lanes"]
+        return [OpenLane(Lane(**one["lane"]), one["stated"]) for one in found]
+
+    def unmet(self, device: str, requirements: str) -> bool:
+        """As `WorkLedger`."""
+        found = self._gateway.call("/unmet", {"device": device, "requirements": requirements})
+        return bool(found["unmet"])
+
+    def online(self, device: str, *, devices: int, besides: str) -> int:
+        """As `WorkLedger`."""
+        body = {"device": device, "devices": devices, "besides": besides}
+        return int(self._gateway.call("/online", body)["online"])
+
+    def being_planned(self, device_classes: Sequence[str]) -> bool:
+        """As `WorkLedger`, as of the last standing."""
+        return bool(self._stand(old=True)["planning"])
+
+    def add(self, amounts: Mapping[CounterKey, float]) -> None:
+        """As `WorkLedger`."""
+        told = [
+            {"name": name, "labels": dict(labels), "amount": amount}
+            for (name, labels), amount in amounts.items()
+        ]
+        if told:
+            self._gateway.call("/counters", {"counters": told})
+
+    def expire_own(self, worker: str) -> None:
+        """As `WorkLedger`."""
+        self._gateway.call("/expire", {"worker": worker})
+
+    def claim(self, asked: Asked) -> Claim | None:
+        """As `WorkLedger`; waits there for a shard."""
+        wait = self._wait_seconds if asked.warm_job is None else min(WARM_WAIT_SECONDS, self._wait_seconds)
+        body = {
+            **asdict(asked),
+            "name": self._name,
+            "lanes": [lane._asdict() for lane in asked.lanes],
+            "seen": self._standing.get("version", ""),
+            "wait_seconds": wait,
+            "beat": self._sign(),
+        }
+        answer = self._gateway.call("/claim", body, wait=wait)
+        self._stood(answer["standing"])
+        if answer["claim"] is None:
+            return None
+        claim = Claim(**answer["claim"])
+        self._tokens = {**dict([*self._tokens.items()][-MAX_JOBS:]), claim.job_id: claim.token}
+        return claim
+
+    def renew(self, claim: Claim, lease_seconds: float) -> Literal["run", "cancel", "lost"]:
+        """As `WorkLedger`, with a sign of life."""
+        body = {"token": claim.token, "lease_seconds": lease_seconds, "beat": self._sign()}
+        return cast(Literal["run", "cancel", "lost"], self._gateway.call("/renew", body)["verdict"])
+
+    def progress(
+        self, claim: Claim, done: int, total: int | None, message: str | None, speed: TrainingSpeed
+    ) -> None:
+        """As `WorkLedger`."""
+        self._tell("/progress", claim, done=done, total=total, message=message, speed=speed)
+
+    def checkpoint(self, claim: Claim, step: int) -> None:
+        """As `WorkLedger`."""
+        self._tell("/checkpoint", claim, step=step)
+
+    def limit(self, claim: Claim, seconds: float) -> None:
+        """As `WorkLedger`."""
+        self._tell("/limit", claim, seconds=seconds)
+
+    def finish(self, claim: Claim, outcome: OutcomeRow) -> Finished | None:
+        """As `WorkLedger`, after its files."""
+        row = asdict(outcome)
+        del row["evaluation"], row["number"]  # the token has them
+        self._files.send(claim, outcome.extra)
+        found = self._tell("/finish", claim, **row)["finished"]
+        self._files.forget(claim, outcome.extra)
+        return None if found is None else Finished(**found)
+
+    def adrift(self, claim: Claim) -> bool:
+        """As `WorkLedger`."""
+        return bool(self._tell("/adrift", claim)["adrift"])
+
+    def finish_plan(
+        self, claim: Claim, plan: PlanWithShards, requirements: Sequence[Requirements], repeat: float
+    ) -> bool:
+        """As `WorkLedger`."""
+        told = {"plan": plan, "requirements": list(requirements), "repeat": repeat}
+        return bool(self._tell("/plan", claim, **told)["taken"])
+
+    def checked(self, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
+        """As `WorkLedger`."""
+        return bool(self._tell("/checked", claim, verdict=verdict, error=error)["taken"])
+
+    def canceled(self, claim: Claim) -> None:
+        """As `WorkLedger`."""
+        self._tell("/canceled", claim)
+
+    def release(self, claim: Claim, message: str = "") -> None:
+        """As `WorkLedger`."""
+        self._tell("/release", claim, message=message, fault=False)
+
+    def device_fault(self, claim: Claim, message: str) -> None:
+        """As `WorkLedger`."""
+        self._tell("/release", claim, message=message, fault=True)
+
+    def fail(
+        self, claim: Claim, error_type: str, message: str, *, retry: bool, fingerprint: str | None
+    ) -> JobState:
+        """As `WorkLedger`."""
+        told = {"error_type": error_type, "message": message, "retry": retry, "fingerprint": fingerprint}
+        return JobState(self._tell("/fail", claim, **told)["state"])
+
+    def log(self, claim: Claim, message: str) -> None:
+        """As `WorkLedger`."""
+        self._tell("/log", claim, message=message)
+
+    def is_stopped(self, job_id: str) -> bool:
+        """As `WorkLedger`."""
+        token = self._tokens.get(job_id)
+        return token is not None and bool(self._gateway.call("/stopped", {"token": token})["stopped"])
+
+    def spec_of(self, claim: Claim, job_id: str) -> Spec:
+        """As `WorkLedger`."""
+        specs: dict[str, Spec] = self._tell("/sources", claim)["specs"]
+        if job_id not in specs:
+            raise NotFound(f"there is no job {job_id}")
+        return specs[job_id]
+
+    def needed_checkpoints(self, claim: Claim) -> Mapping[str, CheckpointRow]:
+        """As `WorkLedger`."""
+        found = self._tell("/sources", claim)["checkpoints"]
+        return {name: CheckpointRow(**row) for name, row in found.items()}
+
+    def artifact_names(self, claim: Claim) -> set[str]:
+        """As `WorkLedger`."""
+        return {*self._tell("/sources", claim)["artifacts"]}
+
+    def complete(self, claim: Claim, finished: Finished) -> None:
+        """The service merges."""
+
+    def _sign(self) -> dict[str, Any] | None:
+        """The sign of life to be sent, if any; a lost one is followed by another."""
+        beat, self._beat = self._beat, None
+        self._beaten = self._beaten or beat is not None
+        return beat
+
+    def _tell(self, call: str, claim: Claim, **facts: Any) -> Any:
+        return self._gateway.call(call, {"token": claim.token, **facts})
+
+    def _stand(self, *, old: bool = False) -> dict[str, Any]:
+        is_due = not old and time.monotonic() - self._stood_at > STANDING_SECONDS
+        if is_due or not self._standing:
+            me = {"name": self._name, "identity": self._identity, "device_classes": self._devices}
+            answer = self._gateway.call("/standing", {**me, "beat": self._sign()})
+            self._stood(answer)
+        return self._standing
+
+    def _stood(self, standing: dict[str, Any]) -> None:
+        self._standing, self._stood_at = standing, time.monotonic()
