@@ -5,6 +5,7 @@ A call about a shard carries the token of its claim; its fence guards every writ
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -50,19 +51,22 @@ async def claim(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
     kind = WorkerKind(call.identity, classes, call.devices, without, lanes, call.seen)
     room = gateway.shared.room
     await run_in_threadpool(gateway.beat, call.beat)
+    begun = time.monotonic()
     found = None if room.is_empty(kind) else await run_in_threadpool(_take, gateway, call, lanes)
     if found is None and call.wait_seconds:
         look = RoomLook(gateway.store, gateway.settings.limits, gateway.lanes_version)
         worker = gateway.named(call.worker)
         if await room.wait(worker, kind, call.wait_seconds, lambda: look):
-            found = await run_in_threadpool(_take, gateway, call, lanes)
+            found = await run_in_threadpool(_take, gateway, call, lanes, time.monotonic() - begun)
     if found is not None:
         room.ring()  # for the next of its kind
     told = await run_in_threadpool(gateway.standing, call)
     return {"claim": None if found is None else asdict(found), "standing": told}
 
 
-def _take(gateway: WorkerGateway, call: wire.ClaimCall, lanes: tuple[Lane, ...]) -> Claim | None:
+def _take(
+    gateway: WorkerGateway, call: wire.ClaimCall, lanes: tuple[Lane, ...], waited: float = 0.0
+) -> Claim | None:
     if gateway.store.cordons.of(gateway.named(call.name)) is not None:
         return None
     found = gateway.store.shards.claim(
@@ -76,6 +80,8 @@ def _take(gateway: WorkerGateway, call: wire.ClaimCall, lanes: tuple[Lane, ...])
         devices=call.devices,
         limits=gateway.settings.limits,
         lanes=lanes,
+        seconds=None if call.seconds is None else call.seconds - waited,
+        unknown_seconds=call.unknown_seconds,
     )
     return None if found is None else gateway.tokens.signed(found)
 

@@ -57,7 +57,11 @@ class WorkerCall(Call):
 
 
 class ClaimCall(WorkerCall):
-    """A question for a shard, held open for `wait_seconds`; `seen`: the lanes that were judged."""
+    """A question for a shard, held open for `wait_seconds`; `seen`: the lanes that were judged.
+
+    `seconds`: what the worker has for the shard, None: any length; `unknown_seconds`: what a shard of unknown
+    length counts for.
+    """
 
     worker: WireName
     lease_seconds: Annotated[float, Field(ge=1, le=3600)]
@@ -68,6 +72,8 @@ class ClaimCall(WorkerCall):
     lanes: Annotated[list[LanePart], Field(max_length=1000)]
     seen: WireName
     wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)]
+    seconds: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    unknown_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
 
 class OnlineCall(Call):
