@@ -266,6 +266,7 @@ def _schema(kind: str) -> Schema:
 
 @cache
 def _execution(kind: str | None = None) -> Schema:
+    """The options of a kind of job; of all kinds without one."""
     known = ExecutionSpec.model_json_schema()["properties"] if kind is None else execution_options(kind)
     return {"properties": {name: {**part, "description": HELP[name]} for name, part in known.items()}}
 

@@ -219,6 +219,7 @@ def _unattacked(same: Sequence[EvaluationResult]) -> EvaluationResult:
 
 
 def _lowest(same: Sequence[EvaluationResult], metric: str, threat_of: ThreatOf) -> EvaluationResult:
+    """The evaluation with the lowest value; of equal ones, an ensemble."""
     return min(same, key=lambda one: (value_of(one.metrics[metric]), not _is_ensemble(one, threat_of)))
 
 

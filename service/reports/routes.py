@@ -138,6 +138,7 @@ def get_table(
 
 
 def _grave(jobs: list[ReportedJob]) -> list[str]:
+    """The warnings for which no number of a job must be used."""
     found = [(job.label, warning) for job in jobs for warning in job.results.warnings]
     return warning_lines([(label, warning) for label, warning in found if warning.severity == "invalid"])
 

@@ -197,6 +197,7 @@ def _append(
 
 
 def _lock(connection: Connection) -> None:
+    """Lets one transaction at a time append; SQLite has one writer anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": APPEND_LOCK})
 

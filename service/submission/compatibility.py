@@ -199,6 +199,7 @@ def _done_by(catalog: Catalog, tasks: Sequence[str]) -> list[str]:
 
 
 def _share(some: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether two components have a task in common; no tasks means any."""
     return not some or not others or bool(set(some) & set(others))
 
 

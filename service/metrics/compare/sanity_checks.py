@@ -249,6 +249,7 @@ def _epsilon(evaluation: EvaluationResult) -> float:
 
 
 def _of_examples(evaluation: EvaluationResult) -> bool:
+    """Whether accuracy is a share of examples, not of pixels."""
     return _accuracy_name(evaluation) != ACCURACIES[-1]
 
 

@@ -74,6 +74,7 @@ def _ratios(found: Sequence[int], union: Sequence[int], there: Sequence[int]) ->
 
 
 def _mean_ratio(parts: Sequence[int], wholes: Sequence[int]) -> float | None:
+    """Mean of part / whole where the whole is above 0; None where none is."""
     shares = [part / whole for part, whole in zip(parts, wholes, strict=True) if whole]
     return sum(shares) / len(shares) if shares else None
 

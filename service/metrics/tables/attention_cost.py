@@ -84,6 +84,7 @@ def _ratio(counted: Mapping[str, float], what: str) -> float:
 
 
 def _growths(counted: Sequence[Mapping[str, float]], seconds: Sequence[Sequence[float]]) -> list[float]:
+    """The growth of the time between the two longest sequences in each repeat."""
     lengths = math.log(counted[-1]["length"] / counted[-2]["length"])
     return [math.log(last / first) / lengths for first, last in zip(*seconds[-2:], strict=True)]
 

@@ -87,6 +87,7 @@ def corrupted_segmentation_metrics(
 
 
 def _means(cells: Sequence[Cell]) -> Iterator[tuple[str | None, int | None]]:
+    """Every severity over all corruptions, then every corruption over all severities."""
     yield from ((None, severity) for severity in sorted({severity for _, severity in cells}))
     yield from ((name, None) for name in dict.fromkeys(name for name, _ in cells))
 
@@ -136,4 +137,5 @@ class PairedCells(PairedPixels):
 
 
 def _means_of(counts: CellCounts, outs: Sequence[Collection[int]] = ()) -> Measured:
+    """The means over cells: of all images, then without each group."""
     return _mean(list(counts.ratios(outs)))

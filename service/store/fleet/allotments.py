@@ -143,6 +143,7 @@ def _uses(connection: Connection, tenant: str | None, limits: Limits, quota: Quo
 
 
 def _use(limit: int, used: int, resets_at: float | None = None) -> LimitStatus:
+    """A limit, 0 for none, and what is used of it."""
     left = max(0, limit - used) if limit else None
     return LimitStatus(limit=limit or None, used=used, left=left, resets_at=iso_or_none(resets_at))
 
