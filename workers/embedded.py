@@ -15,7 +15,6 @@ import logging
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,8 +29,6 @@ from pydantic_settings import SettingsError
 from sqlalchemy.exc import DBAPIError
 
 from assay.service.app import create_app
-from assay.service.catalog import extra_components
-from assay.service.catalog.catalog import load_with
 from assay.service.contract import logs
 from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.files.state_lock import LOCK, PRIVATE, read_holder
@@ -52,7 +49,7 @@ from assay.service.store.store import Store, open_store
 from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.containment.probe import why_refused
 from assay.workers.devices import device_classes
-from assay.workers.discovery.packages import installed
+from assay.workers.discovery.packages import extend_catalog
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.reaper import Reaper
@@ -61,8 +58,6 @@ from assay.workers.weights.pulled import listed
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-FILE = "extra-components.json"
-WALK_SECONDS = 300.0
 LOCK_TRIES, LOCK_PAUSE = 3, 0.1  # seconds between two
 
 
@@ -218,50 +213,6 @@ def _lock_file(state: Path) -> IO[str]:
         return (state / LOCK).open("a+")
     except OSError as error:
         raise CannotStart(f"cannot use the state folder {state}: {error.strerror}") from None
-
-
-def extend_catalog(state: Path) -> None:
-    """Write a file for ASSAY_CATALOG, and set it, for components of packages, unless set."""
-    if os.environ.get(extra_components.VARIABLE):
-        return
-    found = installed()
-    if not found:
-        return
-    log.info("looking for the components of %s", ", ".join(str(entry.package) for entry in found))
-    file = state / FILE
-    problem = _written(file)
-    if problem is not None:
-        log.error("serving without the components of other packages: %s", problem)
-        return
-    try:
-        content, _ = extra_components.read(file), load_with(str(file))
-    except extra_components.BadPackageComponents as error:
-        log.error("serving without the components of other packages: %s", error)
-        return
-    log.info("%d components of other packages, listed in %s", len(content.components), file)
-    for package, reason in content.left_out.items():
-        log.error("the components of %s are left out: %s", package, reason)
-    os.environ[extra_components.VARIABLE] = str(file)  # For this process and its evaluators
-
-
-def _written(file: Path) -> str | None:
-    file.unlink(missing_ok=True)
-    command = [sys.executable, "-P", "-m", "assay.workers.catalog", "--skip-broken", "--out", str(file)]
-    try:
-        done = subprocess.run(  # noqa: S603 (our own program)
-            command,
-            capture_output=True,
-            text=True,
-            timeout=WALK_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        return f"looking for them took more than {WALK_SECONDS:.0f} s"
-    if done.returncode == 0:
-        return None
-    said = " ".join((done.stderr or done.stdout).split())[-1000:]
-    return f"looking for them ended with code {done.returncode}: {said}"
 
 
 if __name__ == "__main__":

@@ -13,21 +13,28 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import logging
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from assay.service.catalog import extra_components
-from assay.service.catalog.catalog import Catalog
+from assay.service.catalog.catalog import Catalog, load_with
 from assay.service.catalog.component import Component, Package
 from assay.service.contract.stored_specs import UserSpec, evaluations_in, parts_of
 from assay.service.metrics.table import OutcomeTable
 from assay.workers.discovery import walk
 from assay.workers.discovery.outcome_tables import find_table
 
+log = logging.getLogger(__name__)
 GROUP = "assay.components"
+FILE = "extra-components.json"
+WALK_SECONDS = 300.0
 
 
 class ComponentMissing(ValueError):
@@ -204,3 +211,47 @@ def _as_json(component: Component) -> Any:
 
 def _what_to_do(package: Package) -> str:
     return f"install {package.name}=={package.version} there; or {extra_components.how_to_write('FILE')}"
+
+
+def extend_catalog(state: Path) -> None:
+    """Write a file for ASSAY_CATALOG, and set it, for components of packages, unless set."""
+    if os.environ.get(extra_components.VARIABLE):
+        return
+    found = installed()
+    if not found:
+        return
+    log.info("looking for the components of %s", ", ".join(str(entry.package) for entry in found))
+    file = state / FILE
+    problem = _written(file)
+    if problem is not None:
+        log.error("serving without the components of other packages: %s", problem)
+        return
+    try:
+        content, _ = extra_components.read(file), load_with(str(file))
+    except extra_components.BadPackageComponents as error:
+        log.error("serving without the components of other packages: %s", error)
+        return
+    log.info("%d components of other packages, listed in %s", len(content.components), file)
+    for package, reason in content.left_out.items():
+        log.error("the components of %s are left out: %s", package, reason)
+    os.environ[extra_components.VARIABLE] = str(file)  # For this process and its evaluators
+
+
+def _written(file: Path) -> str | None:
+    file.unlink(missing_ok=True)
+    command = [sys.executable, "-P", "-m", "assay.workers.catalog", "--skip-broken", "--out", str(file)]
+    try:
+        done = subprocess.run(  # noqa: S603 (our own program)
+            command,
+            capture_output=True,
+            text=True,
+            timeout=WALK_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return f"looking for them took more than {WALK_SECONDS:.0f} s"
+    if done.returncode == 0:
+        return None
+    said = " ".join((done.stderr or done.stdout).split())[-1000:]
+    return f"looking for them ended with code {done.returncode}: {said}"

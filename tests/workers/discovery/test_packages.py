@@ -16,7 +16,7 @@ from assay.service.catalog import extra_components
 from assay.service.catalog.catalog import Catalog, load, load_with
 from assay.service.catalog.component import Component
 from assay.service.submission.validate import validate
-from assay.workers import catalog, embedded
+from assay.workers import catalog
 from assay.workers.discovery import packages
 from assay.workers.jobs.failures import describe
 from tests.support.packages import install
@@ -305,12 +305,12 @@ def test_embedded_says_where_it_found_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("ASSAY_CATALOG", raising=False)
-    embedded.extend_catalog(tmp_path)
+    packages.extend_catalog(tmp_path)
     assert list(tmp_path.iterdir()) == []
     found = [packages.PackageEntry(packages.Package(name="gone", version="1"), "gone")]
-    monkeypatch.setattr(embedded, "installed", lambda: found)
-    monkeypatch.setattr(embedded.sys, "executable", "/bin/false")
-    embedded.extend_catalog(tmp_path)
+    monkeypatch.setattr(packages, "installed", lambda: found)
+    monkeypatch.setattr(packages.sys, "executable", "/bin/false")
+    packages.extend_catalog(tmp_path)
     assert "serving without the components of other packages" in caplog.text
     assert "ended with code 1" in caplog.text
     assert load() is load_with("")
