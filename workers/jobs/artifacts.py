@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
-from assay.service.contract.records import ArtifactDescription
-from assay.service.files.job_files import media_type_of, open_job_file
+from assay.service.contract.records import ArtifactDescription, OutcomeExtra
+from assay.service.files.job_files import is_job_file, media_type_of, open_job_file
 
 
 def describe(path: Path) -> ArtifactDescription:
@@ -36,6 +37,16 @@ def write(path: Path, data: bytes) -> ArtifactDescription:
         temporary.unlink(missing_ok=True)
     # Not read back: on a shared file system an equal one may just replace it, and reading fails.
     return _described(path, len(data), hashlib.sha256(data).hexdigest())
+
+
+def of_shards(folder: Path, extras: Sequence[OutcomeExtra]) -> list[ArtifactDescription]:
+    """The files of an evaluation's shards; supervisors describe them, in earlier versions evaluators did."""
+    return [
+        {**artifact, "path": str(folder / artifact["name"]), "media_type": media_type_of(artifact["name"])}
+        for extra in extras
+        for artifact in extra.get("artifacts", [])
+        if is_job_file(artifact["name"])
+    ]
 
 
 def _described(path: Path, size: int, sha256: str) -> ArtifactDescription:

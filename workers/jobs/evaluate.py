@@ -61,11 +61,10 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
     component = load_catalog().find_evaluation(item["name"])
     fits = component.kind != "attack" or spec["protocol"] in component.protocols
     protocol = spec["protocol"] if fits else component.protocols[0]
-    looked_at, compiled = looking_at(loaded, data), runs_compiled(request)
     messages = _Messages(report, item, len(order), len(order) if repeats is None else repeats)
     shard = shard_of(
         spec,
-        looked_at,
+        looking_at(loaded, data),
         data,
         order,
         batch_size=plan["batch_size"],
@@ -74,7 +73,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         ranks=ranks,
         save_traces=max(0, min(stop, spec.get("save_traces") or 0) - start),
         others={job: looking_at(other, data).classifier for job, other in others.items()},
-        compiled=compiled,
+        compiled=runs_compiled(request),
         progress=messages.progress,
         staged=messages.staged,
         preparing=messages.preparing,

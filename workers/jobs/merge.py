@@ -31,7 +31,6 @@ from assay.service.contract.results import (
 )
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Execution, user_spec
 from assay.service.contract.times import iso_or_none
-from assay.service.files.job_files import is_job_file, media_type_of
 from assay.service.metrics.arithmetic import prepared_passes
 from assay.service.metrics.table import Context, OutcomeTable, Summary, as_csv, joined, with_units
 from assay.service.plots.tallies import tally_shards
@@ -129,13 +128,7 @@ def _save_one(store: Store, folder: Path, job: JobRow, index: int, rows: Sequenc
     merged = merge_evaluation(job, index, rows)
     name = merged.result.name
     described = [artifacts.write_text(folder / f"outcomes-{index:03d}-{name}.csv", merged.csv)]
-    # Described by supervisors; rows of earlier versions by evaluators.
-    described += [
-        {**artifact, "path": str(folder / artifact["name"]), "media_type": media_type_of(artifact["name"])}
-        for row in rows
-        for artifact in row.extra.get("artifacts", [])
-        if is_job_file(artifact["name"])
-    ]
+    described += artifacts.of_shards(folder, [row.extra for row in rows])
     described += write_gallery(folder, index, name, rows)
     if merged.plot is not None:
         described.append(artifacts.write_text(folder / f"plot-{index:03d}-{name}.svg", merged.plot))
@@ -282,6 +275,7 @@ def published_for(
 
 
 def _screening(execution: Execution) -> str | None:
+    """How attacks use bfloat16, if they do; in a bfloat16 job for their gradients."""
     rough = "bfloat16_gradients" if execution["dtype"] == "bfloat16" else None
     return execution.get("screening") or rough
 
