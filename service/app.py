@@ -72,17 +72,7 @@ def create_app(
             Middleware(ErrorBoundary),
             Middleware(HostGuard, allowed_hosts=[*settings.allowed_hosts, settings.host]),
             Middleware(KeyGuard, opener=opener, refusals=refusals, required=settings.keys_required),
-            Middleware(
-                BodyCap,
-                max_bytes=settings.max_body_bytes,
-                others={
-                    ("POST", CHECKPOINTS_PATH): settings.max_checkpoint_bytes,
-                    ("POST", f"{GATEWAY_PATH}/upload"): settings.max_checkpoint_bytes,
-                    **{("POST", f"{GATEWAY_PATH}/{name}"): MAX_OUTCOME_BYTES for name in ("finish", "plan")},
-                    # Anyone may send one.
-                    ("POST", SESSION_PATH): min(MAX_LOGIN_BYTES, settings.max_body_bytes),
-                },
-            ),
+            Middleware(BodyCap, max_bytes=settings.max_body_bytes, others=_other_caps(settings)),
         ],
     )
     app.state.settings = settings
@@ -105,6 +95,17 @@ def create_app(
     openapi.install_page(app)
     dashboard.install(app)
     return app
+
+
+def _other_caps(settings: Settings) -> dict[tuple[str, str], int]:
+    """Bytes of a body, by method and path, where they are not `max_body_bytes`."""
+    return {
+        ("POST", CHECKPOINTS_PATH): settings.max_checkpoint_bytes,
+        ("POST", f"{GATEWAY_PATH}/upload"): settings.max_checkpoint_bytes,
+        **{("POST", f"{GATEWAY_PATH}/{name}"): MAX_OUTCOME_BYTES for name in ("finish", "plan")},
+        # Anyone may send one.
+        ("POST", SESSION_PATH): min(MAX_LOGIN_BYTES, settings.max_body_bytes),
+    }
 
 
 @asynccontextmanager

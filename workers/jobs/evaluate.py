@@ -55,16 +55,16 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
     repeats = catalog.repeats(item["name"], item["params"])
     order = evaluation_order(sampled_as(data), data.ids, spec["limit"])
     start, stop = (request["start"], request["stop"]) if repeats is None else (0, len(order))
-    ranks = gallery_ranks(sampled_as(data), data.ids, order, start, stop)
-    order = order[start:stop]
+    ranks, order = gallery_ranks(sampled_as(data), data.ids, order, start, stop), order[start:stop]
     others = shard_sources(request, session, loaded)
     component = load_catalog().find_evaluation(item["name"])
     fits = component.kind != "attack" or spec["protocol"] in component.protocols
     protocol = spec["protocol"] if fits else component.protocols[0]
+    looked_at, compiled = looking_at(loaded, data), runs_compiled(request)
     messages = _Messages(report, item, len(order), len(order) if repeats is None else repeats)
     shard = shard_of(
         spec,
-        looking_at(loaded, data),
+        looked_at,
         data,
         order,
         batch_size=plan["batch_size"],
@@ -73,7 +73,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         ranks=ranks,
         save_traces=max(0, min(stop, spec.get("save_traces") or 0) - start),
         others={job: looking_at(other, data).classifier for job, other in others.items()},
-        compiled=runs_compiled(request),
+        compiled=compiled,
         progress=messages.progress,
         staged=messages.staged,
         preparing=messages.preparing,
