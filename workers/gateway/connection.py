@@ -20,6 +20,7 @@ from assay.workers.supervision.ledger import GatewayAway
 log = logging.getLogger(__name__)
 PATH = "/api/v1/worker"
 TIMEOUT_SECONDS = 30.0
+KEPT_SECONDS = 3.0  # A connection without a call: less than the service keeps it
 LOCAL = ("localhost", "127.0.0.1", "::1")
 # The service is busy, starts, or does not know the key yet: the same call may be answered later.
 AWAY = frozenset({401, 403, 408, 429}) | frozenset(range(500, 600))
@@ -35,6 +36,7 @@ class Gateway:
         self._http = httpx.Client(
             base_url=settings.gateway.rstrip("/") + PATH,
             timeout=TIMEOUT_SECONDS,
+            limits=httpx.Limits(keepalive_expiry=KEPT_SECONDS),
             transport=transport,
             trust_env=not local,
         )
