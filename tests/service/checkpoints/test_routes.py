@@ -13,6 +13,7 @@ import pytest
 from assay.service.settings import Settings
 from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.store import Store
+from tests.support.pages import page
 from tests.support.tensors import tensor_file, with_header
 
 PATH = "/api/v1/checkpoints"
@@ -345,3 +346,15 @@ def test_a_client_that_goes_away_leaves_nothing(
     assert sent == []
     assert files(settings) == []
     assert app_store.checkpoints.page(tenant=None)[0] == []
+
+
+def test_a_check_counts_as_no_job_on_the_overview(
+    api: httpx.Client, app_store: Store, worker: Any, evaluate_body: Callable[..., dict[str, Any]]
+) -> None:
+    done = api.post("/api/v1/jobs", json=evaluate_body(name="measured")).json()["id"]
+    worker.run(done, [1, 1, 0, 1], [1, 0, 0, 1])
+    assert upload(api).status_code == 202
+    counts = app_store.job_counts()
+    assert sum(app_store.overview().jobs.values()) == 2
+    assert counts == {"succeeded": 1}
+    assert '<a href="/jobs?state=queued"><b>0</b>' in page(api, "/")

@@ -15,7 +15,6 @@ from assay.service.store.row_mapping import summary_columns
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantJobs
 from tests.support.pages import page
-from tests.support.tensors import tensor_file
 
 Make = Callable[..., dict[str, Any]]
 
@@ -83,20 +82,6 @@ def test_recent_results_say_how_many_are_not_shown(
     body = evaluate_body(evaluations=[{"name": "clean"}, *attacks])
     worker.run(str(api.post("/api/v1/jobs", json=body).json()["id"]), *[[1, 0]] * 5)
     assert "and 2 more" in api.get("/", headers={"Accept": "text/html"}).text
-
-
-def test_the_numbers_of_jobs_are_those_of_the_lists(
-    api: httpx.Client, app_store: Store, worker: Any, evaluate_body: Make
-) -> None:
-    """A check of uploaded weights is a job that no list has."""
-    done = api.post("/api/v1/jobs", json=evaluate_body(name="measured")).json()["id"]
-    worker.run(done, [1, 1, 0, 1], [1, 0, 0, 1])
-    answer = api.post("/api/v1/checkpoints?name=mine&model=tiny_vit", content=tensor_file())
-    assert answer.status_code == 202, answer.text
-    counts = app_store.job_counts()
-    assert sum(app_store.overview().jobs.values()) == 2
-    assert counts == {"succeeded": 1}
-    assert '<a href="/jobs?state=queued"><b>0</b>' in page(api, "/")
 
 
 def test_invalid_numbers_are_marked(
