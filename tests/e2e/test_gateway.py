@@ -40,7 +40,9 @@ def test_a_node_with_an_address_and_a_key_gives_the_same_bits(
         spec = attacking(source, [{"name": "clean"}, pgd()], save_adversarial=True, limit=96)
         job = finished(service.client, service.client.submit(spec).id)
         tables = outcomes(service.client, job.id, tmp_path / job.id)
-        names = {artifact.name for artifact in service.client.artifacts(job.id)}
+        # Pictures come later, when someone looks or a process that renders has time.
+        listed = {artifact.name for artifact in service.client.artifacts(job.id)}
+        names = {name for name in listed if not name.endswith(".svg")}
         found.append((tables, names, weights(service.client, source)))
     assert found[0] == found[1]
     node = gateway.state.with_name("state-node0")

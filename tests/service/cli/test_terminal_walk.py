@@ -28,7 +28,7 @@ demo, open, mcp, pull, mirror, import-pickle, import-onnx, keys create, keys lis
 verify, download, checkpoints upload, webhooks add, webhooks deliveries, webhooks rotate, webhooks
 enable, webhooks remove, webhooks test, webhooks redeliver, replan, tenants list, tenants set, studies
 delete, studies results, studies run, studies watch, plot, report, gate, completion, workers allow,
-workers withdraw
+workers withdraw, fleet slurm
 """
 # The others, with their arguments, in an order in which each has what it needs.
 LINES = """
@@ -57,6 +57,8 @@ workers identities
 workers cordon one
 workers uncordon one
 workers drain one
+fleet list
+tag {a} --add seen
 audit
 help
 help more

@@ -11,7 +11,7 @@ import pytest
 
 import assay
 from assay.service.catalog.catalog import load
-from assay.service.cli import evaluate as cli_evaluate
+from assay.service.cli import evaluation_service
 from assay.service.cli.main import main
 from assay.service.client import evaluation
 from assay.service.client.class_check import classes_of, stated_classes
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def no_service(*_: Any, **__: Any) -> None:
         raise AssertionError("a service was started")
 
-    monkeypatch.setattr(cli_evaluate, "service_for", no_service)
+    monkeypatch.setattr(evaluation_service, "service_for", no_service)
     monkeypatch.setattr(evaluation, "service_for", no_service)
     write_levels(tmp_path / "pets", ["cat", "dog"])
     (tmp_path / "pets" / "empty").mkdir()

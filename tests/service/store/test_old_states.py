@@ -54,6 +54,7 @@ ADDED = frozenset(
         "draws",
         "repeated",
         "arithmetic",
+        "trace_id",
     }
 )
 # Keys whose values follow from the methods of today, where they are computed anew.

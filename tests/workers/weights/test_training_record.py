@@ -85,11 +85,12 @@ def test_weights_that_say_nothing_raise_no_doubt(spec: dict[str, Any]) -> None:
 @pytest.mark.trains
 def test_a_training_remembers_its_data(spec: dict[str, Any], tmp_path: Path) -> None:
     answer = trained(spec | {"data": data("pets", "all")}, tmp_path / "run")
-    assert answer["extra"]["plan"]["evaluations"] == [{"n": 20, "available": 20, "classes": 2, "seen": 20}]
+    known = {"classes": 2, "class_names": ["cat", "dog"]}
+    assert answer["extra"]["plan"]["evaluations"] == [{"n": 20, "available": 20, **known, "seen": 20}]
     weights = str(tmp_path / "run" / "weights.safetensors")
     request = {"spec": spec | {"data": data("pets")}, "weights": weights, "shard_seconds": 60.0}
     made = plan.run(request, Session(), lambda _: None)["plan"]
-    assert made["evaluations"] == [{"n": 4, "available": 4, "classes": 2, "seen": 4}] * 2
+    assert made["evaluations"] == [{"n": 4, "available": 4, **known, "seen": 4}] * 2
 
 
 def test_missing_held_out_images_are_told_before_the_training(spec: dict[str, Any], tmp_path: Path) -> None:
