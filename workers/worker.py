@@ -16,12 +16,15 @@ if __name__ == "__main__":
 
 import contextlib
 import logging
+import os
 import signal
+import stat
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from pathlib import Path
 
 from sqlalchemy import make_url
 
@@ -81,7 +84,7 @@ def _refused(settings: WorkerSettings) -> str | None:
     if settings.gateway:
         if settings.worker_key_file is not None and not settings.read_worker_key():
             return f"ASSAY_WORKER_KEY_FILE: {settings.worker_key_file} has no key"
-        return why_refused(settings.trial)
+        return _not_ours(settings.state) or why_refused(settings.trial)
     if settings.mode != "embedded":
         return "ASSAY_MODE: the workers of the distributed mode are `python -P -m assay.workers.nodes`"
     address = make_url(settings.database)
@@ -91,6 +94,19 @@ def _refused(settings: WorkerSettings) -> str | None:
             f" `assay serve --state {settings.state}`"
         )
     return why_refused(settings.trial)
+
+
+def _not_ours(folder: Path) -> str | None:
+    """Makes a node's state folder; why it is refused, where another user could change what waits there."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = folder.lstat()
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+            return f"--state: {folder} is not a folder of this user; give this worker its own"
+        folder.chmod(0o700)
+    except OSError as error:
+        return f"--state: {folder} cannot be used: {error.strerror}"
+    return None
 
 
 def _work(store: Store, settings: WorkerSettings, stopping: threading.Event) -> None:

@@ -87,7 +87,7 @@ def local_service(
 
 def in_use(holder: Holder) -> str:
     """Why a call cannot start a service with a state folder, and what to do."""
-    use = f"use it: --url {holder.address}" if holder.address else "it ends with its call: wait for it"
+    use = f"use it: --url {holder.address}" if holder.address else "wait until it ends"
     return f"{holder}; {use}, or give this call its own folder: --state DIR"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -41,7 +42,11 @@ def holder_of(state: Path) -> Holder | None:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return read_holder(state, file)
+                holder = read_holder(state, file)
+                # Where another user may have written the address, no key is sent there.
+                facts = os.fstat(file.fileno())
+                is_own = facts.st_uid == os.getuid() and not facts.st_mode & 0o022
+                return holder if is_own else Holder(state, holder.process, "")
     except OSError:  # no folder, or not readable
         pass
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import Select, case, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.errors import InvalidState
@@ -184,19 +184,22 @@ class Jobs(StorePart):
 
     def unmerged(self) -> list[tuple[str, int]]:
         """Evaluations of running jobs, by job and index, that are measured and have no result."""
-        running = select(jobs.c.id, jobs.c.plan).where(jobs.c.state == str(JobState.RUNNING))
-        planned = running.where(jobs.c.kind == "evaluate", jobs.c.plan.is_not(None)).order_by(jobs.c.id)
-        found = []
+        of_shard = (shards.c.job_id, shards.c.evaluation)
+        merged = (results.c.job_id == of_shard[0]) & (results.c.evaluation == of_shard[1])
+        statement = (
+            select(*of_shard)
+            .join(jobs, jobs.c.id == shards.c.job_id)
+            .outerjoin(results, merged)
+            .where(
+                jobs.c.state == str(JobState.RUNNING), jobs.c.kind == "evaluate", shards.c.kind == "evaluate"
+            )
+            .where(results.c.job_id.is_(None))
+            .group_by(*of_shard)
+            .having(func.sum(case((LEFT, 1), else_=0)) == 0)
+            .order_by(*of_shard)
+        )
         with self._database.reading() as connection:
-            for job_id, plan in connection.execute(planned).all():
-                done = select(results.c.evaluation).where(results.c.job_id == job_id)
-                merged = {*connection.execute(done).scalars()}
-                found += [
-                    (job_id, index)
-                    for index in range(len(plan["evaluations"]))
-                    if index not in merged and not is_left(connection, job_id, index)
-                ]
-        return found
+            return [(row.job_id, row.evaluation) for row in connection.execute(statement)]
 
     def succeed(self, job_id: str, provenance: JobProvenance, **summary: Any) -> bool:
         """Ends a job with all shards done, and releases its dependents; with `summary_columns`."""

@@ -33,6 +33,8 @@ from assay.service.store.transactions.standings import charge, read_pool, set_cl
 from assay.service.store.transactions.transitions import CLAIMABLE, complete, held, lock_claim, transition_job
 from assay.service.store.transactions.write_plan import write_plan
 
+MAX_LOOKS = 20  # At jobs that a worker with an end has no time for
+
 
 class Shards(StorePart):
     """The work queue."""
@@ -60,22 +62,25 @@ class Shards(StorePart):
         model is loaded, and `warm_shards` of its shards ran in a row; it comes first within its tenant, and
         for `fair_queue.WARM_SHARDS` in a row also in another tenant's turn. `devices`: for a shard. `lanes`:
         with requirements that the worker meets; None: all. `seconds`: a job whose next shard takes longer is
-        left to others; None: any length. `unknown_seconds`: what a shard of unknown length counts for.
+        left to others, `MAX_LOOKS` in a call; None: any length. `unknown_seconds`: what a shard of unknown
+        length counts for.
         """
         known = (warm_job, warm_shards, tuple(without), identity, None if lanes is None else tuple(lanes))
         claimer = Claimer(worker, device_classes, devices, *known)
-        while True:
+        looks = 0
+        while looks < MAX_LOOKS:
             with self._database.reading() as connection:  # Polls take no lock: idle workers cost nothing.
                 found = candidate(connection, claimer, limits)
                 if found is None:
                     return None
                 if seconds is not None and not fits(connection, found, claimer, seconds, unknown_seconds):
-                    claimer = replace(claimer, without=(*claimer.without, found.job_id))
+                    claimer, looks = replace(claimer, without=(*claimer.without, found.job_id)), looks + 1
                     continue
             with self._database.writing() as connection:
                 claim = take(connection, found, claimer, lease_seconds)
             if claim is not None:
                 return claim
+        return None
 
     def claimable(
         self,

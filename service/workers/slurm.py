@@ -132,8 +132,11 @@ class SlurmFleet(BaseModel):
         }
         told = [word for pair in own.items() for word in pair]
         words = [*self._container(environment), *shlex.split(self.command), "worker", *told, *self.worker]
-        # The worker's name: a requeued job keeps its number.
-        return f'{shlex.join(words)} --name "{self.name}.$SLURM_JOB_ID"'
+        # The worker's name: a requeued job keeps its number. At a gateway each has a folder of its own.
+        given = {word.partition("=")[0] for word in self.worker}
+        own_state = ' --state "${TMPDIR:-/tmp}/assay-$(id -u)-$SLURM_JOB_ID"'
+        state = own_state if "--gateway" in given and "--state" not in given else ""
+        return f'{shlex.join(words)}{state} --name "{self.name}.$SLURM_JOB_ID"'
 
     def _container(self, environment: Mapping[str, str]) -> list[str]:
         if self.image is None:
@@ -141,6 +144,6 @@ class SlurmFleet(BaseModel):
         gpu = self.device == "cuda"
         if self.container == "apptainer":  # passes the environment on
             return ["apptainer", "exec", *(["--nv"] if gpu else []), self.image]
-        names = sorted(name for name in environment if re.fullmatch(r"ASSAY_[A-Z0-9_]+", name))
+        names = sorted(name for name in environment if re.fullmatch(r"ASSAY_(?!KEY$)[A-Z0-9_]+", name))
         passed = [word for name in names for word in ("--env", name)]
         return ["enroot", "start", *passed, self.image]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from assay.service.client.transport import KEY_VARIABLE
 
 ANSWER_SECONDS = 60
 AT_ONCE = 1000  # Jobs of an array; Slurm's own limit is 1001 (MaxArraySize)
@@ -44,7 +46,11 @@ def submit(script: str, count: int) -> list[str]:
     """Asks for so many workers; the ids of the arrays."""
     sizes = [min(AT_ONCE, count - at) for at in range(0, count, AT_ONCE)]
     command = ["sbatch", "--parsable", "--export=ALL"]
-    return [_answer([*command, f"--array=1-{size}"], script).strip().partition(";")[0] for size in sizes]
+    # The controller's own key is no worker's.
+    passed = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
+    return [
+        _answer([*command, f"--array=1-{size}"], script, passed).strip().partition(";")[0] for size in sizes
+    ]
 
 
 def give_up(jobs: Sequence[str]) -> None:
@@ -53,10 +59,16 @@ def give_up(jobs: Sequence[str]) -> None:
         _answer(["scancel", f"--state={PENDING}", *jobs[at : at + AT_ONCE]])
 
 
-def _answer(command: Sequence[str], given: str = "") -> str:
+def _answer(command: Sequence[str], given: str = "", passed: Mapping[str, str] | None = None) -> str:
     try:
         done = subprocess.run(  # noqa: S603 (options are checked)
-            command, input=given, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_SECONDS,
+            check=False,
+            env=passed,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmUnavailable(f"{command[0]}: {error}") from None

@@ -75,6 +75,7 @@ def main(folder: str, name: str, given: list[str]) -> None:
         more = [[f"{array}_{n}", "PENDING", "None", fleet] for n in range(int(first), int(last) + 1)]
         slurm.write(rows + more)
         (Path(folder) / f"script-{array}").write_text(script)
+        (Path(folder) / "variables").write_text(" ".join(sorted(os.environ)))
         print(f"{array};cluster")
     else:
         gone = {word for word in given if not word.startswith("--")}

@@ -166,3 +166,20 @@ def test_it_does_the_work_of_a_service_without_workers(service: RunningService, 
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, (tmp_path / "log").read_text()
     wait_for(lambda: not service.client.workers(), 120)
+
+
+def test_a_node_works_in_a_folder_of_its_own_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outcomes wait there while the gateway is away."""
+    state = tmp_path / "state"
+    assert worker._not_ours(state) is None
+    assert state.stat().st_mode & 0o777 == 0o700
+    state.chmod(0o777)
+    assert worker._not_ours(state) is None
+    assert state.stat().st_mode & 0o777 == 0o700
+    link = tmp_path / "link"
+    link.symlink_to(state)
+    assert "is not a folder of this user" in str(worker._not_ours(link))
+    monkeypatch.setattr(worker.os, "getuid", lambda: 12345)
+    assert "is not a folder of this user" in str(worker._not_ours(state))

@@ -97,5 +97,5 @@ def _read(answer: httpx.Response) -> httpx.Response:
         raise GatewayAway(f"{answer.url} answers {answer.status_code}, but not as a gateway") from None
     if answer.status_code in AWAY:
         raise GatewayAway(f"{told.type}: {told.message}")
-    kind = errors.NotFound if answer.status_code == errors.NotFound.status else errors.AssayError
-    raise kind(told.message, told.details)
+    known = {kind.status: kind for kind in (errors.NotFound, errors.InvalidState)}
+    raise known.get(answer.status_code, errors.AssayError)(told.message, told.details)

@@ -39,6 +39,7 @@ class GatewayFiles:
 
     def weights(self, claim: Claim, job_id: str) -> Path:
         """As `ClaimFiles`."""
+        self._tidy()
         path = self._settings.folder(job_id) / WEIGHTS
         if is_id(job_id):
             self._fetch(claim, job_id, path)

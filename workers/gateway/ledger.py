@@ -6,12 +6,13 @@ and brings back what it must know. While the gateway is away, outcomes wait in t
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, cast
 
-from assay.service.contract.errors import NotFound
+from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.findings.verdict_records import VerdictRecord
 from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.contract.records import PlanWithShards, TrainingSpeed
@@ -142,7 +143,9 @@ class GatewayLedger:
         """As `WorkLedger`, after its files."""
         row = asdict(outcome)
         del row["evaluation"], row["number"]  # the token has them
-        self._files.send(claim, outcome.extra)
+        # Of a shard that is over the gateway takes no files; what became of it `/finish` says again.
+        with contextlib.suppress(InvalidState):
+            self._files.send(claim, outcome.extra)
         found = self._tell("/finish", claim, **row)["finished"]
         self._files.forget(claim, outcome.extra)
         return None if found is None else Finished(**found)

@@ -53,8 +53,8 @@ def test_a_service_that_ends_with_its_call_is_not_used(assay: Assay, hold: Hold)
         code, _, err = assay(*LINE)
     assert code == 3
     assert err == (
-        "error: another Assay service (process 71) uses the state folder assay-state; it ends with its call:"
-        " wait for it, or give this call its own folder: --state DIR\n"
+        "error: another Assay service (process 71) uses the state folder assay-state; wait until it ends,"
+        " or give this call its own folder: --state DIR\n"
     )
 
 

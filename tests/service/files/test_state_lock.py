@@ -34,3 +34,15 @@ def test_the_holder_is_known_while_it_has_the_folder(tmp_path: Path, written: st
 
 def test_a_folder_that_is_not_there_has_no_holder(tmp_path: Path) -> None:
     assert holder_of(tmp_path / "none") is None
+
+
+def test_an_address_that_another_user_may_have_written_is_none(tmp_path: Path) -> None:
+    """A client would send its key there."""
+    with (tmp_path / LOCK).open("w") as file:
+        file.write("71 http://127.0.0.1:8000")
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        (tmp_path / LOCK).chmod(0o666)
+        held = holder_of(tmp_path)
+    assert held is not None
+    assert (held.process, held.address) == ("71", "")

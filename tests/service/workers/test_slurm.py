@@ -112,3 +112,19 @@ def test_wrong_options_are_named(given: dict[str, Any], field: str, message: str
     (wrong,) = raised.value.errors()
     assert wrong["loc"][0] == field
     assert message in wrong["msg"]
+
+
+def test_a_worker_at_a_gateway_has_a_state_folder_of_its_own() -> None:
+    own = '--state "${TMPDIR:-/tmp}/assay-$(id -u)-$SLURM_JOB_ID"'
+    at_gateway = ["--gateway", "https://assay.example"]
+    script = fleet(worker=at_gateway).script(NONE)
+    assert last(script) == f"exec {WORKER} --gateway https://assay.example {own} {NAMED}"
+    chosen = fleet(worker=[*at_gateway, "--state", "/scratch/assay"]).script(NONE)
+    assert last(chosen) == f"exec {WORKER} --gateway https://assay.example --state /scratch/assay {NAMED}"
+
+
+def test_a_container_is_not_given_the_key_of_the_controller() -> None:
+    enroot = fleet(container="enroot", image="/images/assay.sqsh")
+    line = last(enroot.script({"ASSAY_KEY": "of an administrator", "ASSAY_WORKER_KEY": "of a worker"}))
+    assert "--env ASSAY_WORKER_KEY" in line
+    assert "ASSAY_KEY" not in line

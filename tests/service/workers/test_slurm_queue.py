@@ -37,3 +37,13 @@ def test_a_slurm_that_is_away_says_so(fake_slurm: FakeSlurm, monkeypatch: pytest
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SlurmUnavailable, match=r"sbatch: .*No such file"):
         slurm_queue.submit(SCRIPT, 1)
+
+
+def test_the_key_of_the_controller_is_not_given_to_the_nodes(
+    fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_KEY", "assay_of_an_administrator")
+    monkeypatch.setenv("ASSAY_WORKER_KEY", "assay_of_a_worker")
+    slurm_queue.submit(SCRIPT, 1)
+    passed = (fake_slurm.folder / "variables").read_text().split()
+    assert ("ASSAY_KEY" in passed, "ASSAY_WORKER_KEY" in passed) == (False, True)

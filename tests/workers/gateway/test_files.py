@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.store.rows import Claim
+from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.workers.gateway.connection import Gateway
 from assay.workers.gateway.files import GatewayFiles
+from assay.workers.gateway.ledger import GatewayLedger
 from tests.support.workers import settings
 
 JOB, SOURCE = "01jd3q0x5v8f7m2n9k4t6w1z0y", "01jd3q0x5v8f7m2n9k4t6w1z0x"
@@ -108,3 +109,24 @@ def test_an_outcomes_files_are_sent_and_forgotten(
     assert sorted(service.sent) == ["g.json", "log.jsonl", "weights.safetensors"]
     files.forget(held(), extra)
     assert sorted(path.name for path in folder.iterdir()) == ["kept.txt", "weights.safetensors"]
+
+
+def test_of_a_shard_that_is_over_the_outcome_says_what_became_of_it(service: Service, tmp_path: Path) -> None:
+    """The answer of an earlier `/finish` was lost: files are taken no longer, and the outcome is as told."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/upload"):
+            error = {"type": "invalid_state", "message": "the claim stands no longer", "details": []}
+            return httpx.Response(409, json={"error": error})
+        return httpx.Response(200, json={"finished": {"evaluation_done": True, "job_done": False}})
+
+    chosen = settings(tmp_path, gateway="http://gateway.example")
+    gateway = Gateway(chosen, httpx.MockTransport(answer))
+    ledger = GatewayLedger(gateway, GatewayFiles(gateway, chosen))
+    path = chosen.folder(JOB) / "adversarial-000.safetensors"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONTENT)
+    extra: Any = {"artifacts": [{"name": path.name, "sha256": SHA256}]}
+    row = OutcomeRow(0, 0, 1, {"id": ["a"]}, 1.0, 1, 1, extra)
+    assert ledger.finish(held("evaluate"), row) == Finished(evaluation_done=True, job_done=False)
+    gateway.close()
