@@ -55,7 +55,7 @@ def add_local(subcommands: Subcommands) -> None:
 
 def worker_arguments(worker: argparse.ArgumentParser) -> None:
     """Adds what a worker is told, folders apart."""
-    worker.add_argument("--name", help="its name on this machine (default: worker)")
+    worker.add_argument("--name", help="its name on this machine (default: worker; at a gateway 0)")
     worker.add_argument(
         "--gateway",
         metavar="URL",
