@@ -125,7 +125,9 @@ def test_shards_add_up_to_the_whole(tmp_path: Path) -> None:
 @pytest.mark.trains
 def test_a_trained_model_is_measured_as_at_the_end_of_its_training(tmp_path: Path) -> None:
     answer = trained(tmp_path)
-    assert answer["extra"]["plan"]["evaluations"] == [{"n": 200, "available": 200, "classes": 5}]
+    names = ["background", "disc", "square", "triangle", "diamond"]
+    known = {"classes": 5, "class_names": names}
+    assert answer["extra"]["plan"]["evaluations"] == [{"n": 200, "available": 200, **known}]
     model = {**SEGMENTER, "weights": {"job": "j"}}
     spec = validate(load(), evaluating(model=model)).spec
     measured = joined(shards(spec, str(tmp_path / "weights.safetensors"), 1e-9))
