@@ -14,12 +14,13 @@ from starlette.concurrency import run_in_threadpool
 
 from assay.service.api.authentication import GATEWAY_PATH
 from assay.service.api.deps import BodyDep, StrictRouter, validated
-from assay.service.contract.errors import InvalidSpec, NotFound
+from assay.service.contract.errors import InvalidSpec, InvalidState, NotFound
 from assay.service.contract.findings.verdict_records import VerdictRecord
 from assay.service.contract.fleet import gateway as wire
 from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.contract.records import Columns, OutcomeExtra, PlanWithShards, TrainingSpeed
 from assay.service.contract.states import STOPPED
+from assay.service.contract.stored_specs import EvaluateJobSpec
 from assay.service.files.json_bounds import JsonBounds
 from assay.service.gateway import files
 from assay.service.gateway.calls import GatewayDep, WorkerGateway, check_facts
@@ -27,6 +28,7 @@ from assay.service.gateway.waiting import RoomLook, WorkerKind
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.submission.limits import plan_excess, planned_seconds
+from assay.service.submission.plan_faults import check_plan
 
 router = StrictRouter(prefix=GATEWAY_PATH, tag="gateway")
 ROUTERS, BEFORE = (router, files.router), "quota"
@@ -248,13 +250,17 @@ def _plan(raw: bytes, gateway: WorkerGateway) -> WireAnswer:
     check_facts(call.plan, PlanWithShards, "plan")
     for one in call.requirements:
         check_facts(one, Requirements, "requirements")
-    written = cast(PlanWithShards, call.plan)
+    written, wanted = cast(PlanWithShards, call.plan), cast(list[Requirements], call.requirements)
+    try:
+        spec = cast(EvaluateJobSpec, gateway.tokens.spec(held))
+    except InvalidState:  # claimed again, or written by an earlier call whose answer was lost
+        return {"taken": False}
+    check_plan(written, wanted, spec)
     if (excess := plan_excess(limits, written)) is not None:
         gateway.store.shards.fail(held, "over_limit", excess, retry=False)
         return {"taken": False}
     deadline = limits.deadline_seconds(written["device"], planned_seconds(written))
     bounded: PlanWithShards = {**written, "deadline_seconds": deadline}
-    wanted = cast(list[Requirements], call.requirements)
     return {"taken": gateway.store.shards.finish_plan(held, bounded, wanted, repeat=call.repeat)}
 
 

@@ -111,7 +111,7 @@ def bounded_estimate(
 
 def plan_excess(limits: JobLimits, plan: PlanWithShards) -> str | None:
     """Why a plan is over the limits; None for one that is not."""
-    examples = sum(shard["stop"] - shard["start"] for shard in plan["shards"])
+    examples = sum(abs(shard["stop"] - shard["start"]) for shard in plan["shards"])
     source = "measured when the job was planned"
     found = limits.excess(plan["device"], planned_seconds(plan), examples, source)
     return "; ".join(f"evaluations: {message}" for message, _, _ in found) or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from assay.service.files.json_bounds import JsonBounds
+from assay.service.submission.plan_faults import MAX_SHARDS
 
 MIB = 1 << 20
 # Of any report: evidence, provenance, messages, facts of the data, lists of layers.
@@ -11,8 +12,7 @@ ROW_BYTES, CELL_BYTES = 128, 32  # Of an example: its id, and each column
 # Of a package's table that is missing here, and columns named by patterns.
 MAX_COLUMNS, PATTERN_COLUMNS = 64, 32
 PIXELS_BYTES = 12  # A number of pixels in a list by class
-# Held-out examples of a training, stated by no plan, and shards of a plan.
-MAX_HELD_OUT, MAX_SHARDS = 250_000, 100_000
+MAX_HELD_OUT = 250_000  # Held-out examples of a training, stated by no plan
 SHARD_VALUES, SHARD_BYTES = 5, 200
 SMALL_BYTES = MIB  # Answers of a few lines
 SMALL = JsonBounds(SMALL_BYTES, SMALL_BYTES // 16, SMALL_BYTES // 64)

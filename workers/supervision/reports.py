@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, cast
@@ -20,19 +19,25 @@ from assay.service.catalog.catalog import load
 from assay.service.contract import messages
 from assay.service.contract.logs import escaped
 from assay.service.contract.messages import EvaluatorReport, EvaluatorRequest
-from assay.service.contract.records import Evidence, PlannedCompile, PlannedShard, PlanWithShards
+from assay.service.contract.records import Evidence
 from assay.service.contract.stored_specs import user_spec
-from assay.service.contract.typed_values import MAX_INTEGER, faults, shown
+from assay.service.contract.typed_values import faults, shown
 from assay.service.files.job_files import is_job_file
 from assay.service.files.json_bounds import JsonBounds
 from assay.service.metrics.table import OutcomeTable
-from assay.service.submission.limits import DEVICE_CLASSES
+from assay.service.submission.plan_faults import (
+    DIGEST,
+    faults_of_facts,
+    faults_of_plan,
+    not_counts,
+    not_finite,
+    not_like,
+)
 from assay.workers import catalog
 from assay.workers.jobs.final_evaluation import final_evaluation
 from assay.workers.supervision.report_bounds import (
     MAX_COLUMNS,
     MAX_HELD_OUT,
-    MAX_SHARDS,
     PATTERN_COLUMNS,
     bounds_of,
 )
@@ -54,11 +59,9 @@ TYPES: Mapping[str, Mapping[str, Any]] = {
 OPEN_TYPES = (Evidence,)  # Components of packages have their own evidence, an analysis only its facts
 Facts = dict[str, Any]
 FAULTS_SHOWN = 3
-MAX_PROGRESS_TEXT, MAX_ERROR_TEXT, MAX_CELL_TEXT, MAX_REASON, MAX_FILES = 500, 8_000, 4_096, 200, 1_000
-MAX_SECONDS, MAX_FLOPS = 1e9, 1e30
+MAX_PROGRESS_TEXT, MAX_ERROR_TEXT, MAX_CELL_TEXT, MAX_FILES = 500, 8_000, 4_096, 1_000
 OF_MERGE = re.compile(r"(plot|outcomes|gallery)-\w+(-\w+)?(\.\w+)+")  # Names of files of the merge itself.
 ERROR_TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
-DIGEST = re.compile(r"[0-9A-Za-z:._+-]{0,128}")
 COLUMN = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,200}")
 LIST_COLUMN = "intersection"  # of tables whose cells are lists by class
 
@@ -116,26 +119,26 @@ class AllowedReports:
     def _faults(self, found: dict[str, Any]) -> Iterable[str]:
         match found["type"]:
             case "progress" | "checkpoint":
-                yield from _not_counts(found, ("done", "total", "step"))
-                yield from _not_counts(found.get("gpu", {}), ("total", "used", "reserved"))
-                yield from _not_finite(found.get("gpu", {}), ("busy",), 1)
-                yield from _not_finite(found, ("examples_per_second",))
+                yield from not_counts(found, ("done", "total", "step"))
+                yield from not_counts(found.get("gpu", {}), ("total", "used", "reserved"))
+                yield from not_finite(found.get("gpu", {}), ("busy",), 1)
+                yield from not_finite(found, ("examples_per_second",))
             case "plan":
-                yield from _faults_of_plan(found["plan"], self.request)
+                yield from faults_of_plan(found["plan"], cast(messages.PlanRequest, self.request)["spec"])
             case "outcome":
                 yield from self._faults_of_outcome(found)
             case "checked":
-                yield from _not_counts(found["verdict"], ("unlisted", "classes", "channels"))
+                yield from not_counts(found["verdict"], ("unlisted", "classes", "channels"))
             case "error":
-                yield from _not_like(found, ("error_type",), ERROR_TYPE)
-                yield from _not_like(found, ("fingerprint",), DIGEST)
+                yield from not_like(found, ("error_type",), ERROR_TYPE)
+                yield from not_like(found, ("fingerprint",), DIGEST)
             case "hashed":
-                yield from _not_like(found["data_sha256"], found["data_sha256"], DIGEST)
+                yield from not_like(found["data_sha256"], found["data_sha256"], DIGEST)
 
     def _faults_of_outcome(self, found: dict[str, Any]) -> Iterable[str]:
         n, extra = found["n"], found["extra"]
-        yield from _not_counts(found, ("n", "forward_passes", "backward_passes"))
-        yield from _not_finite(found, ("seconds",))
+        yield from not_counts(found, ("n", "forward_passes", "backward_passes"))
+        yield from not_finite(found, ("seconds",))
         if self.rows is not None and n != self.rows:
             yield f"the evaluator measured {n} examples, the shard has {self.rows}"
         most = MAX_COLUMNS if self.table is None else _columns(self.table)
@@ -156,7 +159,7 @@ class AllowedReports:
         if ("plan" in extra) != (self.request["kind"] == "train"):
             yield "extra.plan: a training has one, and no other shard"
         elif "plan" in extra:
-            yield from _faults_of_common_plan(extra["plan"], 1, None)
+            yield from faults_of_facts(extra["plan"], 1, None)
 
 
 def _table_of(request: messages.TrainRequest | messages.EvaluateRequest) -> OutcomeTable | None:
@@ -218,80 +221,3 @@ def _faults_of_column(name: str, values: list[Any], n: int) -> Iterable[str]:
             if isinstance(cell, dict | list) or (isinstance(cell, str) and len(cell) > MAX_CELL_TEXT):
                 yield f"the column {shown(name)} has {shown(cell)} for a value"
                 return
-
-
-def _faults_of_plan(plan: PlanWithShards, request: EvaluatorRequest) -> Iterable[str]:
-    spec = cast(messages.PlanRequest, request)["spec"]
-    yield from _faults_of_common_plan(plan, len(spec["evaluations"]), spec["execution"].get("compile"))
-    yield from _not_finite(plan, ("forward_flops",), MAX_FLOPS)
-    yield from _not_finite(plan, ("estimated_seconds", "deadline_seconds"))
-    shards = plan["shards"]
-    if len(shards) > MAX_SHARDS:
-        yield f"it has {len(shards):,} shards; allowed: {MAX_SHARDS:,}"
-        return
-    numbers = {(shard["evaluation"], shard["number"]) for shard in shards}
-    if len(numbers) < len(shards) or not all(0 <= number < MAX_SHARDS for _, number in numbers):
-        yield f"its shards have not each a number of their own, from 0 to {MAX_SHARDS - 1:,}"
-    wanted = spec["execution"]["device"]
-    if plan["device"] not in DEVICE_CLASSES or wanted not in ("auto", plan["device"]):
-        yield f"device: {shown(plan['device'])}, where the job asks for {wanted}"
-    for index, evaluation in enumerate(plan["evaluations"]):
-        mine = sorted((one for one in shards if one["evaluation"] == index), key=lambda one: one["start"])
-        yield from _faults_of_ranges(mine, evaluation["n"], index)
-    if any(not 0 <= shard["evaluation"] < len(plan["evaluations"]) for shard in shards):
-        yield "a shard is of no evaluation of the job"
-
-
-def _faults_of_compile(found: PlannedCompile | None, asked: str | None) -> Iterable[str]:
-    if found is None:
-        return
-    if asked != "auto":
-        yield "compile: the job leaves no choice to the plan"
-    yield from _not_finite(found, ("seconds", "ratio"))
-    if found["refused"] is not None:
-        found["refused"] = escaped(found["refused"][:MAX_REASON])
-
-
-def _faults_of_ranges(shards: Sequence[PlannedShard], n: int, evaluation: int) -> Iterable[str]:
-    end = 0
-    for shard in shards:
-        if shard["start"] != end or shard["stop"] <= end:
-            yield f"evaluations[{evaluation}]: its shards do not follow each other"
-            return
-        end = shard["stop"]
-        yield from _not_finite(shard, ("cost",))
-    if end != n:
-        yield f"evaluations[{evaluation}]: its shards have {end} examples, the evaluation {n}"
-
-
-def _faults_of_common_plan(plan: Any, evaluations: int, compile_asked: str | None) -> Iterable[str]:
-    yield from _faults_of_compile(plan.get("compile"), compile_asked)
-    if len(plan["evaluations"]) != evaluations:
-        yield f"it plans {len(plan['evaluations'])} evaluations, the job has {evaluations}"
-    for one in plan["evaluations"]:
-        yield from _not_counts(one, ("n", "available", "classes", "repeats", "seen", "cut", "training"))
-        yield from _not_finite(one, ("peak", "published_peak"))
-    yield from _not_counts(plan, ("batch_size", "image_size", "example_bytes", "parameters"))
-    if plan["batch_size"] == 0:
-        yield "batch_size: 0"
-    yield from _not_like(plan, ("weights_sha256",), DIGEST)
-    yield from _not_like(plan["data_sha256"], plan["data_sha256"], DIGEST)
-
-
-def _not_counts(found: Mapping[str, Any], names: Iterable[str]) -> Iterable[str]:
-    for name in names:
-        if found.get(name) is not None and not 0 <= found[name] <= MAX_INTEGER:
-            yield f"{name}: {shown(found[name])}; allowed: 0 or more"
-
-
-def _not_finite(found: Mapping[str, Any], names: Iterable[str], most: float = MAX_SECONDS) -> Iterable[str]:
-    for name in names:
-        value = found.get(name)
-        if value is not None and not (math.isfinite(value) and 0 <= value <= most):
-            yield f"{name}: {shown(value)}; allowed: finite numbers from 0 to {most:g}"
-
-
-def _not_like(found: Mapping[str, Any], names: Collection[str], pattern: re.Pattern[str]) -> Iterable[str]:
-    for name in names:
-        if found.get(name) is not None and not pattern.fullmatch(found[name]):
-            yield f"{name[:60]}: {shown(found[name])}"

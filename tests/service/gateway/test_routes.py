@@ -32,6 +32,7 @@ ASKED = {
     "seen": "",
     "wait_seconds": 0.0,
 }
+JSON = {"Content-Type": "application/json"}
 PROVENANCE = {
     "code": {"version": "1", "commit": None, "source_sha256": "s"},
     "packages": {},
@@ -133,6 +134,23 @@ def test_an_outcome_is_checked(http: httpx.Client, store: Store, changes: dict[s
     assert store.shards.running(), "nothing is written"
 
 
+PLAN: dict[str, Any] = {
+    "device": "cpu",
+    "batch_size": 5,
+    "untrained": False,
+    "weights_sha256": "w",
+    "data_sha256": {"digits": "d"},
+    "evaluations": [{"n": 10, "available": 10}],
+    "shards": [{"evaluation": 0, "number": 0, "start": 0, "stop": 10, "cost": 1.0}],
+}
+
+
+def planning(held: dict[str, Any], requirements: Any = (), repeat: float = 0.0, **changes: Any) -> str:
+    plan = PLAN | changes
+    body = {"token": held["token"], "plan": plan, "requirements": [*requirements], "repeat": repeat}
+    return json.dumps(body)
+
+
 def test_a_plan_is_bounded_by_the_services_limits(store: Store, tmp_path: Path) -> None:
     job_id = add(store, evaluate_spec())
     app = create_app(Settings(state=tmp_path, require_keys=True, max_examples=5), store=store)
@@ -140,20 +158,44 @@ def test_a_plan_is_bounded_by_the_services_limits(store: Store, tmp_path: Path) 
         header = key(store)
         held = claimed(http, header)
         assert (held["kind"], held["spec"]["kind"]) == ("plan", "evaluate")
-        plan = {
-            "device": "cpu",
-            "batch_size": 5,
-            "untrained": False,
-            "weights_sha256": "w",
-            "data_sha256": {"digits": "d"},
-            "evaluations": [{"n": 10, "available": 10}],
-            "shards": [{"evaluation": 0, "number": 0, "start": 0, "stop": 10, "cost": 1.0}],
-        }
-        body = {"token": held["token"], "plan": plan, "requirements": [], "repeat": 0.0}
-        assert http.post(f"{PATH}/plan", json=body, headers=header).json() == {"taken": False}
+        answer = http.post(f"{PATH}/plan", content=planning(held), headers={**header, **JSON})
+        assert answer.json() == {"taken": False}
     error = store.jobs.get(job_id).error
     assert error is not None
     assert error["type"] == "over_limit"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"estimated_seconds": float("nan")}, "estimated_seconds: nan; allowed: finite numbers"),
+        ({"forward_flops": float("inf")}, "forward_flops: inf; allowed: finite numbers"),
+        ({"shards": [{**PLAN["shards"][0], "cost": float("nan")}]}, "cost: nan; allowed: finite numbers"),
+        ({"shards": PLAN["shards"] * 2}, "its shards have not each a number of their own"),
+        ({"shards": []}, "evaluations[0]: its shards have 0 examples, the evaluation 10"),
+        ({"requirements": [{}, {}]}, "requirements: of 2 evaluations, the job has 1"),
+        (
+            {
+                "shards": [
+                    {"evaluation": 0, "number": 0, "start": 0, "stop": 10**9, "cost": 1.0},
+                    {"evaluation": 0, "number": 1, "start": 10**9, "stop": 0, "cost": 1.0},
+                ]
+            },
+            "evaluations[0]: its shards do not follow each other",
+        ),
+    ],
+)
+def test_a_plan_is_checked(http: httpx.Client, store: Store, changes: dict[str, Any], said: str) -> None:
+    job_id, header = add(store, evaluate_spec()), key(store)
+    held = claimed(http, header)
+    answer = http.post(f"{PATH}/plan", content=planning(held, **changes), headers={**header, **JSON})
+    assert answer.status_code == 422, answer.text
+    assert said in "; ".join(one["message"] for one in answer.json()["error"]["details"])
+    assert [shard.kind for shard in store.shards.of(job_id)] == ["plan"], "nothing is written"
+    taken = http.post(f"{PATH}/plan", content=planning(held), headers={**header, **JSON})
+    assert taken.json() == {"taken": True}
+    again = http.post(f"{PATH}/plan", content=planning(held), headers={**header, **JSON})
+    assert again.json() == {"taken": False}, "the first answer may have been lost"
 
 
 def test_a_cordoned_worker_and_an_unknown_identity_get_nothing(http: httpx.Client, store: Store) -> None:

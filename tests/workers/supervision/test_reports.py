@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from assay.service.submission import plan_faults
 from assay.workers.supervision import reports
 from assay.workers.supervision.report_bounds import BASE_BYTES, MAX_HELD_OUT, bounds_of
 from assay.workers.supervision.reports import AllowedReports, BadReport
@@ -210,7 +211,7 @@ def test_a_plan_chooses_compiled_passes_only_where_its_job_lets_it() -> None:
         with pytest.raises(BadReport, match="allowed: finite numbers"):
             chosen_by_plan(**changes)
     assert chosen_by_plan(refused="\x1b\u202e" + "x" * 3_000)["refused"].startswith("\\x1b\\u202exx")
-    assert len(chosen_by_plan(refused="x" * 3_000)["refused"]) == reports.MAX_REASON
+    assert len(chosen_by_plan(refused="x" * 3_000)["refused"]) == plan_faults.MAX_REASON
 
 
 def test_texts_for_people_are_cut_and_escaped() -> None:
