@@ -261,7 +261,8 @@ def _plan(raw: bytes, gateway: WorkerGateway) -> WireAnswer:
         return {"taken": False}
     deadline = limits.deadline_seconds(written["device"], planned_seconds(written))
     bounded: PlanWithShards = {**written, "deadline_seconds": deadline}
-    return {"taken": gateway.store.shards.finish_plan(held, bounded, wanted, repeat=call.repeat)}
+    share = spec["execution"].get("repeat", call.repeat)  # A worker's word, unless the job states it.
+    return {"taken": gateway.store.shards.finish_plan(held, bounded, wanted, repeat=share)}
 
 
 def _finish(raw: bytes, gateway: WorkerGateway) -> WireAnswer:

@@ -198,6 +198,20 @@ def test_a_plan_is_checked(http: httpx.Client, store: Store, changes: dict[str, 
     assert again.json() == {"taken": False}, "the first answer may have been lost"
 
 
+@pytest.mark.parametrize(("stated", "told", "kept"), [(1.0, 0.0, 1.0), (0.0, 1.0, None), (None, 0.25, 0.25)])
+def test_a_jobs_share_of_repeated_shards_is_no_workers_word(
+    http: httpx.Client, store: Store, stated: float | None, told: float, kept: float | None
+) -> None:
+    execution = {"device": "auto", "dtype": "float32", "batch_size": "auto"}
+    more = {} if stated is None else {"repeat": stated}
+    job_id, header = add(store, evaluate_spec(execution=execution | more)), key(store)
+    body = planning(claimed(http, header), repeat=told)
+    assert http.post(f"{PATH}/plan", content=body, headers={**header, **JSON}).json() == {"taken": True}
+    plan = store.jobs.get(job_id).plan
+    assert plan is not None
+    assert plan.get("repeat") == kept
+
+
 def test_a_cordoned_worker_and_an_unknown_identity_get_nothing(http: httpx.Client, store: Store) -> None:
     planned(store, 1)
     header = key(store)
