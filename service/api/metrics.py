@@ -50,7 +50,14 @@ MAX_LABEL = 500  # Characters of what a worker says of its data.
 SCRAPE_TIMEOUT_SECONDS = 3.0
 DEVICES = ("auto", "cpu", "cuda")
 # Counters of the workers and of features, with their descriptions; `store/fleet/workers.py` has the sums.
-COUNTED: dict[str, str] = json.loads(Path(__file__).with_name("counters.json").read_text(encoding="utf-8"))
+_WORKERS: dict[str, Any] = json.loads(Path(__file__).with_name("counters.json").read_text(encoding="utf-8"))
+COUNTED: dict[str, str] = {name: one["text"] for name, one in _WORKERS.items()}
+# Labels of what workers count, by the name of the sum
+LABELS: dict[str, frozenset[str]] = {
+    "assay_shard_seconds_sum": frozenset({"device", "kind"}),
+    "assay_shard_seconds_bucket": frozenset({"device", "kind", "le"}),
+    **{f"{name}_total": frozenset(one["labels"]) for name, one in _WORKERS.items()},
+}
 for _module in features.modules("delivery"):
     COUNTED.update(_module.COUNTED)
 
@@ -288,6 +295,8 @@ def _counted(overview: Overview) -> Iterator[Metric]:
     sums: dict[tuple[str, ...], float] = {}
     for (name, labels), value in sorted(overview.counters.items()):
         given = dict(labels)
+        if given.keys() != LABELS.get(name, given.keys()):  # of another version
+            continue
         if name == "assay_shard_seconds_sum":
             sums[given["device"], given["kind"]] = value
         elif name == "assay_shard_seconds_bucket":

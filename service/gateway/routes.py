@@ -24,6 +24,7 @@ from assay.service.contract.stored_specs import EvaluateJobSpec
 from assay.service.files.json_bounds import JsonBounds
 from assay.service.gateway import files
 from assay.service.gateway.calls import GatewayDep, WorkerGateway, check_facts
+from assay.service.gateway.counters import known_sums
 from assay.service.gateway.waiting import RoomLook, WorkerKind
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.rows import Claim, Finished, OutcomeRow
@@ -121,9 +122,7 @@ def unmet(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
 @router.post("/counters", include_in_schema=False)
 def counters(body: BodyDep, gateway: GatewayDep) -> None:
     """Adds to the counters of /metrics."""
-    call = validated(wire.CountersCall, body)
-    amounts = {(one.name, tuple(sorted(one.labels.items()))): one.amount for one in call.counters}
-    gateway.store.counters.add(amounts)
+    gateway.store.counters.add(known_sums(validated(wire.CountersCall, body).counters))
 
 
 @router.post("/renew", include_in_schema=False)

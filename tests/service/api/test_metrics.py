@@ -140,6 +140,9 @@ def test_what_workers_count_is_shown(api: httpx.Client, app_store: Store) -> Non
             bucket("60"): 2,
             bucket("+Inf"): 1,
             ("of_another_version_total", ()): 1,
+            ("assay_shard_seconds_sum", ()): 1,
+            ("assay_shard_seconds_bucket", train): 1,
+            ("assay_examples_total", ()): 1,
         }
     )
     found = scraped(api)
