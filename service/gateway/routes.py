@@ -29,7 +29,7 @@ from assay.service.gateway.waiting import RoomLook, WorkerKind
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.submission.limits import plan_excess, planned_seconds
-from assay.service.submission.plan_faults import check_plan
+from assay.service.submission.plan_faults import check_plan, check_training_plan
 
 router = StrictRouter(prefix=GATEWAY_PATH, tag="gateway")
 ROUTERS, BEFORE = (router, files.router), "quota"
@@ -269,6 +269,10 @@ def _finish(raw: bytes, gateway: WorkerGateway) -> WireAnswer:
     held = _of_kind(gateway.claim(call.token), "train", "evaluate")
     check_facts(call.columns, Columns, "columns")
     check_facts(call.extra, OutcomeExtra, "extra")
+    if ("plan" in call.extra) != (held.kind == "train"):
+        raise InvalidSpec(f"a plan belongs to a training; the claim is of a shard of kind {held.kind}")
+    if "plan" in call.extra:
+        check_training_plan(call.extra["plan"])
     if held.kind == "evaluate" and call.n > held.stop - held.start:
         raise InvalidSpec(f"{call.n} examples given; allowed: {held.stop - held.start}")
     if any(len(column) != call.n for column in call.columns.values()):

@@ -40,6 +40,14 @@ def check_plan(plan: PlanWithShards, requirements: Sequence[Requirements], spec:
         raise InvalidSpec(f"the worker's report is none: {details[0].message}", details)
 
 
+def check_training_plan(plan: Any) -> None:
+    """Raises InvalidSpec, with each place at fault: what a training planned is no plan of a training."""
+    found = [*islice(faults_of_facts(plan, 1, None), FAULTS_SHOWN)]
+    if found:
+        details = [ErrorDetail(loc=["body", "extra", "plan"], message=one[:300]) for one in found]
+        raise InvalidSpec(f"the worker's report is none: {found[0]}", details)
+
+
 def faults_of_plan(plan: PlanWithShards, spec: EvaluateJobSpec) -> Iterable[str]:
     """Every fault of a plan, or the first few of many: place, given, allowed."""
     yield from faults_of_facts(plan, len(spec["evaluations"]), spec["execution"].get("compile"))

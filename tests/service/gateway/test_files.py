@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from assay.service.store.store import Store
-from tests.service.gateway.test_routes import PATH, claimed, finishing, key
+from tests.service.gateway.test_routes import PATH, PLAN, claimed, finishing, key
 from tests.support.jobs import add, evaluate_spec, outcome, train_spec
 
 WEIGHTS = "weights.safetensors"
@@ -72,8 +72,12 @@ def test_a_file_of_another_content_is_not_placed(http: Any, store: Store, tmp_pa
     assert not (tmp_path / "artifacts" / job_id / "a.csv").exists()
     assert not list((tmp_path / "artifacts").glob(".upload-*"))
     named = {"name": "a.csv", "path": "/x", "size": 1, "sha256": "0" * 64, "media_type": "x"}
-    extra = {**finishing(held)["extra"], "artifacts": [named]}
+    plan = {name: value for name, value in PLAN.items() if name != "shards"}
+    extra = {**finishing(held)["extra"], "artifacts": [named], "plan": {**plan, "batch_size": 0}}
     body = finishing(held, n=1, columns={"id": ["a"]}, extra=extra)
+    refused = http.post(f"{PATH}/finish", json=body, headers=header)
+    assert "batch_size: 0" in refused.json()["error"]["message"]
+    extra["plan"] = plan
     refused = http.post(f"{PATH}/finish", json=body, headers=header)
     assert "which was not sent" in refused.json()["error"]["message"]
     assert sent(http, held, header, "a.csv", b"x").status_code == 200

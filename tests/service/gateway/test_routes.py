@@ -119,6 +119,7 @@ def test_a_replayed_token_reads_and_writes_nothing(http: httpx.Client, store: St
         ({"extra": {}}, "extra: lacks attack"),
         ({"extra": {"attack": "x", "evidence": {}, "provenance": PROVENANCE}}, "extra.attack: 'x' is not of"),
         ({"columns": {"id": ["\0"] * 10}}, "columns"),
+        ({"extra": {"attack": False, "evidence": {}, "provenance": PROVENANCE, "plan": {}}}, "plan"),
         ({"seconds": float("nan")}, "seconds"),
         ({"more": 1}, "more"),
     ],
