@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Annotated, Any
@@ -13,7 +15,7 @@ from fastapi import Depends, Request
 
 from assay.service.api.caller import CallerDep
 from assay.service.api.deps import SettingsDep, SystemStoreDep
-from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.contract.errors import ErrorDetail, InvalidSpec, TooManyRequests
 from assay.service.contract.fleet.gateway import BeatPart, WorkerCall
 from assay.service.contract.fleet.worker_records import Gauges
 from assay.service.contract.records import Evidence
@@ -28,7 +30,8 @@ from assay.service.store.store import Store
 
 NO_POOL = "local"  # Of workers of a service that asks for no keys
 FAULTS_SHOWN = 5
-BODIES_AT_ONCE = 4
+BODIES_AT_ONCE = 4  # Parsed and recorded
+BODIES_OF_POOL = 16  # Received or waiting to be parsed
 
 
 @dataclass
@@ -38,6 +41,20 @@ class Shared:
     room: WaitingRoom = field(default_factory=WaitingRoom)
     bodies: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BODIES_AT_ONCE))
     tokens: ClaimTokens | None = None
+    held: Counter[str] = field(default_factory=Counter)
+
+    @contextmanager
+    def holding(self, pool: str) -> Iterator[None]:
+        """Counts a large body of a pool. Raises TooManyRequests."""
+        if self.held[pool] >= BODIES_OF_POOL:
+            raise TooManyRequests(
+                f"{BODIES_OF_POOL} large bodies of these workers are on their way; try again", retry_after=1.0
+            )
+        self.held[pool] += 1
+        try:
+            yield
+        finally:
+            self.held[pool] -= 1
 
 
 @dataclass(frozen=True)

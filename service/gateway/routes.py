@@ -237,8 +237,10 @@ def adrift(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
 
 
 async def _large(request: Request, gateway: WorkerGateway, answer: Any) -> WireAnswer:
-    async with gateway.shared.bodies:
-        found: WireAnswer = await run_in_threadpool(answer, await request.body(), gateway)
+    with gateway.shared.holding(gateway.pool):
+        raw = await request.body()  # A slow sender keeps nobody from parsing
+        async with gateway.shared.bodies:
+            found: WireAnswer = await run_in_threadpool(answer, raw, gateway)
     gateway.shared.room.ring()
     return found
 

@@ -12,7 +12,7 @@ import pytest
 from assay.service.app import create_app
 from assay.service.settings import Settings
 from assay.service.store.store import Store, open_store
-from tests.service.conftest import running
+from tests.service.conftest import AppTransport, running
 from tests.support.databases import *  # noqa: F403 (fixtures)
 
 
@@ -32,7 +32,13 @@ def either_store(database_url: str) -> Iterator[Store]:
 
 
 @pytest.fixture
-def http(store: Store, tmp_path: Path) -> Iterator[httpx.Client]:
-    app = create_app(Settings(state=tmp_path, require_keys=True), store=store)
-    with running(app) as transport, httpx.Client(transport=transport, base_url="http://127.0.0.1") as client:
+def transport(store: Store, tmp_path: Path) -> Iterator[AppTransport]:
+    """The service's application, on a loop of its own."""
+    with running(create_app(Settings(state=tmp_path, require_keys=True), store=store)) as transport:
+        yield transport
+
+
+@pytest.fixture
+def http(transport: AppTransport) -> Iterator[httpx.Client]:
+    with httpx.Client(transport=transport, base_url="http://127.0.0.1") as client:
         yield client
