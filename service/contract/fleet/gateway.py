@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,9 +13,17 @@ MAX_CHECKPOINTS = 2  # Of a training that are kept
 STEP_FILE = r"step-(\d{9})\.([0-9a-f]{16})\.pt"  # As workers/training/checkpoint.py names them
 
 WireName = Annotated[str, Field(max_length=300)]
-WireNames = Annotated[list[WireName], Field(max_length=300)]
+WireId = Annotated[
+    str, Field(max_length=300, pattern=r"^[^%\x00-\x1f\x7f]*$")
+]  # A lane's text is in statements
+WireIds = Annotated[list[WireId], Field(max_length=300)]
+WireDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$")]
+WireDevice = Literal["cpu", "cuda", "checks"]
+WireDevices = Annotated[list[WireDevice], Field(max_length=3)]
+WireLaneDevice = Literal["auto", "cpu", "cuda", "checks"]
 WireText = Annotated[str, Field(max_length=10_000)]
 WireCount = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+WireDeviceCount = Annotated[int, Field(ge=0, le=64)]
 WireSeconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 WireFacts = dict[str, Any]  # Checked by a TypedDict of the contract
 
@@ -29,30 +37,30 @@ class Call(BaseModel):
 class LanePart(Call):
     """A lane, as `store.fleet.fair_queue.Lane`."""
 
-    device: WireName
-    identity: WireName
-    requirements: WireName
+    device: WireLaneDevice
+    identity: WireDigest
+    requirements: WireDigest
 
 
 class BeatPart(Call):
     """A worker's sign of life; `name` and `worker` without the pool that the key gives them."""
 
-    worker: WireName
+    worker: WireId
     host: WireName
-    device_classes: WireNames
+    device_classes: WireDevices
     pid: WireCount
     gauges: WireFacts
-    devices: WireCount
-    name: WireName
-    identity: WireName
+    devices: WireDeviceCount
+    name: WireId
+    identity: WireDigest
 
 
 class WorkerCall(Call):
     """A call of a worker about itself."""
 
-    name: WireName
-    identity: WireName
-    device_classes: WireNames
+    name: WireId
+    identity: WireDigest
+    device_classes: WireDevices
     beat: BeatPart | None = None
 
 
@@ -63,14 +71,14 @@ class ClaimCall(WorkerCall):
     length counts for.
     """
 
-    worker: WireName
+    worker: WireId
     lease_seconds: Annotated[float, Field(ge=1, le=3600)]
-    without: WireNames
-    warm_job: WireName | None
+    without: WireIds
+    warm_job: WireId | None
     warm_shards: WireCount
-    devices: WireCount
+    devices: WireDeviceCount
     lanes: Annotated[list[LanePart], Field(max_length=1000)]
-    seen: WireName
+    seen: WireDigest
     wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)]
     seconds: Annotated[float, Field(allow_inf_nan=False)] | None = None
     unknown_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
@@ -79,22 +87,22 @@ class ClaimCall(WorkerCall):
 class OnlineCall(Call):
     """How many other workers serve a device class?"""
 
-    device: WireName
-    devices: WireCount
-    besides: WireName
+    device: WireLaneDevice
+    devices: WireDeviceCount
+    besides: WireId
 
 
 class UnmetCall(Call):
     """Does every worker of a device class lack it?"""
 
-    device: WireName
-    requirements: WireName
+    device: WireLaneDevice
+    requirements: WireDigest
 
 
 class NamedCall(Call):
     """A call about the worker alone."""
 
-    worker: WireName
+    worker: WireId
 
 
 class CounterPart(Call):
@@ -194,6 +202,6 @@ class FinishCall(HeldCall):
 class DownloadCall(HeldCall):
     """A file that the claim's job needs; `known`: the SHA-256 of the worker's copy."""
 
-    job: WireName
+    job: WireId
     name: WireName
-    known: WireName | None
+    known: WireDigest | None

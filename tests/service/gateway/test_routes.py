@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
 
 from assay.service.app import create_app
 from assay.service.client.transport import authorization
+from assay.service.contract.fleet import gateway as wire
 from assay.service.contract.keys import Scope
 from assay.service.settings import Settings
+from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.store import Store
+from assay.service.submission.limits import DEVICE_CLASSES
 from assay.workers.identity import identity
 from tests.service.conftest import running
 from tests.support.jobs import add, evaluate_spec, planned, train_spec
@@ -246,3 +249,47 @@ def test_a_key_is_exchanged_while_a_claim_runs(http: httpx.Client, store: Store)
     body = {"token": held["token"], "lease_seconds": 60.0}
     assert http.post(f"{PATH}/renew", json=body, headers=authorization(text)).status_code == 401
     assert http.post(f"{PATH}/renew", json=body, headers=new).json() == {"verdict": "run"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"identity": "%(x)s"}, "identity"),
+        ({"worker": "a%(x)s"}, "worker"),
+        ({"name": "\n"}, "name"),
+        ({"without": ["%s"]}, "without"),
+        ({"warm_job": "%(x)s"}, "warm_job"),
+        ({"device_classes": ["tpu"]}, '"allowed":["cpu","cuda","checks"]'),
+        ({"devices": 2**40}, "must be at most 64"),
+        ({"lanes": [{"device": "cpu", "identity": "", "requirements": "%(x)s"}]}, "requirements"),
+        ({"lanes": [{"device": "tpu", "identity": "", "requirements": ""}]}, "lanes"),
+    ],
+)
+def test_a_worker_says_what_a_statement_can_hold(
+    http: httpx.Client, store: Store, changes: dict[str, Any], said: str
+) -> None:
+    answer = http.post(f"{PATH}/claim", json={**ASKED, **changes}, headers=key(store))
+    assert answer.status_code == 422, answer.text
+    assert said in answer.text
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("online", {"device": "cpu", "devices": 65, "besides": ""}),
+        ("online", {"device": "%(x)s", "devices": 1, "besides": ""}),
+        ("unmet", {"device": "cpu", "requirements": "%(x)s"}),
+        ("expire", {"worker": "%(x)s"}),
+        ("gone", {"worker": "%(x)s"}),
+        ("standing", {**ME, "identity": "%(x)s"}),
+    ],
+)
+def test_other_calls_too_say_what_a_statement_can_hold(
+    http: httpx.Client, store: Store, name: str, body: dict[str, Any]
+) -> None:
+    assert http.post(f"{PATH}/{name}", json=body, headers=key(store)).status_code == 422
+
+
+def test_the_wire_knows_the_services_device_classes() -> None:
+    assert get_args(wire.WireDevice) == (*DEVICE_CLASSES, CHECKS)
+    assert get_args(wire.WireLaneDevice) == ("auto", *DEVICE_CLASSES, CHECKS)
