@@ -46,25 +46,40 @@ def standing(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
 
 
 @router.post("/claim", include_in_schema=False)
-async def claim(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
+async def claim(request: Request, body: BodyDep, gateway: GatewayDep) -> WireAnswer:
     """The best shard for a worker, now or within the time that it waits; and its standing."""
     call = validated(wire.ClaimCall, body)
-    lanes = tuple(Lane(one.device, one.identity, one.requirements) for one in call.lanes)
+    worker, room = gateway.named(call.worker), gateway.shared.room
+    room.leave(worker)
+    lanes = await run_in_threadpool(_arrived, gateway, call)
     classes, without = tuple(call.device_classes), tuple(call.without)
     kind = WorkerKind(call.identity, classes, call.devices, without, lanes, call.seen)
-    room = gateway.shared.room
-    await run_in_threadpool(gateway.beat, call.beat)
     begun = time.monotonic()
     found = None if room.is_empty(kind) else await run_in_threadpool(_take, gateway, call, lanes)
     if found is None and call.wait_seconds:
         look = RoomLook(gateway.store, gateway.settings.limits, gateway.lanes_version)
-        worker = gateway.named(call.worker)
-        if await room.wait(worker, kind, call.wait_seconds, lambda: look):
+        if await room.wait(worker, kind, call.wait_seconds, lambda: look, lambda: _left(request)):
             found = await run_in_threadpool(_take, gateway, call, lanes, time.monotonic() - begun)
-    if found is not None:
-        room.ring()  # for the next of its kind
+            if found is None and call.seconds is not None:
+                room.rest(worker)
     told = await run_in_threadpool(gateway.standing, call)
+    if found is not None:
+        if await request.is_disconnected():
+            await run_in_threadpool(gateway.store.shards.release, found)
+        room.ring()  # for the next of its kind
     return {"claim": None if found is None else asdict(found), "standing": told}
+
+
+def _arrived(gateway: WorkerGateway, call: wire.ClaimCall) -> tuple[Lane, ...]:
+    """Takes the sign of life; the open lanes that the worker meets: each is a part of a statement."""
+    gateway.beat(call.beat)
+    named = {Lane(one.device, one.identity, one.requirements) for one in call.lanes}
+    return tuple(sorted(named.intersection(one.lane for one in gateway.store.lanes.all()))) if named else ()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _take(
@@ -98,10 +113,11 @@ async def gone(body: BodyDep, gateway: GatewayDep) -> None:
 
 
 @router.post("/expire", include_in_schema=False)
-def expire(body: BodyDep, gateway: GatewayDep) -> None:
-    """Takes back what the worker has claimed and does not know of."""
+async def expire(body: BodyDep, gateway: GatewayDep) -> None:
+    """Takes back what the worker has claimed and does not know of; it waits no longer."""
     worker = gateway.named(validated(wire.NamedCall, body).worker)
-    gateway.store.shards.expire(dead_owners=[worker], leases=False)
+    gateway.shared.room.leave(worker)
+    await run_in_threadpool(gateway.store.shards.expire, dead_owners=[worker], leases=False)
 
 
 @router.post("/online", include_in_schema=False)

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.concurrency import run_in_threadpool
 
+from assay.service.contract.errors import TooManyRequests
 from assay.service.contract.limits import Limits
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.store import Store
 
+log = logging.getLogger(__name__)
 TURN_SECONDS = 0.5
 AT_ONCE = 4  # Woken together: each claim is a transaction
+REST_SECONDS = 5.0  # Of a worker whose time was too short for what is there
+KINDS_OF_POOL = 64  # Each is a question to the database
 DATABASE_AWAY = (DBAPIError, PoolTimeout)
 
 
@@ -53,6 +59,7 @@ class WaitingRoom:
         self._turns: asyncio.Task[None] | None = None
         self._empty: dict[WorkerKind, float] = {}
         self._soon = asyncio.Event()
+        self._rests: dict[str, float] = {}  # Until when, by worker
 
     def is_empty(self, kind: WorkerKind) -> bool:
         """Whether a look within the last turn has found nothing for a kind."""
@@ -64,24 +71,52 @@ class WaitingRoom:
         self._soon.set()
 
     def leave(self, worker: str) -> None:
-        """Ends the wait of a worker that is told to stop."""
+        """Ends the waits of a worker that stops, starts, or asks again."""
         for waiter in self._waiting:
             if waiter.worker == worker:
                 waiter.leaves = True
                 waiter.woken.set()
 
-    async def wait(self, worker: str, kind: WorkerKind, seconds: float, look: Callable[[], RoomLook]) -> bool:
-        """Whether the worker was woken, to claim, within so many seconds."""
+    def rest(self, worker: str) -> None:
+        """A worker that was woken and took nothing is not woken for shards of its kind for some seconds."""
+        at = time.monotonic()
+        self._rests = {name: until for name, until in self._rests.items() if until > at}
+        self._rests[worker] = at + REST_SECONDS
+
+    async def wait(
+        self,
+        worker: str,
+        kind: WorkerKind,
+        seconds: float,
+        look: Callable[[], RoomLook],
+        left: Callable[[], Coroutine[Any, Any, None]],
+    ) -> bool:
+        """Whether the worker was woken, to claim, within so many seconds; `left` returns when it is gone.
+
+        An earlier wait of the worker ends. Raises TooManyRequests: the pool's workers are of too many kinds.
+        """
+        self.leave(worker)
+        self._check_kinds(worker, kind)
         waiter = _Waiter(worker, kind)
         self._waiting.append(waiter)
         if self._turns is None or self._turns.done():
             self._turns = asyncio.create_task(self._take_turns(look))
+        woken, gone = asyncio.create_task(waiter.woken.wait()), asyncio.create_task(left())
         try:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(waiter.woken.wait(), seconds)
-            return waiter.woken.is_set() and not waiter.leaves
+            await asyncio.wait((woken, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return waiter.woken.is_set() and not waiter.leaves and not gone.done()
         finally:
             self._waiting.remove(waiter)
+            woken.cancel()
+            gone.cancel()
+
+    def _check_kinds(self, worker: str, kind: WorkerKind) -> None:
+        pool = worker.partition(":")[0]
+        kinds = {one.kind for one in self._waiting if one.worker.partition(":")[0] == pool and not one.leaves}
+        if kind not in kinds and len(kinds) >= KINDS_OF_POOL:
+            raise TooManyRequests(
+                f"workers of {len(kinds)} kinds (code, devices, unfit jobs) wait; allowed: {KINDS_OF_POOL}"
+            )
 
     async def _take_turns(self, look: Callable[[], RoomLook]) -> None:
         while self._waiting:
@@ -96,7 +131,9 @@ class WaitingRoom:
 
     def _wake(self, kind: WorkerKind, *, everyone: bool, nobody: bool) -> None:
         mine = [] if nobody else [one for one in self._waiting if one.kind == kind and not one.woken.is_set()]
-        for waiter in mine if everyone else mine[:AT_ONCE]:
+        at = time.monotonic()
+        able = [waiter for waiter in mine if self._rests.get(waiter.worker, at) <= at]
+        for waiter in mine if everyone else able[:AT_ONCE]:
             waiter.woken.set()
 
 
@@ -108,15 +145,18 @@ class RoomLook:
 
     def of(self, kinds: Sequence[WorkerKind]) -> dict[WorkerKind, str]:
         """For each kind "claimable", "empty", or "changed": its lanes are to be judged again."""
-        if not kinds:
-            return {}
-        try:
-            version = self._version()
-            return {kind: "changed" if kind.seen != version else self._of(kind) for kind in kinds}
-        except DATABASE_AWAY:
-            return dict.fromkeys(kinds, "empty")
+        found = dict.fromkeys(kinds, "empty")
+        with contextlib.suppress(*DATABASE_AWAY):
+            version = self._version() if kinds else ""
+            for kind in kinds:
+                found[kind] = "changed" if kind.seen != version else self._of(kind)
+        return found
 
     def _of(self, kind: WorkerKind) -> str:
         given = (kind.device_classes, kind.devices, self._limits, kind.identity)
-        is_there = self._store.shards.claimable(*given, without=kind.without, lanes=kind.lanes)
+        try:
+            is_there = self._store.shards.claimable(*given, without=kind.without, lanes=kind.lanes)
+        except DBAPIError as error:  # One kind's failure is not the others'
+            log.warning("workers that wait get nothing: %s", type(error.orig).__name__)
+            return "empty"
         return "claimable" if is_there else "empty"

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from assay.service.contract.errors import TooManyRequests
 from assay.service.contract.limits import UNLIMITED
-from assay.service.gateway.waiting import AT_ONCE, RoomLook, WaitingRoom, WorkerKind
+from assay.service.gateway.waiting import AT_ONCE, KINDS_OF_POOL, RoomLook, WaitingRoom, WorkerKind
+from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.store import Store
 from assay.workers.identity import identity
 from tests.support.jobs import planned
@@ -26,6 +31,10 @@ class Told:
         return dict.fromkeys(kinds, self.state)
 
 
+async def stays() -> None:
+    await asyncio.Event().wait()
+
+
 def run(work: Any) -> Any:
     return asyncio.run(asyncio.wait_for(work, 30))
 
@@ -33,7 +42,7 @@ def run(work: Any) -> Any:
 def test_hundred_workers_of_a_kind_are_one_look() -> None:
     async def wait() -> list[bool]:
         room, look = WaitingRoom(), Told("empty")
-        waits = [room.wait(f"w{n}", KIND, 0.7, lambda: look) for n in range(100)]
+        waits = [room.wait(f"w{n}", KIND, 0.7, lambda: look, stays) for n in range(100)]
         woken = await asyncio.gather(*waits)
         assert look.kinds
         assert all(kinds == [KIND] for kinds in look.kinds if kinds)
@@ -55,7 +64,7 @@ def test_a_shard_wakes_a_few_and_other_lanes_wake_everyone() -> None:
             looked.set()
             return look
 
-        waits = [room.wait(f"w{n}", KIND, 1.4, once) for n in range(9)]
+        waits = [room.wait(f"w{n}", KIND, 1.4, once, stays) for n in range(9)]
         return sum(await asyncio.gather(*waits))
 
     assert run(wait("claimable")) == AT_ONCE
@@ -65,7 +74,7 @@ def test_a_shard_wakes_a_few_and_other_lanes_wake_everyone() -> None:
 def test_a_worker_that_leaves_is_let_go_without_a_claim() -> None:
     async def wait() -> bool:
         room, look = WaitingRoom(), Told("empty")
-        waiting = asyncio.create_task(room.wait("me", KIND, 20.0, lambda: look))
+        waiting = asyncio.create_task(room.wait("me", KIND, 20.0, lambda: look, stays))
         await asyncio.sleep(0)
         room.leave("another")
         room.leave("me")
@@ -82,3 +91,76 @@ def test_a_look_knows_claimable_shards_and_lanes(store: Store) -> None:
     other = WorkerKind(KIND.identity, ("cpu",), 1, (), (), "v0")
     assert look.of([other]) == {other: "changed"}
     assert look.of([]) == {}
+
+
+def test_one_kinds_failure_is_not_the_others(either_store: Store) -> None:
+    planned(either_store, 1)
+    broken = replace(KIND, lanes=(Lane("cpu", "", "%(x)s"),))  # On PostgreSQL a name of a value
+    found = RoomLook(either_store, UNLIMITED, lambda: "v1").of([broken, KIND])
+    assert found[KIND] == "claimable"
+
+
+def test_a_worker_that_asks_again_waits_once() -> None:
+    async def wait() -> tuple[bool, bool]:
+        room, look = WaitingRoom(), Told("empty")
+        first = asyncio.create_task(room.wait("me", KIND, 20.0, lambda: look, stays))
+        await asyncio.sleep(0)
+        second = asyncio.create_task(room.wait("me", KIND, 20.0, lambda: look, stays))
+        earlier = await first
+        look.state = "claimable"
+        return earlier, await second
+
+    assert run(wait()) == (False, True)
+
+
+def test_a_client_that_leaves_is_not_woken_to_claim() -> None:
+    async def wait() -> bool:
+        room, look, closed = WaitingRoom(), Told("empty"), asyncio.Event()
+
+        async def left() -> None:
+            await closed.wait()
+
+        waiting = asyncio.create_task(room.wait("me", KIND, 20.0, lambda: look, left))
+        await asyncio.sleep(0)
+        closed.set()
+        return await waiting
+
+    assert run(wait()) is False
+
+
+def test_a_pools_waiting_workers_are_of_some_kinds() -> None:
+    async def wait() -> None:
+        room, look = WaitingRoom(), Told("empty")
+
+        def ask(name: str, number: int) -> asyncio.Task[bool]:
+            kind = replace(KIND, without=(str(number),))
+            return asyncio.create_task(room.wait(name, kind, 20.0, lambda: look, stays))
+
+        waits = [ask(f"pool:{number}", number) for number in range(KINDS_OF_POOL)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests, match=f"allowed: {KINDS_OF_POOL}"):
+            await ask("pool:more", KINDS_OF_POOL)
+        waits += [ask("pool:more", 0), ask("others:1", KINDS_OF_POOL)]
+        await asyncio.sleep(0)
+        for name in ("pool:0", "pool:more"):
+            room.leave(name)
+        waits.append(ask("pool:new", KINDS_OF_POOL))
+        await asyncio.sleep(0)
+        assert sum(wait.done() for wait in waits) == 0, "no wait is refused"
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+    run(wait())
+
+
+def test_a_worker_that_took_nothing_rests_while_others_are_woken() -> None:
+    async def wait(state: str) -> list[bool]:
+        room, look = WaitingRoom(), Told(state)
+        room.rest("short")
+        return await asyncio.gather(
+            *(room.wait(name, KIND, 1.2, lambda: look, stays) for name in ("short", "long"))
+        )
+
+    assert run(wait("claimable")) == [False, True]
+    assert run(wait("changed")) == [True, True]
