@@ -73,6 +73,8 @@ def outcome(held: Claim, **changes: Any) -> OutcomeRow:
     code = {"version": "1", "commit": None, "source_sha256": "s"}
     provenance: Any = {"code": code, "packages": {}, "device": {"type": "cpu"}}
     extra = {"attack": False, "evidence": {}, "provenance": provenance}
+    if held.kind == "train":
+        extra["plan"] = {name: value for name, value in plan(10).items() if name != "shards"}
     return jobs.outcome(held, extra=extra, **changes)
 
 
