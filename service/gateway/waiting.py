@@ -59,6 +59,7 @@ class WaitingRoom:
         self._turns: asyncio.Task[None] | None = None
         self._empty: dict[WorkerKind, float] = {}
         self._soon = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._rests: dict[str, float] = {}  # Until when, by worker
 
     def is_empty(self, kind: WorkerKind) -> bool:
@@ -68,14 +69,15 @@ class WaitingRoom:
     def ring(self) -> None:
         """There may be something to claim: the next look is now."""
         self._empty.clear()
-        self._soon.set()
+        if self._loop is not None:  # Many who ring are threads of calls
+            self._loop.call_soon_threadsafe(self._soon.set)
 
     def leave(self, worker: str) -> None:
         """Ends the waits of a worker that stops, starts, or asks again."""
-        for waiter in self._waiting:
-            if waiter.worker == worker:
+        for waiter in [*self._waiting]:
+            if waiter.worker == worker and self._loop is not None:
                 waiter.leaves = True
-                waiter.woken.set()
+                self._loop.call_soon_threadsafe(waiter.woken.set)
 
     def rest(self, worker: str) -> None:
         """A worker that was woken and took nothing is not woken for shards of its kind for some seconds."""
@@ -95,6 +97,7 @@ class WaitingRoom:
 
         An earlier wait of the worker ends. Raises TooManyRequests: the pool's workers are of too many kinds.
         """
+        self._loop = asyncio.get_running_loop()
         self.leave(worker)
         self._check_kinds(worker, kind)
         waiter = _Waiter(worker, kind)

@@ -59,7 +59,7 @@ def test_a_waiting_worker_is_woken_by_a_new_job(store: Store, tmp_path: Path) ->
 
 
 def test_outcomes_wait_on_the_node_while_the_gateway_is_away(store: Store, tmp_path: Path) -> None:
-    job_id = submit(store, "shards=2 evaluate:slow=0.3")
+    job_id = submit(store, "shards=2 evaluate:seconds=4")  # longer than a service takes to stop
     with serving(store, tmp_path / "service") as server:
         port = server.port
         chosen = node_settings(tmp_path / "node", server.url, worker_key(store))
