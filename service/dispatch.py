@@ -10,8 +10,6 @@ import logging
 import threading
 from typing import Protocol
 
-from celery import Celery
-
 from assay.service.contract.fleet.doorbell import SERIALIZER, TRANSPORT, listeners, sending
 
 logger = logging.getLogger(__name__)
@@ -43,6 +41,8 @@ class CeleryDispatcher:
     """
 
     def __init__(self, redis_url: str) -> None:
+        from celery import Celery  # Embedded services start without it.
+
         self._app = Celery("assay", broker=redis_url, set_as_current=False)
         self._app.conf.update(
             broker_transport_options=TRANSPORT,

@@ -16,14 +16,15 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self, TypeVar
-
-import httpx
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from assay.service.client.jobs import AssayClient
 from assay.service.client.transport import DEFAULT_URL, POLLED, RECONNECT_SECONDS, Ending, lost
 from assay.service.contract.errors import Unavailable
 from assay.service.contract.results import Job
+
+if TYPE_CHECKING:
+    import httpx
 
 Result = TypeVar("Result")
 MAX_CALLS = 32

@@ -10,17 +10,20 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from types import TracebackType
-from typing import Any, BinaryIO, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
-import httpx
 from pydantic import BaseModel, ValidationError
 
 from assay.service.contract import errors
 from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.results import Page
+
+if TYPE_CHECKING:  # A third of the start of `assay --help`, which calls no service.
+    import httpx
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 API = "/api/v1"
@@ -75,6 +78,8 @@ class Connection:
         timeout: float = 30.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        import httpx
+
         self.url = url.rstrip("/")
         self._kept: dict[str, tuple[str, bytes]] = {}
         local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
@@ -159,7 +164,7 @@ class Connection:
         etag, body = self._kept.get(query, ("", b""))
         headers = {"If-None-Match": etag} if etag else {}
         response = self._call("GET", path, headers=headers, **options)
-        if response.status_code != httpx.codes.NOT_MODIFIED:
+        if response.status_code != HTTPStatus.NOT_MODIFIED:
             body = response.content
             if etag := response.headers.get("etag", ""):
                 self._kept[query] = (etag, body)
@@ -211,7 +216,7 @@ class Connection:
             _check_numbers(body)
             content = {"json": body}
         with reaching(self.url):
-            waited = self._http.timeout if timeout is None else httpx.Timeout(timeout)
+            waited = self._http.timeout if timeout is None else timeout
             response = self._http.request(
                 method, path, params=params, headers=sent, timeout=waited, **content
             )
@@ -233,9 +238,9 @@ class Connection:
         """The lines of a stream of events after an event, or None at its end."""
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
         usual = self._http.timeout
-        timeout = httpx.Timeout(usual.connect, read=max(SILENCE_SECONDS, usual.read or 0))
+        timeout = (usual.connect, max(SILENCE_SECONDS, usual.read or 0), usual.write, usual.pool)
         with self._streamed(path, headers=headers, timeout=timeout) as response:
-            if response.status_code == httpx.codes.NO_CONTENT:
+            if response.status_code == HTTPStatus.NO_CONTENT:
                 yield None
                 return
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
@@ -318,6 +323,8 @@ def authorization(key: str) -> dict[str, str]:
 @contextmanager
 def reaching(url: str) -> Iterator[None]:
     """Turns a failed connection into an error of this tree."""
+    import httpx
+
     try:
         yield
     except httpx.LocalProtocolError as error:

@@ -16,15 +16,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import redis
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
-from redis.retry import Retry
+from typing import TYPE_CHECKING, Any
 
 from assay.service.store.rows import Claim, JobRow, RunningShard
+
+if TYPE_CHECKING:  # A service without Redis starts without its package.
+    import redis
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +93,8 @@ class Live:
     def _ask(self, question: Callable[[redis.Redis], Any]) -> Any:
         if self._client is None or not self._may_ask():
             return None
+        import redis
+
         try:
             answer = question(self._client)
         except (redis.RedisError, OSError) as error:
@@ -129,6 +128,10 @@ class Live:
 
 
 def _client(url: str) -> redis.Redis:
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
     return redis.Redis.from_url(  # The client's own retries would multiply the timeouts.
         url,
         socket_connect_timeout=TIMEOUT_SECONDS,
@@ -148,10 +151,12 @@ def _number(value: bytes | None) -> int | None:
 
 def redis_answers(url: str) -> bool:
     """Asks once, and waits at most a second."""
+    import redis
+
     try:
-        with Redis.from_url(
+        with redis.Redis.from_url(
             url, socket_connect_timeout=PING_TIMEOUT_SECONDS, socket_timeout=PING_TIMEOUT_SECONDS
         ) as client:
             return bool(client.ping())
-    except (RedisError, OSError, ValueError):
+    except (redis.RedisError, OSError, ValueError):
         return False

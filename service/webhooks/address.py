@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -17,8 +18,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+import certifi
 import httpcore
-import httpx
 
 Address = IPv4Address | IPv6Address
 
@@ -89,7 +90,7 @@ def post(reach: Reach, url: str, body: bytes, headers: Sequence[tuple[str, str]]
     with (
         _Pinned(addresses) as backend,
         httpcore.ConnectionPool(
-            ssl_context=httpx.create_ssl_context(trust_env=False), network_backend=backend, retries=0
+            ssl_context=ssl.create_default_context(cafile=certifi.where()), network_backend=backend, retries=0
         ) as pool,
     ):
         target = httpcore.URL(

@@ -10,6 +10,7 @@ import sysconfig
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -126,6 +127,18 @@ def test_the_supervisor_imports_without_torch() -> None:
             "assay.workers.doctor",
         ],
     )
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "unused"),
+    [
+        ("assay.service.cli.main", ["httpx", "rich", "torch", "sqlalchemy"]),  # as for `assay --help`
+        ("assay.workers.embedded", ["httpx", "redis", "celery", "rich"]),  # without Redis
+    ],
+)
+def test_a_start_does_not_import_what_it_does_not_use(module: str, unused: list[str]) -> None:
+    run = import_without(unused, [module])
     assert run.returncode == 0, run.stderr
 
 
