@@ -21,6 +21,7 @@ from assay.service.reports.numbers import RADIUS, params_text, row_params, shown
 
 MAX_VALUE = 6000  # MLflow's longest value of a parameter
 MAX_NAME = 250
+LOW, HIGH = "_ci_low", "_ci_high"  # ends of a metric's interval, behind its name
 _ILLEGAL = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -79,9 +80,9 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
 def run_metrics(spec: Mapping[str, Any], results: Results) -> dict[str, float]:
     """Every finite number with the ends of its interval and n; curves are left out."""
     found: dict[str, float] = {}
-    for name, row in _named(spec, results):
+    for name, row in named_rows(spec, results):
         for label, metric in _metrics(row):
-            found |= _numbers(f"{name}/{label}"[: MAX_NAME - len("_ci_high")], metric)
+            found |= metric_numbers(f"{name}/{label}"[: MAX_NAME - len(HIGH)], metric)
     return found
 
 
@@ -93,8 +94,9 @@ def _metrics(row: EvaluationResult) -> Iterator[tuple[str, Metric]]:
             yield from ((f"{place}/{name}", metric) for name, metric in part.metrics.items())
 
 
-def _numbers(name: str, metric: Metric) -> dict[str, float]:
-    ends = {"_ci_low": metric.ci_low, "_ci_high": metric.ci_high}
+def metric_numbers(name: str, metric: Metric) -> dict[str, float]:
+    """A finite metric, the ends of its interval and n, each under its name; empty without a value."""
+    ends = {LOW: metric.ci_low, HIGH: metric.ci_high}
     if metric.ci_method == "exact":
         ends = {}
     values = {name: metric.value, **{f"{name}{end}": value for end, value in ends.items()}}
@@ -102,7 +104,8 @@ def _numbers(name: str, metric: Metric) -> dict[str, float]:
     return {**known, f"{name}_n": float(metric.n)} if known else {}
 
 
-def _named(spec: Mapping[str, Any], results: Results) -> Iterator[tuple[str, EvaluationResult]]:
+def named_rows(spec: Mapping[str, Any], results: Results) -> Iterator[tuple[str, EvaluationResult]]:
+    """Every row with its name among the metrics, which follows from the job's spec."""
     planned = [item for item in spec.get("evaluations") or [] if "name" in item]
     stated = [
         (item["name"], _conditions(item.get("params"), item.get("data") or spec["data"])) for item in planned
