@@ -28,6 +28,7 @@ FEATURES = (  # In the order of the documentation and of the help.
     "workers",  # shows workers, takes them out of service, and asks schedulers of machines for them
     "gateway",  # gives workers shards over HTTP, and takes outcomes
     "mcp",  # gives agents the service as tools
+    "evalhub",  # runs suites as benchmarks of an EvalHub server
 )
 
 

@@ -46,6 +46,7 @@ FEATURE_ROUTES: dict[str, set[str]] = {
         "list_identities", "allow_identity", "withdraw_identity", "list_fleets", "report_fleet",
     },
     "mcp": set(),  # asks the service as any client
+    "evalhub": set(),  # too
 }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from tests.support.terminals import ESCAPES, Make, Terminal
 # need a network, a browser, keys or what has ended. Their tables are drawn by the same function.
 ELSEWHERE = """
 config get, config set, config unset, config use, evaluate, attack, serve, worker, doctor, data check,
-demo, open, mcp, pull, mirror, import-pickle, import-onnx, keys create, keys list, keys revoke, sign,
+demo, open, mcp, evalhub, pull, mirror, import-pickle, import-onnx, keys create, keys list, keys revoke, sign,
 verify, download, checkpoints upload, webhooks add, webhooks deliveries, webhooks rotate, webhooks
 enable, webhooks remove, webhooks test, webhooks redeliver, replan, tenants list, tenants set, studies
 delete, studies results, studies run, studies watch, plot, report, gate, completion, workers allow,
