@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from assay.service.client.notebook_tables import JobView
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.results import Results
 from assay.service.evalhub import adapter as adapters
+from assay.service.evalhub import cli
 from assay.service.evalhub.adapter import AssayAdapter, benchmark_spec, run
 from tests.service.evalhub.conftest import Callbacks, attack, job_of, results_of
 
@@ -237,16 +237,10 @@ def test_in_a_pod_the_address_must_be_given(
     assert last.message.startswith("ASSAY_URL: is not set")
 
 
-def test_without_the_extra_the_command_says_what_to_install() -> None:
-    program = """
-import sys
-sys.modules["evalhub"] = None
-from assay.service.evalhub.cli import main
-sys.exit(main())
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert (
-        "`assay-evalhub` needs EvalHub's SDK and PyYAML: pip install 'assay-robustness[evalhub]'"
-        in done.stderr
-    )
+def test_without_the_extra_the_command_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "evalhub", None)
+    assert cli.main() == 2
+    said = "`assay-evalhub` needs EvalHub's SDK and PyYAML: pip install 'assay-robustness[evalhub]'"
+    assert said in capsys.readouterr().err
