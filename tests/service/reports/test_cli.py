@@ -6,22 +6,7 @@ from typing import Any
 import pytest
 
 from assay.service.cli.main import main
-from assay.service.client import AssayClient
-
-JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, dict[str, Any]]]:
-    found: list[tuple[Any, dict[str, Any]]] = []
-
-    def answer(_: AssayClient, jobs: Any, **options: Any) -> str:
-        found.append((jobs, options))
-        return "a\r\nb\n"
-
-    monkeypatch.setattr(AssayClient, "report", answer)
-    monkeypatch.setattr(AssayClient, "table", answer)
-    return found
+from tests.service.reports.conftest import JOB
 
 
 @pytest.mark.parametrize("ending", ["csv", "html", "md", "tex"])
