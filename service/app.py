@@ -12,8 +12,9 @@ from sqlalchemy.exc import OperationalError
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
+from assay.service import features
 from assay.service.api import errors, metrics, openapi
-from assay.service.api.authentication import CHECKPOINTS_PATH, GATEWAY_PATH, SESSION_PATH, KeyGuard
+from assay.service.api.authentication import SESSION_PATH, KeyGuard
 from assay.service.api.deps import StoreOpener
 from assay.service.api.event_feed import Feed, StreamLimit
 from assay.service.api.refusals import Refusals
@@ -32,7 +33,6 @@ from assay.service.telemetry import Requests, Telemetry
 logger = logging.getLogger(__name__)
 
 MAX_LOGIN_BYTES = 16 * 1024
-MAX_OUTCOME_BYTES = 128 * 1024**2  # Of a shard or a plan; the gateway reads few at a time.
 DESCRIPTION = Path(__file__).with_name("description.md").read_text(encoding="utf-8")
 
 
@@ -99,13 +99,11 @@ def create_app(
 
 def _other_caps(settings: Settings) -> dict[tuple[str, str], int]:
     """Bytes of a body, by method and path, where they are not `max_body_bytes`."""
-    return {
-        ("POST", CHECKPOINTS_PATH): settings.max_checkpoint_bytes,
-        ("POST", f"{GATEWAY_PATH}/upload"): settings.max_checkpoint_bytes,
-        **{("POST", f"{GATEWAY_PATH}/{name}"): MAX_OUTCOME_BYTES for name in ("finish", "plan")},
-        # Anyone may send one.
-        ("POST", SESSION_PATH): min(MAX_LOGIN_BYTES, settings.max_body_bytes),
-    }
+    limits = {SESSION_PATH: min(MAX_LOGIN_BYTES, settings.max_body_bytes)}  # Anyone may log in.
+    for module in features.modules("routes"):
+        if declared := getattr(module, "body_limits", None):
+            limits |= declared(settings)
+    return {("POST", path): limit for path, limit in limits.items()}
 
 
 @asynccontextmanager

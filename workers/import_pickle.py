@@ -39,7 +39,7 @@ DROPPED = (
 
 
 class _Dropped:
-    """Stands in place of a value that is not needed."""
+    """Replaces a value that is not needed."""
 
     def __new__(cls, *_: Any, **__: Any) -> _Dropped:
         return super().__new__(cls)

@@ -304,7 +304,7 @@ def _in_pixel_steps(component: Component, expression: str, known: Namespaces) ->
 
 
 def _other_form(kinds: Sequence[str], name: str) -> str:
-    """How a path, a file or code is given, which stands in place of a name."""
+    """How a path, a file or code is given, which replaces a name."""
     forms = (form for kind in kinds for form in OTHER_FORMS.get(kind, []))
     return next((f"; {said}" for pattern, said in forms if re.fullmatch(pattern, name)), "")
 

@@ -42,6 +42,12 @@ from assay.service.store.tenants import TenantStore
 router = StrictRouter(prefix=CHECKPOINTS_PATH, tag="checkpoints")
 ROUTERS, BEFORE = (router,), "compare"
 
+
+def body_limits(settings: Settings) -> dict[str, int]:
+    """Bytes of an uploaded file, by path."""
+    return {CHECKPOINTS_PATH: settings.max_checkpoint_bytes}
+
+
 PathName = Annotated[str, Path(description="the checkpoint's name", max_length=200)]
 NewName = Annotated[str, Query(pattern=NAME_PATTERN, description="jobs use it as `weights.checkpoint`")]
 GivenModel = Annotated[

@@ -26,6 +26,7 @@ from assay.service.gateway import files
 from assay.service.gateway.calls import GatewayDep, WorkerGateway, check_facts
 from assay.service.gateway.counters import known_sums
 from assay.service.gateway.waiting import RoomLook, WorkerKind
+from assay.service.settings import Settings
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.submission.limits import plan_excess, planned_seconds
@@ -33,8 +34,15 @@ from assay.service.submission.plan_faults import check_plan, check_training_plan
 
 router = StrictRouter(prefix=GATEWAY_PATH, tag="gateway")
 ROUTERS, BEFORE = (router, files.router), "quota"
-BOUNDS = JsonBounds(128 * 1024**2, values=20_000_000, containers=2_000_000)
+MAX_OUTCOME_BYTES = 128 * 1024**2  # Of a shard or a plan; few are read at a time.
+BOUNDS = JsonBounds(MAX_OUTCOME_BYTES, values=20_000_000, containers=2_000_000)
 WireAnswer = dict[str, Any]
+
+
+def body_limits(settings: Settings) -> dict[str, int]:
+    """Bytes of bodies, by path."""
+    outcomes = {f"{GATEWAY_PATH}/{name}": MAX_OUTCOME_BYTES for name in ("finish", "plan")}
+    return {f"{GATEWAY_PATH}/upload": settings.max_checkpoint_bytes, **outcomes}
 
 
 @router.post("/standing", include_in_schema=False)
@@ -254,7 +262,7 @@ def adrift(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
 
 async def _large(request: Request, gateway: WorkerGateway, answer: Any) -> WireAnswer:
     with gateway.shared.holding(gateway.pool):
-        raw = await request.body()  # A slow sender keeps nobody from parsing
+        raw = await request.body()  # A slow sender keeps no other call from parsing
         async with gateway.shared.bodies:
             found: WireAnswer = await run_in_threadpool(answer, raw, gateway)
     gateway.shared.room.ring()

@@ -130,10 +130,11 @@ class WaitingRoom:
             found = await run_in_threadpool(look().of, kinds)
             self._empty = {kind: time.monotonic() for kind, state in found.items() if state == "empty"}
             for kind, state in found.items():
-                self._wake(kind, everyone=state == "changed", nobody=state == "empty")
+                if state != "empty":
+                    self._wake(kind, everyone=state == "changed")
 
-    def _wake(self, kind: WorkerKind, *, everyone: bool, nobody: bool) -> None:
-        mine = [] if nobody else [one for one in self._waiting if one.kind == kind and not one.woken.is_set()]
+    def _wake(self, kind: WorkerKind, *, everyone: bool) -> None:
+        mine = [one for one in self._waiting if one.kind == kind and not one.woken.is_set()]
         at = time.monotonic()
         able = [waiter for waiter in mine if self._rests.get(waiter.worker, at) <= at]
         for waiter in mine if everyone else able[:AT_ONCE]:

@@ -2,17 +2,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
+from assay.service import app, features
+from assay.service.api.authentication import CHECKPOINTS_PATH, GATEWAY_PATH
 from assay.service.api.caller import CALLER, Caller
 from assay.service.contract.errors import TooManyRequests
 from assay.service.middleware import BODIES_AT_ONCE, BodyCap, ErrorBoundary, HostGuard, host_name
+from assay.service.settings import Settings
 from assay.service.store.rows import KeyRow
+from assay.service.store.store import Store
 
 
 def chunks(count: int, size: int) -> Iterator[bytes]:
@@ -36,6 +42,26 @@ def test_a_body_without_length_is_cut_at_the_cap(api: httpx.Client) -> None:
 def test_a_body_at_the_cap_is_read(api: httpx.Client) -> None:
     answer = api.post("/api/v1/jobs", content=b" " * 20_000, headers={"content-type": "application/json"})
     assert answer.status_code == 400
+
+
+def test_a_feature_declares_the_limits_of_its_bodies(
+    serve: Callable[..., Any], settings: Settings, app_store: Store
+) -> None:
+    with serve(
+        settings.model_copy(update={"max_body_bytes": 100, "max_checkpoint_bytes": 1000}), app_store
+    ) as api:
+        declared = {
+            path: limit
+            for module in features.modules("routes")
+            if hasattr(module, "body_limits")
+            for path, limit in module.body_limits(settings).items()
+        }
+        assert set(declared) >= {CHECKPOINTS_PATH, f"{GATEWAY_PATH}/plan", f"{GATEWAY_PATH}/upload"}
+        for path in declared:
+            assert api.post(path, content=b"x" * 500).status_code != 413, path
+        assert api.post(f"{GATEWAY_PATH}/claim", content=b"x" * 500).status_code == 413
+    core = Path(app.__file__).read_text()
+    assert [name for name in features.FEATURES if name.upper() in core] == []
 
 
 @pytest.mark.parametrize(

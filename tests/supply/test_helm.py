@@ -1,4 +1,4 @@
-"""supply/helm.py finds the program two archives deep, and says where there is none."""
+"""supply/helm.py finds the program two archives deep, and says where it is missing."""
 
 from __future__ import annotations
 

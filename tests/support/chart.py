@@ -93,7 +93,7 @@ SETS: dict[str, dict[str, Any]] = {
 
 @cache
 def helm() -> str:
-    """Path of the program; skips where there is none."""
+    """Path of the program; skips without it."""
     found = os.environ.get("ASSAY_HELM") or shutil.which("helm")
     made = ROOT / "build" / "helm"
     if found is None and not made.is_file():
