@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TextIO, TypeVar
 
 from assay.service.cli import output
-from assay.service.cli.progress_bars import SILENT_SECONDS, Bars, clock
+from assay.service.cli.progress_bars import SILENT_SECONDS, Bars
 from assay.service.client import AssayClient, BadAnswer
 from assay.service.client.evaluation import outcome_text
 from assay.service.contract.errors import NotFound, Unavailable
 from assay.service.contract.events import Event
 from assay.service.contract.results import Job, Metric, Progress
 from assay.service.contract.states import JobState
-from assay.service.reports.numbers import metric_cells, split_params
+from assay.service.reports.numbers import clock, metric_cells, split_params
 
 OK, JOB_FAILED = 0, 1
 QUIET_SECONDS = SILENT_SECONDS  # Without an event for so long, the service is asked for the job's message.
@@ -152,6 +152,8 @@ def applied(job: Job, event: Event) -> Job:
         changes = {"message": data["message"]}
     elif event.type == "state":
         changes = {name: data[name] for name in ("state", "attempt", "message", "error")}
+        if data["state"] == JobState.RUNNING:
+            changes["workers_online"] = max(1, job.workers_online)
     return Job.model_validate(job.model_dump() | changes) if changes else job
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.service.catalog.schema_text import describe
-from assay.service.cli.progress_bars import clock
 from assay.service.cli.terminal import coloured, console_of, fitted, terminal_table
 from assay.service.contract.errors import AssayError, ErrorDetail
 from assay.service.contract.problems import Loc, path_text
@@ -29,6 +28,7 @@ from assay.service.reports.comparisons import comparison_lines, warning_lines
 from assay.service.reports.headline import cases
 from assay.service.reports.numbers import (
     arithmetic_lines,
+    clock,
     conditions,
     metric_cells,
     number,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from assay.service.cli.terminal import GAP, STATES, console_of, fitted
 from assay.service.contract.results import Job
-from assay.service.reports.numbers import printable, speed_text
+from assay.service.reports.numbers import clock, left_text, printable, speed_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,14 +33,14 @@ REFRESHES = 4
 
 @dataclass(frozen=True)
 class ProgressLine:
-    """What a line shows of something that runs: a job, a study; `share` is in [0, 1], `left` in seconds."""
+    """What a line shows of something that runs: a job, a study; `share` is in [0, 1], `left` as text."""
 
     state: str
     share: float
     done: str
     count: int
     unit: str
-    left: float | None
+    left: str
     message: str
     ended: bool
 
@@ -103,7 +103,7 @@ class Bars:
         if now.ended:
             return fitting("", now.message, "", self._room)
         speed = f"{rate(more / seconds)} {now.unit}/s" if more > 0 and seconds > 0 else ""
-        return fitting("" if now.left is None else f"{clock(now.left)} left", now.message, speed, self._room)
+        return fitting(now.left, now.message, speed, self._room)
 
     @property
     def _room(self) -> int:
@@ -121,8 +121,8 @@ class Bars:
         parts = [now.state]
         if now.share > 0 or now.state == "running":
             parts.append(f"{now.share:.0%} ({now.done})")
-        if now.left is not None and not now.ended:
-            parts.append(f"{clock(now.left)} left")
+        if now.left:
+            parts.append(now.left)
         said = f": {now.message}" if now.message else ""
         self._say(label, f"{', '.join(parts)}{said}", at)
 
@@ -196,7 +196,7 @@ def line_of(job: Job) -> ProgressLine:
         f"{done}/{total} {job.progress.unit}",
         done,
         job.progress.unit,
-        job.progress.eta_seconds,
+        left_text(job),
         "".join(c if c.isprintable() else " " for c in said),
         job.state.terminal,
     )
@@ -209,15 +209,6 @@ def share(job: Job) -> float:
     if job.progress.share is not None:
         return job.progress.share
     return min(job.progress.done / job.progress.total, 1.0) if job.progress.total else 0.0
-
-
-def clock(seconds: float) -> str:
-    """A duration for people: `41 s`, `12 min`, `3 h 5 min`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    hours, rest = divmod(minutes, 60)
-    return f"{minutes} min" if minutes < 100 else f"{hours} h {rest} min"
 
 
 def rate(value: float) -> str:

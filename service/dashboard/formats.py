@@ -10,7 +10,7 @@ from typing import Any
 from assay.service.contract.results import Job, Metric, Warning
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard.form_fields import parted
-from assay.service.reports.numbers import metric_cells, number, params_text, set_params, speed_text
+from assay.service.reports.numbers import left_text, metric_cells, number, params_text, set_params, speed_text
 
 MAX_SHORT = 60
 # Shades of words by their loss, and the width of each in nats.
@@ -123,6 +123,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "duration": duration,
     "interval": interval,
     "label_title": label_title,
+    "left_text": left_text,
     "loss_band": loss_band,
     "model_title": model_title,
     "moment": moment,

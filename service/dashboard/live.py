@@ -29,7 +29,7 @@ from assay.service.contract.states import TERMINAL
 from assay.service.dashboard import formats
 from assay.service.dashboard.frame import made_once
 from assay.service.dashboard.job_facts import newest_result
-from assay.service.reports.numbers import speed_text
+from assay.service.reports.numbers import left_text, speed_text
 from assay.service.store.tenants import TenantStore
 
 router = APIRouter(route_class=StrictRoute)
@@ -108,7 +108,7 @@ def _state(store: TenantStore, job: Job) -> LiveState:
         "share": formats.done_share(job),
         "done": job.progress.done,
         "total": job.progress.total,
-        "eta": None if job.progress.eta_seconds is None else formats.duration(job.progress.eta_seconds),
+        "left": left_text(job),
         "speed": speed_text(job.progress),
         "message": formats.short(job.message, 200),
         "results": results,

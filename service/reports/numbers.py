@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import radius_text
-from assay.service.contract.results import EvaluationResult, Metric, Progress, Unit
+from assay.service.contract.results import EvaluationResult, Job, Metric, Progress, Unit
+from assay.service.contract.states import JobState
 
 IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})  # shown in percent
 # A mean of whole numbers below `SHOWN_WHOLE` has four digits.
@@ -19,6 +20,7 @@ WHOLE: frozenset[Unit | None] = frozenset({"count", "bytes"})
 SHOWN_WHOLE = 1000
 RADIUS, NORM = "epsilon", "norm"
 POINTS = " points"
+ESTIMATING = "estimating the time left"  # until enough is measured
 WITHOUT = {"too_few": "too few examples", "no_spread": "no spread"}  # In place of an interval, by method
 
 
@@ -100,6 +102,24 @@ def speed_text(progress: Progress) -> str:
     parts += [] if busy is None else [f"GPU {busy:.0%} busy"]
     parts += [] if memory is None else [f"GPU memory {memory:.0%} in use"]
     return ", ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    """A duration for people: `41 s`, `12 min`, `3 h 5 min`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    hours, rest = divmod(minutes, 60)
+    return f"{minutes} min" if minutes < 100 else f"{hours} h {rest} min"
+
+
+def left_text(job: Job) -> str:
+    """The time left of a job: `12 min left`; empty where it does not run, or only its end is left."""
+    left = job.progress.eta_seconds
+    if left is not None and not job.state.terminal:
+        return f"{clock(left)} left"
+    open_part = job.progress.share is None or job.progress.share < 1
+    return ESTIMATING if job.state == JobState.RUNNING and job.workers_online and open_part else ""
 
 
 def params_text(params: Mapping[str, Any]) -> str:

@@ -189,7 +189,7 @@ def line_of(study: StudyStatus) -> ProgressLine:
         f"{done.done}/{done.total} jobs",
         done.done,
         "jobs",
-        None,
+        "",
         counts,
         ended,
     )

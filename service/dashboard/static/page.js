@@ -116,7 +116,7 @@ if (live && live.dataset.live) {
         if (job.share === null) bar.removeAttribute("value"); else bar.value = job.share;
       }
       for (const text of find("done")) text.textContent = job.total ? `${job.done}/${job.total}` : `${job.done}`;
-      for (const text of find("eta")) text.textContent = job.eta && !job.ended ? `${job.eta} left` : "";
+      for (const text of find("left")) text.textContent = job.left;
       for (const text of find("speed")) text.textContent = job.speed;
       for (const text of find("message")) text.textContent = job.message;
       newest = Math.max(newest, job.results);

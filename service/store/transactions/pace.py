@@ -7,7 +7,7 @@ that cost about as much, and of the forward passes that the plan has timed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from assay.service.contract.records import TrainingSpeed
@@ -15,11 +15,14 @@ from assay.service.contract.states import JobState
 
 PLAN_WEIGHT = 0.1  # The plan's timing, beside 1 for an evaluation of the same cost.
 ROUNDING = 1e-9  # of sums of costs, relative
-GUESS_WEIGHT = 0.02  # Share of an evaluation that the guess counts for once it is measured.
+GUESS_WEIGHT = 0.05  # Share of an evaluation that the guess counts for once it is measured.
+# The time left is unknown before so much of the planned cost, or so many seconds, are measured.
+MIN_SHARE, MIN_SECONDS = 0.02, 60.0
 
 # "evaluations": number to [planned cost, done cost, seconds of its shards]; "planned": seconds for a unit of
 # cost, by the plan's passes; "at": last measurement; "before": seconds before the present attempt; "waited":
-# seconds of an evaluation since its last progress; "training": a training's `TrainingSpeed`.
+# seconds of an evaluation since its last progress; "left": seconds until the end, as told; "training": a
+# training's `TrainingSpeed`.
 PaceJson = dict[str, Any]
 
 
@@ -52,11 +55,16 @@ def new_pace(costs: Iterable[tuple[int, float]], estimated_seconds: float | None
 
 def begun_pace(pace: PaceJson) -> PaceJson:
     """The pace at an attempt's first measuring claim: earlier seconds were of other workers."""
-    return {**pace, "before": sum(part[2] for part in pace["evaluations"].values())}
+    return {**pace, "before": sum(part[2] for part in pace["evaluations"].values()), "left": None}
 
 
-def paced(pace: PaceJson, evaluation: int, cost: float, seconds: float, at: float) -> PaceJson:
-    """The pace after so much more of an evaluation; lost work has negative cost."""
+def paced(
+    pace: PaceJson, evaluation: int, cost: float, seconds: float, at: float, since: float | None
+) -> PaceJson:
+    """The pace after so much more of an evaluation; lost work has negative cost.
+
+    `since`: time of the attempt's first measuring claim; None while no shard of it is claimed.
+    """
     key = str(evaluation)
     waited: dict[str, float] = pace.get("waited", {})
     if cost == 0:
@@ -68,7 +76,17 @@ def paced(pace: PaceJson, evaluation: int, cost: float, seconds: float, at: floa
     total, done, spent = pace["evaluations"].get(key, [0.0, 0.0, 0.0])
     after = max(0.0, done + cost)
     spent = spent + max(0.0, seconds) if cost >= 0 else spent * after / done if done else 0.0
-    return {**pace, "evaluations": {**pace["evaluations"], key: [total, after, spent]}, "at": at}
+    now = {**pace, "evaluations": {**pace["evaluations"], key: [total, after, spent]}, "at": at}
+    return now if since is None else {**now, "left": _steady(pace, now, since)}
+
+
+def _steady(before: PaceJson, now: PaceJson, since: float) -> float | None:
+    """Seconds left as measured, which climb by the time that passed at most: a slow batch is no jump."""
+    found = _left_seconds(now, since)
+    last: float | None = before.get("left")
+    if found is None or last is None:
+        return found
+    return min(found, last + max(0.0, now["at"] - before["at"]))
 
 
 def cost_share(row: Pace) -> float | None:
@@ -93,10 +111,13 @@ def eta_seconds(row: Pace, now: float) -> float | None:
     left = row.cost_total - row.cost_done
     if done <= 0 or left <= ROUNDING * row.cost_total:
         return None
-    measured = None if row.pace is None else _left_seconds(row.pace, row.paced_at, left)
-    if measured is None:
-        measured = max(now - row.paced_at, 0.0) * left / done
-    return round(measured, 1)
+    if row.pace is not None and row.pace["evaluations"]:
+        steady = row.pace.get("left")
+        planned, measured, _ = _sums(row.pace)
+        if steady is None or planned <= measured:
+            return None
+        return round(steady * left / (planned - measured), 1)  # Reports may be ahead of the measurements.
+    return round(max(now - row.paced_at, 0.0) * left / done, 1)
 
 
 def measured_speed(pace: PaceJson, evaluation: int) -> float | None:
@@ -106,19 +127,26 @@ def measured_speed(pace: PaceJson, evaluation: int) -> float | None:
     return _speed(total, done, spent, [*parts.values()], pace["planned"]) or None
 
 
-def _left_seconds(pace: Mapping[str, Any], since: float, left: float) -> float | None:
-    """Seconds for the cost that is left; None while nothing is measured."""
+def _sums(pace: PaceJson) -> tuple[float, float, float]:
+    """Planned cost, done cost and seconds of all evaluations."""
+    planned, done, spent = map(sum, zip(*pace["evaluations"].values(), strict=True))
+    return planned, done, spent
+
+
+def _left_seconds(pace: PaceJson, since: float) -> float | None:
+    """Seconds for the cost that is not measured; None while too little is measured."""
     parts: list[list[float]] = list(pace["evaluations"].values())
-    planned, done, spent = (sum(part[place] for part in parts) for place in range(3))
-    wall: float = (pace["at"] or since) - since
+    planned, done, spent = _sums(pace)
+    wall: float = pace["at"] - since
     spent -= float(pace["before"])
-    if done <= 0 or spent <= 0 or wall <= 0 or planned <= done:
+    few = done < MIN_SHARE * planned and spent < MIN_SECONDS
+    if few or done <= 0 or spent <= 0 or wall <= 0 or planned <= done:
         return None
     compute = sum(
         max(0.0, total - part) * _speed(total, part, seconds, parts, pace["planned"])
         for total, part, seconds in parts
     )
-    return compute / (spent / wall) * left / (planned - done)  # Reports may be ahead of the measurements.
+    return compute / (spent / wall)
 
 
 def _speed(

@@ -56,11 +56,12 @@ def set_done(
 
 def _paced(connection: Connection, shard: Row[Any], cost: float) -> dict[str, Any]:
     """The job's pace after a shard's report; the time since its last report is the evaluation's."""
-    row = connection.execute(select(jobs.c.pace, now().label("at")).where(jobs.c.id == shard.job_id)).one()
+    asked = select(jobs.c.pace, jobs.c.paced_at, now().label("at"))
+    row = connection.execute(asked.where(jobs.c.id == shard.job_id)).one()
     if row.pace is None:
         return {}
     seconds = 0.0 if shard.progressed_at is None else row.at - shard.progressed_at
-    return {"pace": paced(row.pace, shard.evaluation, cost, seconds, row.at)}
+    return {"pace": paced(row.pace, shard.evaluation, cost, seconds, row.at, row.paced_at)}
 
 
 def progress_snapshot(connection: Connection, job_id: str) -> ProgressSnapshot | None:

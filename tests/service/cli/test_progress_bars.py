@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from assay.service.cli import main, progress_bars
-from assay.service.cli.progress_bars import Bars, Spinner
+from assay.service.cli.progress_bars import Bars, Spinner, line_of
 from assay.service.client import AssayClient
 from assay.service.contract.results import Progress
 from assay.service.contract.states import JobState
+from assay.service.reports import numbers
 from tests.support.terminals import ESCAPES, Make, Terminal
 
 
@@ -64,6 +65,27 @@ def test_a_pipe_gets_lines_for_a_log(job: Any, monkeypatch: pytest.MonkeyPatch) 
         "2026-01-01T00:00:34Z tiny: running, 13% (13/100 examples), 90 s left",
         "2026-01-01T00:00:50Z tiny: succeeded, 100% (100/100 examples)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("state", "eta", "share", "workers", "shown"),
+    [
+        ("running", None, 0.0, 1, numbers.ESTIMATING),
+        ("running", None, None, 1, numbers.ESTIMATING),
+        ("running", 720.0, 0.5, 1, "12 min left"),
+        ("running", None, 1.0, 1, ""),  # merging
+        ("running", None, 0.5, 0, ""),  # its message says what it waits for
+        ("queued", None, None, 1, ""),
+        ("failed", 720.0, 0.5, 1, ""),
+    ],
+)
+def test_the_time_left_is_said_once_it_is_known(
+    job: Any, state: str, eta: float | None, share: float | None, workers: int, shown: str
+) -> None:
+    progress = Progress(done=5, total=10, unit="examples", eta_seconds=eta, share=share)
+    changes = {"state": JobState(state), "progress": progress, "workers_online": workers}
+    now = job.model_copy(update=changes)
+    assert numbers.left_text(now) == line_of(now).left == shown
 
 
 def test_watch_in_a_pipe_has_a_line_for_each_evaluation(
@@ -152,7 +174,9 @@ def test_a_line_fits_the_terminal_with_state_and_share_whole(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int, shown: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    line = progress_bars.ProgressLine("running", 0.27, "9/33", 9, "examples", 720.0, MESSAGE, ended=False)
+    line = progress_bars.ProgressLine(
+        "running", 0.27, "9/33", 9, "examples", "12 min left", MESSAGE, ended=False
+    )
     with terminal, Bars(LABELS) as bars:
         bars.show(dict.fromkeys(LABELS, line))
     lines = [part.rstrip() for part in re.split(r"[\r\n]+", ESCAPES.sub("", terminal.text()))]
