@@ -52,7 +52,7 @@ from assay.service.store.rows import JobFilters, JobRow
 from assay.service.store.tenants import TenantStore
 from assay.service.submission.data_look import look_at_data
 from assay.service.submission.estimate import least_work
-from assay.service.submission.limits import BACKWARD_COST, DEVICE_CLASSES, Speed, bounded_estimate
+from assay.service.submission.limits import DEVICE_CLASSES, Speed, bounded_estimate, measured_attacks
 from assay.service.submission.validate import ValidSpec, validate
 from assay.service.submission.warnings import compiling_warnings, worker_warnings
 
@@ -250,7 +250,7 @@ def settle_device(service: Submission, valid: ValidSpec) -> None:
         return
     speed = _speed(service, valid.spec["model"], "cpu")
     work = least_work(service.catalog, valid.spec, service.settings.data_root)
-    if (work.forward + BACKWARD_COST * work.backward) * speed.seconds_per_pass > most:
+    if work.passes * speed.seconds_per_pass > most:
         execution["device"] = "cuda"
 
 
@@ -282,7 +282,9 @@ def _speed(service: Submission, model: ModelReference, device: str) -> Speed:
     if found is not None:
         seconds, made = found
         few = "" if made >= FEW_PASSES else f", which made {made} passes, so that its start counts for much"
-        return Speed(seconds, f"the fastest of your last jobs of this model on {device}{few}", measured=True)
+        source = f"the fastest of your last jobs of this model on {device}{few}"
+        attacks = measured_attacks(service.catalog, service.store.results.measured_work(model, device))
+        return Speed(seconds, source, measured=True, attacks=attacks)
     rate = service.settings.passes_per_second[cast(DeviceClass, device)]
     guess = f"a guess of {rate:,g} forward passes a second"
     until = f"until a job of yours with exactly this model has finished an evaluation on {device}"

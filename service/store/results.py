@@ -8,10 +8,10 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import Row, func, select, tuple_
 
 from assay.service.contract.records import Columns, JobProvenance, ResultJson
-from assay.service.contract.stored_specs import ModelReference
+from assay.service.contract.stored_specs import EvaluationItem, ModelReference, evaluations_in
 from assay.service.lru_cache import LruCache, table_weight
 from assay.service.store.clock import now
 from assay.service.store.columns import unpack, unpack_columns, upsert
@@ -21,7 +21,7 @@ from assay.service.store.rows import OutcomeRow
 from assay.service.store.tables import jobs, outcomes, results, shards
 from assay.service.store.transactions.event_log import record_metric_event
 from assay.service.store.transactions.transitions import lock_job
-from assay.service.submission.limits import BACKWARD_COST
+from assay.service.submission.estimate import BACKWARD_COST
 
 CachedValue = TypeVar("CachedValue")
 
@@ -137,19 +137,41 @@ class ResultRows(StorePart):
         # And the passes of that shard: in few, the start of an evaluation takes most of the time. `model`:
         # name and parameters; without parameters (an uploaded program) the file. `device`: class. `tenant`:
         # None for all. None where no job counts among the last `PACED_JOBS` of the name.
+        ids = [row.id for row in self._finished(model, device, tenant)]
+        passes = outcomes.c.forward_passes + BACKWARD_COST * outcomes.c.backward_passes
+        counted = outcomes.c.job_id.in_(ids) & (passes > 0) & (outcomes.c.seconds > 0)
+        pace = outcomes.c.seconds / passes
+        chosen = select(pace.label("pace"), passes.label("passes")).where(counted)
+        with self._database.reading() as connection:
+            found = connection.execute(chosen.order_by(pace).limit(1)).first()
+        return None if found is None else (float(found.pace), int(found.passes))
+
+    def measured_work(
+        self, model: ModelReference, device: str, tenant: str | None
+    ) -> list[tuple[EvaluationItem, float, int]]:
+        """Each evaluation of the jobs that `seconds_per_pass` reads, its seconds and examples."""
+        made = {row.id: row.provenance["spec"] for row in self._finished(model, device, tenant)}
+        work = (func.sum(outcomes.c.seconds), func.sum(outcomes.c.n))
+        statement = (
+            select(outcomes.c.job_id, shards.c.evaluation, *work)
+            .join(shards, shards.c.id == outcomes.c.shard_id)
+            .where(outcomes.c.job_id.in_(list(made)), shards.c.kind == "evaluate")
+            .group_by(outcomes.c.job_id, shards.c.evaluation)
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(statement).all()
+        return [
+            (evaluations_in(made[job])[number], float(seconds), int(n)) for job, number, seconds, n in rows
+        ]
+
+    def _finished(self, model: ModelReference, device: str, tenant: str | None) -> list[Row[Any]]:
         finished = (jobs.c.model == model["name"]) & jobs.c.provenance.is_not(None)
         if tenant is not None:
             finished &= jobs.c.tenant == tenant
         statement = select(jobs.c.id, jobs.c.provenance).where(finished).order_by(jobs.c.id.desc())
-        passes = outcomes.c.forward_passes + BACKWARD_COST * outcomes.c.backward_passes
         with self._database.reading() as connection:
             rows = connection.execute(statement.limit(PACED_JOBS)).all()
-            ids = [row.id for row in rows if _made_with(row.provenance, model, device)]
-            counted = outcomes.c.job_id.in_(ids) & (passes > 0) & (outcomes.c.seconds > 0)
-            pace = outcomes.c.seconds / passes
-            chosen = select(pace.label("pace"), passes.label("passes")).where(counted)
-            found = connection.execute(chosen.order_by(pace).limit(1)).first()
-        return None if found is None else (float(found.pace), int(found.passes))
+        return [row for row in rows if _made_with(row.provenance, model, device)]
 
     def of(self, job_id: str) -> dict[int, ResultJson]:
         """The merged results of a job by evaluation, in order."""

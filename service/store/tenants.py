@@ -16,7 +16,7 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.events import EventType
 from assay.service.contract.limits import UNLIMITED, Limits, QuotaStatus
 from assay.service.contract.records import Columns, ResultJson
-from assay.service.contract.stored_specs import ModelReference, Spec
+from assay.service.contract.stored_specs import EvaluationItem, ModelReference, Spec
 from assay.service.contract.verbs import Verb
 from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.store.audit import Actor
@@ -202,6 +202,10 @@ class TenantResults(TenantPart):
     def seconds_per_pass(self, model: ModelReference, device: str) -> tuple[float, int] | None:
         """Seconds per example of a forward pass, and passes measured, from the caller's finished jobs."""
         return self._store.results.seconds_per_pass(model, device, self._filter)
+
+    def measured_work(self, model: ModelReference, device: str) -> list[tuple[EvaluationItem, float, int]]:
+        """As `ResultRows.measured_work`, of the caller's jobs."""
+        return self._store.results.measured_work(model, device, self._filter)
 
 
 class TenantEvents(TenantPart):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +16,8 @@ from assay.service.contract.stored_specs import (
     UserSpec,
 )
 from assay.service.submission.class_folders import count_examples
+
+BACKWARD_COST = 2.0  # A backward pass costs about two forward passes.
 
 
 def estimate(catalog: Catalog, spec: UserSpec, data_root: Path | None = None) -> dict[str, int | None]:
@@ -36,17 +39,34 @@ class LeastWork:
     forward: float
     backward: float
 
+    @property
+    def passes(self) -> float:
+        """Passes in forward passes."""
+        return self.forward + BACKWARD_COST * self.backward
+
 
 def least_work(catalog: Catalog, spec: UserSpec, data_root: Path | None = None) -> LeastWork:
     """`estimate` with each unknown number at its minimum: an example, a forward pass (in training both)."""
-    examples, forward, backward = 0.0, 0.0, 0.0
+    parts = [work for _, work in least_parts(catalog, spec, data_root)]
+    return LeastWork(
+        math.fsum(part.examples for part in parts),
+        math.fsum(part.forward for part in parts),
+        math.fsum(part.backward for part in parts),
+    )
+
+
+def least_parts(
+    catalog: Catalog, spec: UserSpec, data_root: Path | None = None
+) -> list[tuple[ComponentReference, LeastWork]]:
+    """The least work of each evaluation, or of the recipe."""
+    found = []
     least = (1.0, 1.0 if spec["kind"] == "train" else 0.0)
     for component, reference in _parts(catalog, spec):
         n = _examples(catalog, spec, component, reference, data_root)
         count = float(_min_examples(spec) if n is None else n)
-        made = component.passes_with(reference["params"]) or least
-        examples, forward, backward = examples + count, forward + count * made[0], backward + count * made[1]
-    return LeastWork(examples, forward, backward)
+        forward, backward = component.passes_with(reference["params"]) or least
+        found.append((reference, LeastWork(count, count * forward, count * backward)))
+    return found
 
 
 Term = tuple[float | None, float | None, float | None]

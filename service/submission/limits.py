@@ -5,19 +5,21 @@ Seconds are of computing, on one worker; examples count once for each evaluation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog
+from assay.service.catalog.component import EVALUATIONS
 from assay.service.contract.problems import Problems
 from assay.service.contract.records import PlanWithShards
-from assay.service.contract.stored_specs import UserSpec
-from assay.service.submission.estimate import least_work
+from assay.service.contract.stored_specs import ComponentReference, UserSpec
+from assay.service.submission.estimate import BACKWARD_COST, least_parts
 
 DEVICE_CLASSES = ("cpu", "cuda")
-BACKWARD_COST = 2.0  # A backward pass costs about two forward passes.
 DEADLINE_FACTOR = 10.0
 MIN_DEADLINE_SECONDS = 3600.0
 
@@ -56,11 +58,43 @@ class JobLimits:
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of a forward pass per example, the source of the number, and whether it was measured."""
+    """Seconds of a forward pass per example, the source of the number, and whether it was measured.
+
+    `attacks`: seconds of a nominal pass by the name and parameters of a measured evaluation, and by its name
+    alone. An attack that examples leave at their first success makes fewer passes than its nominal ones.
+    """
 
     seconds_per_pass: float
     source: str
     measured: bool = False
+    attacks: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, part: ComponentReference) -> float | None:
+        """Seconds of a nominal pass of an evaluation; None where none of its name was measured."""
+        return self.attacks.get(part_key(part), self.attacks.get(part["name"]))
+
+
+def part_key(part: ComponentReference) -> str:
+    """An evaluation's name and parameters as a text."""
+    return f"{part['name']} {json.dumps(part['params'], sort_keys=True)}"
+
+
+def measured_attacks(
+    catalog: Catalog, work: Iterable[tuple[ComponentReference, float, int]]
+) -> dict[str, float]:
+    """`Speed.attacks`, of evaluations with their seconds and examples."""
+    sums: dict[str, list[float]] = {}
+    for part, seconds, examples in work:
+        if part["name"] not in catalog.names(*EVALUATIONS):
+            continue  # of a package that is gone
+        component = catalog.find_evaluation(part["name"])
+        forward, backward = component.passes_with(part["params"]) or (1.0, 0.0)
+        count = component.repeats_with(part["params"]) or examples
+        for key in (part_key(part), part["name"]):
+            found = sums.setdefault(key, [0.0, 0.0])
+            found[0] += seconds
+            found[1] += count * (forward + BACKWARD_COST * backward)
+    return {key: seconds / passes for key, (seconds, passes) in sums.items() if seconds > 0 and passes > 0}
 
 
 FindSpeed = Callable[[str], Speed]  # (device class) to the speed of the job's model on it.
@@ -82,19 +116,27 @@ def bounded_estimate(
     "seconds_measured", "max_seconds" and "max_examples" (None: no limit). InvalidSpec: the job is over a
     limit even if what is unknown is as small as it can be.
     """
-    least = least_work(catalog, spec, data_root)
+    parts = least_parts(catalog, spec, data_root)
 
     def seconds_on(device: str) -> float:
-        return (least.forward + BACKWARD_COST * least.backward) * speed_of(device).seconds_per_pass
+        speed = speed_of(device)
+        return math.fsum(work.passes * (speed.of(part) or speed.seconds_per_pass) for part, work in parts)
 
     def share(device: str) -> float:
         return seconds_on(device) / (limits.seconds.get(device) or float("inf"))
 
     device = min(devices, key=share)
     seconds, speed = seconds_on(device), speed_of(device)
+    examples = math.fsum(work.examples for _, work in parts)
+    known_parts = sum(speed.of(part) is not None for part, _ in parts)
+    source = speed.source
+    if known_parts:
+        others = "" if known_parts == len(parts) else f"; the others by {speed.source}"
+        took = f"evaluations as your last jobs of this model took on {device}"
+        source = f"{known_parts} of {len(parts)} {took}{others}"
     problems = Problems()
     loc = ("recipe",) if spec["kind"] == "train" else ("evaluations",)
-    for message, given, allowed in limits.excess(device, seconds, least.examples, speed.source):
+    for message, given, allowed in limits.excess(device, seconds, examples, source):
         problems.add(loc, message, given=given, allowed=allowed)
     problems.raise_if_any()
     known = all(value is not None for value in totals.values())
@@ -102,7 +144,7 @@ def bounded_estimate(
         **totals,
         "device": device,
         "seconds": float(f"{seconds:.3g}") if known else None,
-        "seconds_from": speed.source if known else "the number of examples is known when the job is planned",
+        "seconds_from": source if known else "the number of examples is known when the job is planned",
         "seconds_measured": known and speed.measured,
         "max_seconds": limits.seconds.get(device),
         "max_examples": limits.examples,

@@ -16,7 +16,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import cells_of
 from assay.service.contract.records import COMPILE_SECONDS, MAX_BATCH, PlannedCompile
 from assay.service.contract.stored_specs import EvaluationItem
-from assay.service.submission.limits import BACKWARD_COST
+from assay.service.submission.estimate import BACKWARD_COST
 from assay.workers import accelerator, catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import is_text

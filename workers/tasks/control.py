@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from assay.service.contract.stored_specs import EvaluationItem
-from assay.service.submission.limits import BACKWARD_COST
+from assay.service.submission.estimate import BACKWARD_COST
 from assay.workers import catalog
 from assay.workers.data.formats.control.trajectories import ControlSet, policy_for
 from assay.workers.data.formats.dataset import ExampleSet

@@ -94,6 +94,41 @@ def test_the_speed_is_that_of_the_callers_own_finished_jobs_of_the_model(
             assert not guessed["seconds_measured"]
 
 
+def test_what_attacks_took_is_the_cost_of_the_next_job(
+    api: httpx.Client, app_store: Store, worker: Any, evaluate_body: Make
+) -> None:
+    near, far = ({"name": "pgd", "params": {"epsilon": radius}} for radius in ("2/255", "8/255"))
+    clean = {"name": "clean"}
+
+    def measure(evaluations: list[dict[str, Any]], *took: float) -> None:
+        job = api.post(JOBS, json=on_cpu(evaluate_body(evaluations=evaluations))).json()["id"]
+        worker.plan(job, 100)
+        for number, seconds in enumerate(took):
+            app_store.shards.finish(worker.claim(job), OutcomeRow(number, 0, 100, {}, seconds, 1000, 0, {}))
+        made = provenance() | {"spec": app_store.jobs.get(job).spec, "device": {"type": "cpu"}}
+        assert app_store.jobs.succeed(job, made)
+
+    def found(*evaluations: dict[str, Any], limit: int = 100) -> tuple[float, str]:
+        said = dry_run(api, on_cpu(evaluate_body(evaluations=[*evaluations], limit=limit)))
+        assert said["seconds_measured"]
+        return said["seconds"], said["seconds_from"]
+
+    measure([clean], 1.0)
+    seconds, source = found(clean, near)
+    assert seconds == pytest.approx(1.0 + 100 * (11 + 2 * 10) / 1000)
+    said, _, others = source.partition("; ")
+    assert said == "1 of 2 evaluations as your last jobs of this model took on cpu"
+    assert others.startswith("the others by the fastest of your last jobs")
+    measure([clean, near, far], 1.0, 40.0, 5.0)  # Examples leave the attack of the large radius at once.
+    seconds, source = found(clean, near, far)
+    assert seconds == pytest.approx(46.0)
+    assert source == "3 of 3 evaluations as your last jobs of this model took on cpu"
+    assert found(far, limit=200)[0] == pytest.approx(10.0)
+    steps = {"epsilon": "8/255", "steps": 20}
+    twice = found({"name": "pgd", "params": steps})[0]
+    assert twice == pytest.approx(2 * 22.5, rel=0.1), "another pgd takes what both took together"
+
+
 def test_a_speed_of_few_passes_says_so(
     api: httpx.Client, app_store: Store, worker: Any, train_body: Make, evaluate_body: Make
 ) -> None:

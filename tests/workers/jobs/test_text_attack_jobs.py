@@ -18,7 +18,7 @@ from assay.service.metrics.tables.forced_continuation import ForcedContinuation,
 from assay.service.metrics.tables.perplexity import Perplexity
 from assay.service.metrics.tables.text_attack import TextAttack, text_attack_metrics
 from assay.service.metrics.tables.word_swap import WordSwap, word_swap_metrics
-from assay.service.submission.limits import BACKWARD_COST
+from assay.service.submission.estimate import BACKWARD_COST
 from assay.service.submission.validate import validate
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import MissingData
