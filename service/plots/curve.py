@@ -56,7 +56,9 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
     measured = _points(rows)
     attacks = list(dict.fromkeys(row.attack for row in rows))
     names = list(dict.fromkeys(row.job for row in rows))
-    direct = not several and len(attacks) <= MAX_DIRECT
+    # A name beside a line that ends early would lie on the others.
+    ends = {row.attack: row for row in sorted(rows, key=_x)}
+    direct = not several and len(attacks) <= MAX_DIRECT and len(set(map(_x, ends.values()))) == 1
     x, y = _axes(rows[0])
     told = theme.cycled("attack", attacks, title="Attack", legend=not direct)
     if several:
@@ -177,12 +179,12 @@ def _published_layer(published: DataRows, x: Vega, y: Vega, told: dict[str, Vega
 def _names_layer(points: DataRows, attacks: Sequence[str], x: Vega, y: Vega, color: Vega) -> Vega:
     """Each line's name at its end, moved where two would overlap."""
     ends = [[point for point in points if point["attack"] == attack][-1] for attack in attacks]
+    ends.sort(key=lambda point: float(point["value"]))
     placed: DataRows = []
-    lowest: dict[float, float] = {}
-    for end in sorted(ends, key=lambda point: float(point["value"])):
-        height = max(end["value"], lowest.get(end["x"], NAME_GAP / 2))
-        lowest[end["x"]] = height + NAME_GAP
-        placed.append({"attack": end["attack"], "x": end["x"], "value": height})
+    for place, end in enumerate(ends):
+        room = 1.0 - NAME_GAP * (len(ends) - 1 - place)  # for the names above
+        least = placed[-1]["value"] + NAME_GAP if placed else NAME_GAP / 2
+        placed.append({"attack": end["attack"], "x": end["x"], "value": max(least, min(end["value"], room))})
     return {
         "data": {"values": placed},
         "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 8, "limit": 170},

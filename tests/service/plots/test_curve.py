@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from assay.service.plots.curve import WORST
+import itertools
+
+import pytest
+
+from assay.service.contract.results import EvaluationResult
+from assay.service.plots.curve import NAME_GAP, WORST
 from assay.service.plots.kinds import LabelledResults, plots_of
 from tests.support.plot_specs import only, values
 
@@ -70,6 +75,40 @@ def test_the_worst_case_over_attacks_is_bold_and_noise_is_apart(job: LabelledRes
     bold = [one for one in spec["layer"] if one["mark"].get("strokeWidth") == 3]
     assert [one["transform"][0]["filter"]["equal"] for one in bold] == [WORST]
     assert "under worst case the accuracy goes from 95.0 % without an attack to 20.0 %" in spec["description"]
+
+
+@pytest.mark.parametrize("level", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("count", [2, 3, 9])
+def test_names_lie_on_no_line_and_on_no_name(
+    job: LabelledResults, count: int, level: float, *, early: bool
+) -> None:
+    two, four = job.results.evaluations[1:3]
+
+    def attack(name: str, row: EvaluationResult, value: float) -> EvaluationResult:
+        top1 = row.metrics["top1"].model_copy(update={"value": value, "ci_low": value, "ci_high": value})
+        return row.model_copy(update={"name": name, "metrics": {"top1": top1}})
+
+    rows = [
+        attack(name, row, level)
+        for name in ("pgd", "fgsm", "autoattack", "square", "apgd_ce", "apgd_dlr", "fab_t", "cw", "deepfool")[
+            :count
+        ]
+        for row in ((two,) if early and name == "autoattack" else (two, four))
+    ]
+    spec = plots_of([only(job.results, *rows)])["curve"]
+    drawn = [row for row in spec["data"]["values"] if "line" in row or "x" in row]
+    named = [layer for layer in spec["layer"] if layer["mark"].get("type") == "text"]
+    legend = spec["layer"][-1 - len(named)]["encoding"]["color"].get("legend", {})
+    assert bool(named) is (count <= 3 and not (early and count == 3))
+    assert bool(named) is (legend is None)
+    for layer in named:
+        names = sorted(layer["data"]["values"], key=lambda one: float(one["value"]))
+        assert len(names) == len({row["attack"] for row in drawn})
+        assert {one["x"] for one in names} == {max(row["x"] for row in drawn)}
+        heights = [one["value"] for one in names]
+        assert all(above - below >= NAME_GAP - 1e-9 for below, above in itertools.pairwise(heights))
+        assert 0 < heights[0] <= heights[-1] <= 1 + 1e-9
 
 
 def test_one_attack_is_its_own_worst_case(job: LabelledResults) -> None:
