@@ -20,11 +20,11 @@ from typing import Any
 
 from assay.service.catalog.parameters import check
 from assay.service.cli import commands, markdown, output
+from assay.service.cli.job_progress import ended_text
 from assay.service.cli.progress_bars import Bars
 from assay.service.cli.spec_files import SpecFile, read_spec
 from assay.service.cli.spec_kinds import check_kind, kind_of
 from assay.service.client import AssayClient
-from assay.service.client.evaluation import outcome_text
 from assay.service.contract.errors import (
     AssayError,
     ErrorDetail,
@@ -188,7 +188,7 @@ def _run(options: commands.Options, spec: SpecFile) -> int:
         sys.stdout.write(f"{markdown.markdown(shown, options.metric)}\n" if shown else "")
         _name_unknown(options.metric, shown)
     for name, job in failed.items():
-        sys.stderr.write(f"{output.printable(f'{name}: job {job.id} {outcome_text(job)}')}\n")
+        sys.stderr.write(f"{output.printable(name)}: job {job.id} {ended_text(job)}\n")
     return commands.JOB_FAILED if failed else commands.OK
 
 

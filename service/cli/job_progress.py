@@ -12,7 +12,6 @@ from typing import Any, Protocol, TextIO, TypeVar
 from assay.service.cli import output
 from assay.service.cli.progress_bars import SILENT_SECONDS, Bars
 from assay.service.client import AssayClient, BadAnswer
-from assay.service.client.evaluation import outcome_text
 from assay.service.contract.errors import NotFound, Unavailable
 from assay.service.contract.events import Event
 from assay.service.contract.results import Job, Metric, Progress
@@ -56,8 +55,14 @@ def follow_to_end(client: AssayClient, job: Job, out: TextIO | None = None) -> i
         ended = follow(client, job, draw)
     if ended.state == JobState.SUCCEEDED:
         return OK
-    sys.stderr.write(output.printable(f"job {ended.id} {outcome_text(ended)}") + "\n")
+    sys.stderr.write(f"job {ended.id} {ended_text(ended)}\n")
     return JOB_FAILED
+
+
+def ended_text(job: Job) -> str:
+    """How a job ended, and why, as people read it: `failed: 8 GB were not enough`."""
+    reason = job.message if job.error is None else job.error.message
+    return output.printable(f"{job.state.value}: {reason}" if reason else job.state.value)
 
 
 def awaited_text(job: Job, seconds: float) -> str:

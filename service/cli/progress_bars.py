@@ -187,7 +187,8 @@ class Spinner:
 def line_of(job: Job) -> ProgressLine:
     """What a line shows of a job."""
     total = "?" if job.progress.total is None else job.progress.total
-    said = "; ".join(filter(None, [job.message, speed_text(job.progress)]))
+    # Why a job failed is said once, below the bars.
+    said = "" if job.state.terminal else "; ".join(filter(None, [job.message, speed_text(job.progress)]))
     # Events of progress may lag behind the last event.
     done = job.progress.total if job.state == "succeeded" and job.progress.total else job.progress.done
     return ProgressLine(

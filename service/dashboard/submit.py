@@ -260,6 +260,8 @@ def _page(request: Request, service: Submission, state: PageState) -> Response:
         "errors": errors,
         "details": [(detail, _field_of(detail, errors)) for detail in details],
         "presets": PRESETS,
+        "address": str(request.base_url).rstrip("/"),
+        "size_limit": service.settings.max_checkpoint_bytes,
         "groups": _addable(catalog, spec),
         "snippets": snippets(spec, str(request.base_url), with_key=service.settings.keys_required),
         "trainings": service.store.jobs.page(kind="train", limit=MAX_SUGGESTIONS)[0] if form else [],

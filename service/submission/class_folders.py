@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,15 @@ LABELS_FILE = (  # The remedy for images without class folders.
     ' columns name and label: "labels": "labels.csv"'
 )
 HELD_OUT_DIVISOR = 5  # Without parts, the share of each class that is evaluated.
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """How many files are skipped, the commonest suffixes with their numbers, and the first names."""
+
+    count: int
+    kinds: Mapping[str, int]
+    first: Sequence[str]
 
 
 def check_labelled(data: Checked, root: Path | None, problems: Problems, loc: Loc) -> None:
@@ -193,6 +204,32 @@ def ignored_in(folder: Path) -> Ignored:
         if seen > MAX_COUNTED:
             break
     return {"count": len(found), "first": [_shown(name) for name in sorted(found)[:LISTED]]}
+
+
+def skipped_in(component: Component, params: Mapping[str, Any], root: Path | None) -> Skipped | None:
+    """Files of a labelled folder that are no images by their names, a minute old; None: unseen, or without.
+
+    What systems leave does not count; at most 200,000 files are looked at.
+    """
+    if (found := _labelled_folder(component, params, root)) is None:
+        return None
+    return _skipped(found[0], int(time.monotonic() // COUNT_KEPT))
+
+
+@lru_cache(maxsize=64)
+def _skipped(folder: Path, _minute: int) -> Skipped | None:
+    found: list[str] = []
+    seen = 0
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not is_ignored(name)]
+        others = [name for name in files if not (is_ignored(name) or name.lower().endswith(IMAGE_SUFFIXES))]
+        found += [(Path(place).relative_to(folder) / name).as_posix() for name in others]
+        seen += len(files)
+        if seen > MAX_COUNTED:
+            break
+    kinds = Counter(Path(name).suffix.lower() or "without a suffix" for name in found)
+    listed = [_shown(name) for name in sorted(found)[:NAMED]]
+    return Skipped(len(found), dict(kinds.most_common(NAMED)), listed) if found else None
 
 
 def _shown(name: str) -> str:

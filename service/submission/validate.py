@@ -97,7 +97,7 @@ def validate(catalog: Catalog, body: object, **environment: Unpack[Environment])
         spec=spec,
         estimate=estimate(catalog, spec, validation.data_root),
         warnings=[
-            *submission_warnings(catalog, spec, validation.source),
+            *submission_warnings(catalog, spec, validation.source, validation.data_root),
             *([] if validation.has_package is not None else packages.package_warnings(catalog, spec)),
         ],
     )

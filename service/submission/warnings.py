@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, cast
 
 from assay.service.catalog.catalog import Catalog
@@ -14,6 +16,8 @@ from assay.service.contract.problems import Problems
 from assay.service.contract.records import COMPILE_SECONDS, MAX_BATCH
 from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import UserSpec, evaluations_in
+from assay.service.submission.class_folders import skipped_in
+from assay.service.submission.data_folders import IMAGE_SUFFIXES
 from assay.service.submission.estimate import estimate
 from assay.service.submission.requirements import AMPERE, at_least
 from assay.service.submission.suites import left_out_warnings
@@ -23,10 +27,11 @@ DEFAULT_DTYPE = "float32"
 
 
 def submission_warnings(
-    catalog: Catalog, spec: UserSpec, source: WeightsSource | None
+    catalog: Catalog, spec: UserSpec, source: WeightsSource | None, data_root: Path | None
 ) -> list[dict[str, Any]]:
     """The warnings of a valid job, as `contract.results.Warning` has them."""
     found = [*spec_warnings(catalog, spec), *_of_evaluations(catalog, spec, source)]
+    found += _of_files(catalog, spec, data_root)
     return [warning.model_dump() for warning in found]
 
 
@@ -47,6 +52,23 @@ def _of_evaluations(catalog: Catalog, spec: UserSpec, source: WeightsSource | No
         evidence = {"limit": spec["limit"], "available": available}
         yield Warning(code="subset", message=message, evidence=evidence)
     yield from (*left_out_warnings(spec), *_repeated(spec["evaluations"]))
+
+
+def _of_files(catalog: Catalog, spec: UserSpec, root: Path | None) -> Iterator[Warning]:
+    used = [spec["data"], *(item["data"] for item in evaluations_in(spec) if item["data"] is not None)]
+    for index, data in enumerate(used):
+        skipped = skipped_in(catalog.find("data", data["name"]), data["params"], root)
+        if skipped is None or data in used[:index]:
+            continue
+        kinds = ", ".join(f"{count} {kind}" for kind, count in skipped.kinds.items())
+        more = ", ..." if skipped.count > len(skipped.first) else ""
+        noun = "file is" if skipped.count == 1 else "files are"
+        message = (
+            f"{data['params']['folder']}: {skipped.count} {noun} skipped, by their names no images that are"
+            f" read ({kinds}): {', '.join(skipped.first)}{more}; read are {', '.join(IMAGE_SUFFIXES)}"
+        )
+        evidence = {"folder": data["params"]["folder"], **asdict(skipped)}
+        yield Warning(code="skipped_files", message=message, evidence=evidence)
 
 
 def _repeated(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[Warning]:

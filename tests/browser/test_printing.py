@@ -34,6 +34,27 @@ def test_a_job_is_on_two_sheets(open_page: Open, site: Site, dark: bool) -> None
         assert page.evaluate(SHOWN, name) is False, name
 
 
+def test_every_page_prints_what_it_shows(open_page: Open, site: Site) -> None:
+    page = open_page("/")
+    both = ",".join(site.measured)
+    for path, part in (
+        ("/", "main .tiles"),
+        ("/jobs", "main table tbody tr"),
+        (f"/compare?jobs={both}", "main table"),
+        ("/leaderboard", "main table"),
+        (f"/studies/{site.study}", "main table"),
+        ("/studies", "main table"),
+        ("/workers", "main table"),
+        (f"/jobs/{site.measured[0]}/examples", "main table"),
+        ("/catalog", "main .components"),
+    ):
+        page.goto(path)
+        page.emulate_media(media="print")
+        assert page.evaluate(SHOWN, part), path
+        for name in (".top", "main form .actions", "main input", "main select"):
+            assert not page.evaluate(SHOWN, name), (path, name)
+
+
 def test_the_button_prints_and_needs_scripts(open_page: Open, site: Site) -> None:
     path = f"/jobs/{site.measured[0]}"
     page = open_page(path)

@@ -156,7 +156,7 @@ def test_a_failed_job_is_1_and_the_rest_is_shown(
     assert code == 1
     assert "| works | 75.0" in out
     assert "fails: job " in err
-    assert "out_of_memory: 8 GB were not enough" in err
+    assert "failed: 8 GB were not enough" in err
 
 
 @pytest.mark.usefixtures("working")

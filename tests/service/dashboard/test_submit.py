@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.service.cli.main import build_parser
+from assay.service.dashboard.formats import size
+from assay.service.settings import Settings
 from tests.service.conftest import Worker
 
 Make = Callable[..., dict[str, Any]]
@@ -70,6 +74,22 @@ def submitted(api: httpx.Client, page: Page, **changes: str) -> dict[str, Any]:
     assert answer.status_code == 303, answer.text
     job: dict[str, Any] = api.get(f"/api/v1{answer.headers['Location']}").json()
     return job
+
+
+def test_a_module_of_the_users_own_has_a_card_that_says_what_to_do(
+    api: httpx.Client, settings: Settings
+) -> None:
+    card = get(api, "/submit").text.split("Your own module")[1].split("</details>")[0]
+    address = str(api.base_url).rstrip("/")
+    for line in (
+        f"assay evaluate my_models:build --data NAME --url {address}",
+        "assay evaluate my_models:build --data ./photos",
+        f"assay checkpoints upload NAME model.pt2 --url {address}",
+    ):
+        assert f"<code>{line}</code>" in card
+        parsed = build_parser().parse_args(shlex.split(line)[1:])
+        assert parsed.url == (address if "--url" in line else None)
+    assert f"at most {size(settings.max_checkpoint_bytes)}" in card
 
 
 def test_a_training_is_submitted_from_the_empty_form(api: httpx.Client) -> None:

@@ -136,6 +136,27 @@ LAYOUTS = {
 }
 
 
+def test_files_that_are_not_read_are_told_before_a_job_starts(tmp_path: Path) -> None:
+    write(tmp_path, "birds/crow", "birds/owl")
+    for name in ("crow/1.HEIC", "crow/2.heic", "owl/3.gif", "notes", ".DS_Store", "owl/Thumbs.db"):
+        (tmp_path / "birds" / name).touch()
+    spec = {**body({"name": "clean"}), "data": {"name": "image_folder", "params": {"folder": "birds"}}}
+    (told,) = (
+        one for one in validate(load(), spec, data_root=tmp_path).warnings if one["code"] == "skipped_files"
+    )
+    assert told["message"].startswith(
+        "birds: 4 files are skipped, by their names no images that are read"
+        " (2 .heic, 1 without a suffix, 1 .gif): crow/1.HEIC, crow/2.heic, notes, owl/3.gif; read are .bmp"
+    )
+    assert told["evidence"] == {
+        "folder": "birds",
+        "count": 4,
+        "kinds": {".heic": 2, "without a suffix": 1, ".gif": 1},
+        "first": ["crow/1.HEIC", "crow/2.heic", "notes", "owl/3.gif"],
+    }
+    assert all(one["code"] != "skipped_files" for one in validate(load(), spec).warnings)
+
+
 @pytest.mark.parametrize("splits", ["auto", "all"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_examples_of_an_estimate_are_those_of_the_worker(
