@@ -73,8 +73,9 @@ def chosen_rows(columns: Columns, choice: ExampleChoice, stages: Sequence[str] =
     there = [row for row in keep if _sortable(values[row])]
     missing = [row for row in keep if not _sortable(values[row])]
     there.sort(key=lambda row: str(ids[row]))
-    number = all(isinstance(value_of(row), int | float) for row in there)
-    there.sort(key=lambda row: value_of(row) if number else str(value_of(row)), reverse=choice.descending)
+    if choice.sort != "id" or choice.descending:
+        number = all(isinstance(value_of(row), int | float) for row in there)
+        there.sort(key=lambda row: value_of(row) if number else str(value_of(row)), reverse=choice.descending)
     return [*there, *sorted(missing, key=lambda row: str(ids[row]))]
 
 
@@ -108,8 +109,11 @@ def smallest_epsilons(ids: Sequence[Any], attacks: Sequence[tuple[float, Columns
 
     It is 0 for examples that are wrong without an attack, None for examples that no attack broke.
     """
+    attacks = sorted(attacks, key=lambda one: one[0])
+    if all(columns["id"] == ids for _, columns in attacks):
+        return _smallest_in_order(len(ids), attacks)
     smallest: dict[Any, float] = {}
-    for epsilon, columns in sorted(attacks, key=lambda one: one[0]):
+    for epsilon, columns in attacks:
         before = columns.get("clean_correct") or [True] * len(columns["id"])
         for example, right, was in zip(columns["id"], columns["correct"], before, strict=True):
             if not was:
@@ -117,6 +121,20 @@ def smallest_epsilons(ids: Sequence[Any], attacks: Sequence[tuple[float, Columns
             elif not right:
                 smallest.setdefault(example, epsilon)
     return [smallest.get(example) for example in ids]
+
+
+def _smallest_in_order(count: int, attacks: Sequence[tuple[float, Columns]]) -> list[float | None]:
+    """`smallest_epsilons` of attacks on the same examples in the same order, in a fraction of its time."""
+    smallest: list[float | None] = [None] * count
+    for epsilon, columns in reversed(attacks):
+        for place, right in enumerate(columns["correct"]):
+            if not right:
+                smallest[place] = epsilon
+    for _, columns in attacks:
+        for place, was in enumerate(columns.get("clean_correct") or ()):
+            if not was:
+                smallest[place] = 0.0
+    return smallest
 
 
 def stages_of(result: EvaluationResult) -> list[str]:

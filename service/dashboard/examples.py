@@ -51,7 +51,7 @@ TITLES: dict[str, str] = json.loads(
 )
 ORDERS = ("ascending", "descending")
 JUDGED = ("id", "correct", "clean_correct")  # What the smallest epsilon needs of an evaluation
-MAX_KEPT = 2_000_000  # Cells and characters of tables that stay in memory between pages
+MAX_KEPT = 4_000_000  # Cells and characters of tables that stay in memory between pages
 _cache: LruCache[tuple[str, int, float | None, int, int], dict[str, list[Any]]] = LruCache(
     MAX_KEPT, table_weight
 )

@@ -14,6 +14,8 @@ from assay.service.dashboard.example_rows import (
     shown_columns,
     smallest_epsilons,
 )
+from assay.service.dashboard.examples import MAX_KEPT
+from assay.service.lru_cache import table_weight
 
 COLUMNS: dict[str, list[Any]] = {
     "id": ["a", "b", "c", "d"],
@@ -76,3 +78,13 @@ def test_the_smallest_epsilon_that_breaks_an_example() -> None:
 
     given = [(0.02, attack(0, 0, 0)), (0.01, attack(0, 1, 0)), (0.04, attack(0, 0, 0))]
     assert smallest_epsilons(["a", "b", "c", "d"], given) == [0.01, 0.02, 0.0, None]
+    assert smallest_epsilons(["a", "b", "c"], given) == [0.01, 0.02, 0.0], "in one order"
+
+
+def test_tables_of_fifty_thousand_examples_are_kept_between_pages() -> None:
+    facts = dict.fromkeys(
+        ("label", "prediction", "correct", "clean_correct", "forward", "backward", "loss"), 0.5
+    )
+    ids = [f"val/n01440764/ILSVRC2012_val_{place:08d}.JPEG" for place in range(1000)]
+    table = {"id": ids, **{name: [value] * 1000 for name, value in facts.items()}}
+    assert 50 * table_weight(table) < MAX_KEPT
