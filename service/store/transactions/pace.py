@@ -86,7 +86,7 @@ def _steady(before: PaceJson, now: PaceJson, since: float) -> float | None:
     last: float | None = before.get("left")
     if found is None or last is None:
         return found
-    return min(found, last + max(0.0, now["at"] - before["at"]))
+    return min(found, last + max(0.0, float(now["at"]) - float(before["at"])))
 
 
 def cost_share(row: Pace) -> float | None:
@@ -112,7 +112,7 @@ def eta_seconds(row: Pace, now: float) -> float | None:
     if done <= 0 or left <= ROUNDING * row.cost_total:
         return None
     if row.pace is not None and row.pace["evaluations"]:
-        steady = row.pace.get("left")
+        steady: float | None = row.pace.get("left")
         planned, measured, _ = _sums(row.pace)
         if steady is None or planned <= measured:
             return None
