@@ -8,7 +8,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Row, func, select, tuple_
+from sqlalchemy import func, select, tuple_
 
 from assay.service.contract.records import Columns, JobProvenance, ResultJson
 from assay.service.contract.stored_specs import EvaluationItem, ModelReference, evaluations_in
@@ -164,7 +164,7 @@ class ResultRows(StorePart):
             (evaluations_in(made[job])[number], float(seconds), int(n)) for job, number, seconds, n in rows
         ]
 
-    def _finished(self, model: ModelReference, device: str, tenant: str | None) -> list[Row[Any]]:
+    def _finished(self, model: ModelReference, device: str, tenant: str | None) -> list[Any]:
         finished = (jobs.c.model == model["name"]) & jobs.c.provenance.is_not(None)
         if tenant is not None:
             finished &= jobs.c.tenant == tenant
