@@ -6,6 +6,7 @@ locks that the statements take. A reading transaction neither blocks nor is bloc
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = _parse(url)
         self.engine = _engine(self.url)
+        self._writers = threading.Lock()
         self._immediate = self.engine.execution_options(immediate=True)
         # PostgreSQL: each statement sees what was committed before it, also inside READ COMMITTED; a
         # transaction around reads would only cost two round trips.
@@ -54,8 +56,18 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction that writes; it is rolled back when the block raises."""
-        with self._immediate.begin() as connection:
+        with self._turn(), self._immediate.begin() as connection:
             yield connection
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """SQLite: threads of a process write in turn; its own waiting sleeps, for up to 0.1 s at a time."""
+        taken = self.file is not None and self._writers.acquire(timeout=LOCK_SECONDS)
+        try:
+            yield
+        finally:
+            if taken:
+                self._writers.release()
 
     def close(self) -> None:
         """Closes all connections."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, select, update
 
 from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.contract.limits import UNLIMITED, Limits
@@ -30,10 +30,24 @@ from assay.service.store.transactions.finish import finish, finished_before
 from assay.service.store.transactions.progress import progress_snapshot, set_done
 from assay.service.store.transactions.release import ShardFailure, count_failure, expire, fail, requeue
 from assay.service.store.transactions.standings import charge, read_pool, set_clock
-from assay.service.store.transactions.transitions import CLAIMABLE, complete, held, lock_claim, transition_job
+from assay.service.store.transactions.transitions import (
+    CLAIMABLE,
+    HELD,
+    complete,
+    lock_claim,
+    of_claim,
+    transition_job,
+)
 from assay.service.store.transactions.write_plan import write_plan
 
 MAX_LOOKS = 20  # At jobs that a worker with an end has no time for
+RENEWED = update(shards).where(HELD).values(lease_until=now() + bindparam("seconds"))
+JOB_STATE = select(jobs.c.state).where(jobs.c.id == bindparam("job"))
+PLANNED_NOW = (
+    select(shards.c.id)
+    .where(RUNNING, shards.c.kind == "plan", shards.c.device.in_(bindparam("devices", expanding=True)))
+    .limit(1)
+)
 
 
 class Shards(StorePart):
@@ -109,10 +123,8 @@ class Shards(StorePart):
 
     def being_planned(self, device_classes: Sequence[str]) -> bool:
         """Whether a worker could claim shards of a job that is being planned."""
-        devices = shards.c.device.in_(["auto", *device_classes])
-        planning = RUNNING & (shards.c.kind == "plan") & devices
         with self._database.reading() as connection:
-            return connection.execute(select(shards.c.id).where(planning).limit(1)).scalar() is not None
+            return is_being_planned(connection, device_classes)
 
     def renew(self, claim: Claim, lease_seconds: float) -> Literal["run", "cancel", "lost"]:
         """Extends the lease to this many seconds from now, and says how the worker goes on.
@@ -121,10 +133,9 @@ class Shards(StorePart):
         void: stop, and write nothing.
         """
         with self._database.writing() as connection:
-            statement = update(shards).where(held(claim)).values(lease_until=now() + lease_seconds)
-            if connection.execute(statement).rowcount == 0:
+            if connection.execute(RENEWED, {**of_claim(claim), "seconds": lease_seconds}).rowcount == 0:
                 return "lost"
-            state = connection.execute(select(jobs.c.state).where(jobs.c.id == claim.job_id)).scalar_one()
+            state = connection.execute(JOB_STATE, {"job": claim.job_id}).scalar_one()
         return "run" if JobState(state) in CLAIMABLE else "cancel"
 
     def progress(
@@ -153,8 +164,8 @@ class Shards(StorePart):
         """Records a saved training step; a later step voids earlier failures and losses."""
         with self._database.writing() as connection:
             none = {"failures": 0, "failed_as": None, "losses": 0, "device_faults": 0, "saved_step": step}
-            later = held(claim) & (shards.c.saved_step < step)
-            connection.execute(update(shards).where(later).values(none))
+            later = update(shards).where(HELD, shards.c.saved_step < step).values(none)
+            connection.execute(later, of_claim(claim))
 
     def limit(self, claim: Claim, seconds: float) -> None:
         """Gives the job a deadline in so many seconds, unless an earlier one or a user's timeout exists."""
@@ -311,3 +322,9 @@ class Shards(StorePart):
                 if message:
                     record_message(connection, job.id, one_line(message))
                 charge(connection, job.tenant, [shard])
+
+
+def is_being_planned(connection: Connection, device_classes: Sequence[str]) -> bool:
+    """As `Shards.being_planned`."""
+    found = connection.execute(PLANNED_NOW, {"devices": ["auto", *device_classes]})
+    return found.scalar() is not None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, bindparam, delete, select
 
 from assay.service.contract.audit import Action
 from assay.service.contract.errors import ErrorDetail, NotFound
@@ -54,6 +54,9 @@ class ListedWorker:
     standing: str = ""  # why its code may take no work, "withdrawn" or "unknown"
 
 
+CORDON = select(cordons).where(cordons.c.name == bindparam("worker"))
+
+
 class Cordons(StorePart):
     """Cordons by the names of workers, in short transactions; `identities`: rulings on workers' code."""
 
@@ -64,8 +67,7 @@ class Cordons(StorePart):
     def of(self, name: str) -> Cordon | None:
         """The cordon of a worker; None for one in service."""
         with self._database.reading() as connection:
-            row = connection.execute(select(cordons).where(cordons.c.name == name)).one_or_none()
-        return None if row is None else Cordon(**row._mapping)
+            return cordon_of(connection, name)
 
     def set(self, name: str, *, drain: bool, by_whom: str, by: Actor | None = None) -> ListedWorker:
         """Takes a worker out of service; `drain`: with its running shard. NotFound, with the nearest name."""
@@ -91,6 +93,12 @@ class Cordons(StorePart):
         """The online workers by name; for a name without any, the worker seen last."""
         with self._database.reading() as connection:
             return _all(connection)
+
+
+def cordon_of(connection: Connection, name: str) -> Cordon | None:
+    """The cordon of a worker; None for one in service."""
+    row = connection.execute(CORDON, {"worker": name}).one_or_none()
+    return None if row is None else Cordon(**row._mapping)
 
 
 def _known(connection: Connection, name: str) -> str:

@@ -9,8 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from sqlalchemy import ColumnElement, Connection, case, delete, exists, func, literal, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    literal,
+    select,
+)
 
 from assay.service.contract.audit import Action
 from assay.service.contract.fleet.release import release_names, release_text
@@ -18,7 +30,7 @@ from assay.service.contract.fleet.worker_records import CodeProvenance
 from assay.service.contract.fleet.workers import Admission
 from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
-from assay.service.store.columns import upsert
+from assay.service.store.columns import PlainText, upsert
 from assay.service.store.database import StorePart
 from assay.service.store.tables import cordons, identities, workers
 
@@ -116,8 +128,14 @@ def admitted() -> ColumnElement[bool]:
 
 def admits(connection: Connection, digest: str) -> bool:
     """Whether workers of an identity may take work; their release is known by their heartbeats."""
+    return not connection.execute(_standing_of(), {"digest": digest}).scalar_one()
+
+
+@cache
+def _standing_of() -> Select[tuple[str]]:
+    digest = bindparam("digest", type_=PlainText)
     of_release = exists().where(workers.c.identity == digest, _of_release(workers.c.release))
-    return not connection.execute(select(_standing(literal(digest), of_release))).scalar_one()
+    return select(_standing(digest, of_release))
 
 
 def refused(connection: Connection) -> dict[str, Refused]:

@@ -50,8 +50,7 @@ class Lanes(StorePart):
     def all(self) -> list[OpenLane]:
         """Every lane with a shard that waits or runs."""
         with self._database.reading() as connection:
-            rows = connection.execute(select(lanes).where(_has_shards(*UNFINISHED))).all()
-        return [OpenLane(Lane(row.device, row.identity, row.requirements), row.stated) for row in rows]
+            return open_lanes(connection)
 
     def unmet(self, device: str, requirements: str) -> bool:
         """Whether every online worker of a device class has said that it lacks it."""
@@ -72,6 +71,15 @@ def _has_shards(*states: ShardState) -> ColumnElement[bool]:
     if states:
         named &= shards.c.state.in_([str(state) for state in states])
     return exists().where(named, LEFT)
+
+
+OPENED = select(lanes).where(_has_shards(*UNFINISHED))
+
+
+def open_lanes(connection: Connection) -> list[OpenLane]:
+    """Every lane with a shard that waits or runs."""
+    rows = connection.execute(OPENED).all()
+    return [OpenLane(Lane(row.device, row.identity, row.requirements), row.stated) for row in rows]
 
 
 def open_lane(connection: Connection, device: str, identity: str, stated: Requirements) -> str:

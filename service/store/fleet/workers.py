@@ -6,16 +6,18 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from assay.service.contract.findings.data_disagreements import Disagreements, disagreements
 from assay.service.contract.fleet.release import release_names
 from assay.service.contract.fleet.worker_records import ContainmentRecord, Gauges
 from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.store.clock import now
-from assay.service.store.columns import own_insert, upsert
+from assay.service.store.columns import own_insert
 from assay.service.store.database import Database, StorePart
 from assay.service.store.fleet.fleets import Fleets
 from assay.service.store.fleet.identities import (
@@ -36,6 +38,7 @@ LATELY_SECONDS = 1.0
 
 # Histogram of shard lengths, in seconds; a plan aims at minutes.
 SHARD_BOUNDS = (1, 2, 5, 10, 30, 60, 120, 240, 480, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+FORGOTTEN = delete(workers).where(workers.c.seen_at < now() - FORGOTTEN_SECONDS)
 CounterKey = tuple[str, tuple[tuple[str, str], ...]]  # A counter's name, and its labels with their values
 
 
@@ -97,7 +100,6 @@ class Workers(StorePart):
             "devices": devices,
             "pid": pid,
             "name": name,
-            "seen_at": now(),
             "identity": identity,
         }
         values["gauges"] = dict(gauges or {})
@@ -105,8 +107,8 @@ class Workers(StorePart):
         values["release"] = f",{','.join(names)}," if names else ""
         self._lately.clear()
         with self._database.writing() as connection:
-            upsert(connection, workers, values)
-            connection.execute(delete(workers).where(workers.c.seen_at < now() - FORGOTTEN_SECONDS))
+            connection.execute(_beaten(connection.dialect.name), values)
+            connection.execute(FORGOTTEN)
 
     def online(
         self,
@@ -270,6 +272,14 @@ class Workers(StorePart):
         self._lately.clear()
         with self._database.writing() as connection:
             connection.execute(delete(workers).where(workers.c.worker == worker))
+
+
+@cache
+def _beaten(dialect: str) -> Any:
+    """The statement that writes a worker's row, for an engine."""
+    new: Any = (sqlite if dialect == "sqlite" else postgresql).insert(workers).values(seen_at=now())
+    kept = {column.name: new.excluded[column.name] for column in workers.columns if not column.primary_key}
+    return new.on_conflict_do_update(index_elements=[workers.c.worker], set_=kept)
 
 
 class Counters(StorePart):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, func, or_, select, update
 
 from assay.service.contract.fleet import traces
 from assay.service.contract.limits import Limits
@@ -25,12 +25,24 @@ from assay.service.store.transactions.progress import UNCOUNTED
 from assay.service.store.transactions.standings import Pool, lift, read_heads, read_pool, set_clock, waits_in
 from assay.service.store.transactions.transitions import (
     CLAIMABLE,
+    begin,
     lock_job,
     transition_job,
     transition_shards,
 )
 
 MEASURING = ("evaluate", "repeat")  # Kinds of shards by which a job is running.
+# The job's own tenant, lane and precedence: the claiming index leads to its shards.
+NEXT_SHARD = (
+    select(shards)
+    .where(shards.c.job_id == bindparam("job"), shards.c.precedence == bindparam("at"))
+    .where(shards.c.tenant == bindparam("of"), shards.c.device == bindparam("device"))
+    .where(shards.c.identity == bindparam("identity"))
+    .where(shards.c.requirements == bindparam("requirements"))
+    .where(shards.c.state == str(ShardState.QUEUED), shards.c.devices <= bindparam("count"))
+    .order_by(shards.c.evaluation, shards.c.number)
+    .limit(1)
+)
 
 
 @dataclass(frozen=True)
@@ -160,24 +172,13 @@ def take(connection: Connection, found: Candidate, claimer: Claimer, lease_secon
         return None
     if found.limits.running_shards and _full(connection, found):
         return None
-    # The job's own tenant, lane and precedence: the claiming index leads to its shards.
-    of_job = (shards.c.job_id == job.id) & (shards.c.precedence == -job.priority)
-    of_job &= (shards.c.tenant == found.tenant) & waits_in(found.lane)
-    statement = (
-        select(shards)
-        .where(of_job, shards.c.state == str(ShardState.QUEUED), shards.c.devices <= claimer.count)
-        .order_by(shards.c.evaluation, shards.c.number)
-        .limit(1)
-    )
-    shard = connection.execute(statement).one_or_none()
+    place = {"job": job.id, "at": -job.priority, "of": found.tenant, "count": claimer.count}
+    shard = connection.execute(NEXT_SHARD, {**place, **found.lane._asdict()}).one_or_none()
     if shard is None:
         return None
     fence = shard.fence + 1
-    taken = {"owner": claimer.worker, "lease_until": now() + lease_seconds, "fence": fence}
-    taken |= {"claimed_at": now(), "progressed_at": now(), "pool": found.pool}
-    if not transition_shards(
-        connection, shards.c.id == shard.id, {ShardState.QUEUED}, ShardState.RUNNING, **taken
-    ):
+    taken = {"owner": claimer.worker, "lease": lease_seconds, "fence": fence, "pool": found.pool}
+    if not begin(connection, shard.id, taken):
         return None
     start_job(connection, job, running=shard.kind in MEASURING)
     if shard.kind not in UNCOUNTED and job.paced_at is None:
@@ -223,8 +224,9 @@ def start_job(connection: Connection, job: Row[Any], *, running: bool) -> None:
     if job.started_at is None:
         times = {"started_at": now(), "deadline": first_deadline(job)}
     resume(connection, job)
-    transition_job(connection, job.id, {JobState.QUEUED}, JobState.STARTING, **times)
-    if running:
+    if job.state == JobState.QUEUED:  # its row is locked
+        transition_job(connection, job.id, {JobState.QUEUED}, JobState.STARTING, **times)
+    if running and job.state != JobState.RUNNING:
         transition_job(connection, job.id, {JobState.STARTING}, JobState.RUNNING)
 
 

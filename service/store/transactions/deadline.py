@@ -9,11 +9,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, case, exists, select, update
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, case, exists, select, update
 
 from assay.service.store.clock import now
 from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.transitions import CLAIMABLE, OPEN
+
+PAUSED = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"), jobs.c.paused_at.is_(None))
+    .where(~exists().where(shards.c.job_id == bindparam("job"), RUNNING))
+    .values(paused_at=now())
+)
+RESUMED = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"))
+    .values(deadline=jobs.c.deadline + (now() - jobs.c.paused_at), paused_at=None)
+)
 
 
 def first_deadline(job: Row[Any]) -> ColumnElement[float] | None:
@@ -36,16 +48,13 @@ def pause(connection: Connection, job: Row[Any]) -> None:
     """Stops the clock of a default deadline, if no worker has a shard of the job."""
     if job.spec.get("timeout_seconds") is not None:
         return
-    running = (shards.c.job_id == job.id) & RUNNING
-    idle = (jobs.c.id == job.id) & jobs.c.paused_at.is_(None) & ~exists().where(running)
-    connection.execute(update(jobs).where(idle).values(paused_at=now()))
+    connection.execute(PAUSED, {"job": job.id})
 
 
 def resume(connection: Connection, job: Row[Any]) -> None:
     """Lets the clock run on."""
     if job.paused_at is not None:
-        later = jobs.c.deadline + (now() - job.paused_at)
-        connection.execute(update(jobs).where(jobs.c.id == job.id).values(deadline=later, paused_at=None))
+        connection.execute(RESUMED, {"job": job.id})
 
 
 def overdue(at: float | None = None) -> ColumnElement[bool]:

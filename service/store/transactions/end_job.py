@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
@@ -16,6 +16,8 @@ from assay.service.store.transactions.standings import charge, running_shards
 from assay.service.store.transactions.transitions import lock_job, transition_job, transition_shards
 
 ENDED_AS = {JobState.FAILED: "failed", JobState.CANCELED: "was canceled", JobState.TIMED_OUT: "timed out"}
+
+RUNNING_OF_JOB = select(shards.c.id).where(shards.c.job_id == bindparam("job"), RUNNING).limit(1)
 
 
 def problem(error_type: str, message: str) -> dict[str, str]:
@@ -70,8 +72,7 @@ def cancel_job(connection: Connection, job_id: str) -> None:
 
 def cancel_when_idle(connection: Connection, job_id: str) -> bool:
     """Ends a job in `canceling` once no worker has a shard of it."""
-    running = select(shards.c.id).where(shards.c.job_id == job_id, RUNNING)
-    if connection.execute(running.limit(1)).first() is not None:
+    if connection.execute(RUNNING_OF_JOB, {"job": job_id}).first() is not None:
         return False
     return end_job(connection, job_id, {JobState.CANCELING}, JobState.CANCELED)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, update
+from sqlalchemy import Connection, Row, bindparam, delete, insert, update
 
 from assay.service import features
 from assay.service.contract.events import EndData, EventData, EventType, MetricData, ProgressData, StateData
@@ -22,13 +22,27 @@ PROGRESS_SECONDS = 0.5
 KEEP_EVENTS = 1000  # Among all except the newest events, one report of progress in `THIN_BY` is kept
 THIN_EVERY = 256
 THIN_BY = 16
+NEXT_NUMBER = update(jobs).where(jobs.c.id == bindparam("job")).values(last_event=jobs.c.last_event + 1)
+STATE_NUMBER = NEXT_NUMBER.returning(
+    jobs.c.last_event, jobs.c.state, jobs.c.attempt, jobs.c.message, jobs.c.error
+)
+PROGRESS_NUMBER = (
+    NEXT_NUMBER.where(
+        jobs.c.progress_event_at.is_(None)
+        | (jobs.c.progress_event_at <= now() - bindparam("pause"))
+        | (jobs.c.progress_event_at > now())  # A clock that was set back must not silence the job.
+    )
+    .values(progress_event_at=now())
+    .returning(jobs.c.last_event, jobs.c.state, jobs.c.paced_at, jobs.c.progress_event_at)
+    .returning(jobs.c.progress_done, jobs.c.progress_total, jobs.c.progress_unit, jobs.c.cost_done)
+    .returning(jobs.c.cost_total, jobs.c.paced_from, jobs.c.pace)
+)
+ADDED = insert(events).values(at=now())
 
 
 def record_state_event(connection: Connection, job_id: str) -> None:
     """Records the job's new state; a terminal one is followed by `end`."""
-    columns = (jobs.c.state, jobs.c.attempt, jobs.c.message, jobs.c.error)
-    statement = _next_number(job_id).returning(jobs.c.last_event, *columns)
-    row = connection.execute(statement).one()
+    row = connection.execute(STATE_NUMBER, {"job": job_id}).one()
     state: StateData = {
         "state": row.state,
         "attempt": row.attempt,
@@ -45,14 +59,7 @@ def record_state_event(connection: Connection, job_id: str) -> None:
 
 def record_progress_event(connection: Connection, job_id: str) -> None:
     """Records the job's progress, at most twice a second."""
-    last = jobs.c.progress_event_at
-    # A clock that was set back must not silence the job.
-    due = last.is_(None) | (last <= now() - PROGRESS_SECONDS) | (last > now())
-    columns = (jobs.c.last_event, jobs.c.state, jobs.c.paced_at, jobs.c.progress_event_at)
-    sums = (jobs.c.progress_done, jobs.c.progress_total, jobs.c.progress_unit, jobs.c.cost_done)
-    cost = (jobs.c.cost_total, jobs.c.paced_from, jobs.c.pace)
-    statement = _next_number(job_id).where(due).values(progress_event_at=now())
-    row = connection.execute(statement.returning(*columns, *sums, *cost)).one_or_none()
+    row = connection.execute(PROGRESS_NUMBER, {"job": job_id, "pause": PROGRESS_SECONDS}).one_or_none()
     if row is not None:
         _insert(connection, job_id, row.last_event, "progress", _progress(row))
 
@@ -90,18 +97,13 @@ def _progress(row: Row[Any]) -> ProgressData:
     }
 
 
-def _next_number(job_id: str) -> Any:
-    return update(jobs).where(jobs.c.id == job_id).values(last_event=jobs.c.last_event + 1)
-
-
 def _append(connection: Connection, job_id: str, kind: EventType, data: EventData) -> None:
-    number = connection.execute(_next_number(job_id).returning(jobs.c.last_event)).scalar_one()
+    number = connection.execute(NEXT_NUMBER.returning(jobs.c.last_event), {"job": job_id}).scalar_one()
     _insert(connection, job_id, number, kind, data)
 
 
 def _insert(connection: Connection, job_id: str, number: int, kind: EventType, data: EventData) -> None:
-    row = {"job_id": job_id, "seq": number, "type": kind, "data": data, "at": now()}
-    connection.execute(insert(events).values(**row))
+    connection.execute(ADDED, {"job_id": job_id, "seq": number, "type": kind, "data": data})
     if number % THIN_EVERY == 0:
         _thin(connection, job_id, number - KEEP_EVENTS)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
-from assay.service.store.columns import pack
+from assay.service.store.columns import PlainText, pack
 from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.store.tables import outcomes, shards
 from assay.service.store.transactions.deadline import pause
@@ -16,6 +16,10 @@ from assay.service.store.transactions.end_job import cancel_when_idle
 from assay.service.store.transactions.progress import set_done
 from assay.service.store.transactions.repetition import compare, draw, known_as
 from assay.service.store.transactions.transitions import complete, is_left, lock_job
+
+WRITTEN = insert(outcomes).values(
+    created_at=now(), worker=known_as(bindparam("owner", type_=PlainText))
+)  # and the columns that are given
 
 
 def finish(connection: Connection, job: Row[Any], shard: Row[Any], outcome: OutcomeRow) -> Finished:
@@ -26,7 +30,8 @@ def finish(connection: Connection, job: Row[Any], shard: Row[Any], outcome: Outc
     else:
         _write_outcome(connection, shard, outcome)
     pause(connection, job)
-    cancel_when_idle(connection, job.id)
+    if job.state == JobState.CANCELING:  # its row is locked
+        cancel_when_idle(connection, job.id)
     done = finished(connection, job, shard)
     more = done.job_done and draw(connection, job)
     return Finished(evaluation_done=done.evaluation_done and not again, job_done=done.job_done and not more)
@@ -43,10 +48,9 @@ def _write_outcome(connection: Connection, shard: Row[Any], outcome: OutcomeRow)
         "seconds": outcome.seconds,
         "forward_passes": outcome.forward_passes,
         "backward_passes": outcome.backward_passes,
-        "created_at": now(),
-        "worker": known_as(shard.owner),
+        "owner": shard.owner,
     }
-    connection.execute(insert(outcomes).values(**values))
+    connection.execute(WRITTEN, values)
     if shard.total is not None:
         set_done(connection, shard, shard.total)
     complete(connection, shard)

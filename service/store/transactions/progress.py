@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, bindparam, select, update
 
 from assay.service.contract.records import TrainingSpeed
 from assay.service.store.clock import now
@@ -16,6 +16,16 @@ from assay.service.store.transactions.event_log import record_progress_event
 from assay.service.store.transactions.pace import new_pace, paced
 
 UNCOUNTED = ("plan", "repeat")  # Kinds of shards without a part in their job's progress.
+DONE_NOW = update(shards).where(shards.c.id == bindparam("shard")).values(progressed_at=now())
+SUMMED = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"))
+    .values(
+        progress_done=jobs.c.progress_done + bindparam("difference"),
+        cost_done=jobs.c.cost_done + bindparam("cost"),
+    )
+)
+PACE = select(jobs.c.pace, jobs.c.paced_at, now().label("at")).where(jobs.c.id == bindparam("job"))
 
 
 def set_done(
@@ -43,21 +53,16 @@ def set_done(
     cost = _cost(shard.kind, shard.cost, difference, total)
     if shard.kind == "evaluate":
         changes = _paced(connection, shard, cost)
-    now_done = {"done": done, "total": total, "progressed_at": now()}
-    connection.execute(update(shards).where(shards.c.id == shard.id).values(now_done))
-    connection.execute(
-        update(jobs)
-        .where(jobs.c.id == shard.job_id)
-        .values(progress_done=jobs.c.progress_done + difference, cost_done=jobs.c.cost_done + cost, **changes)
-    )
+    connection.execute(DONE_NOW, {"shard": shard.id, "done": done, "total": total})
+    summed = {"job": shard.job_id, "difference": difference, "cost": cost}
+    connection.execute(SUMMED, {**summed, **changes})
     if difference:
         record_progress_event(connection, shard.job_id)
 
 
 def _paced(connection: Connection, shard: Row[Any], cost: float) -> dict[str, Any]:
     """The job's pace after a shard's report; the time since its last report is the evaluation's."""
-    asked = select(jobs.c.pace, jobs.c.paced_at, now().label("at"))
-    row = connection.execute(asked.where(jobs.c.id == shard.job_id)).one()
+    row = connection.execute(PACE, {"job": shard.job_id}).one()
     if row.pace is None:
         return {}
     seconds = 0.0 if shard.progressed_at is None else row.at - shard.progressed_at

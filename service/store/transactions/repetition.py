@@ -28,6 +28,7 @@ from assay.service.store.transactions.release import DIFFERENT, fail, not_compar
 from assay.service.store.transactions.submit import first_fence, shard_values
 from assay.service.store.transactions.transitions import CLAIMABLE, complete, lock_job
 
+REPEAT = 0.01  # Share of repeated shards where none is stated, and another worker is there
 SUFFIX = "-again"
 DRAW = random.SystemRandom()
 
@@ -113,7 +114,7 @@ def _told(first: str | None, again: str) -> str:
     return f"{said} the job's code is not deterministic: look at all three"
 
 
-def known_as(owner: str) -> ColumnElement[str]:
+def known_as(owner: str | ColumnElement[str]) -> ColumnElement[str]:
     """A worker's name by its id, as administrators know it; without a heartbeat its id."""
     named = select(workers.c.name).where(workers.c.worker == owner, workers.c.name != "").scalar_subquery()
     return func.coalesce(named, owner)

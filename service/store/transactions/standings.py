@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Dialect, Row, Select, case, func, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Dialect,
+    Double,
+    Row,
+    Select,
+    bindparam,
+    case,
+    func,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from assay.service.contract.limits import LIMITS, Limits
@@ -32,6 +44,10 @@ KEPT_TEXTS = 64
 QUEUED = str(ShardState.QUEUED)
 ONLINE_SECONDS = 60
 Heads = dict[str, dict[Lane, str]]  # Each tenant's first claimable job, by lane
+MOMENT = select(now())
+ACCOUNTS = select(accounts.c.tenant, accounts.c.virtual, accounts.c.day, accounts.c.seconds).where(
+    accounts.c.pool == bindparam("of"), accounts.c.tenant.in_(bindparam("names", expanding=True))
+)
 
 
 @dataclass(frozen=True)
@@ -216,9 +232,7 @@ def _accounts(connection: Connection, pool: str, names: Collection[str]) -> dict
     }
     rest = [name for name in sorted(names) if name not in found]
     if rest:
-        columns = (accounts.c.tenant, accounts.c.virtual, accounts.c.day, accounts.c.seconds)
-        plain = select(*columns).where(accounts.c.pool == pool, accounts.c.tenant.in_(rest))
-        found |= {row.tenant: row for row in connection.execute(plain)}
+        found |= {row.tenant: row for row in connection.execute(ACCOUNTS, {"of": pool, "names": rest})}
     return found
 
 
@@ -290,20 +304,25 @@ def charge(connection: Connection, tenant: str | None, ended: Sequence[Row[Any]]
     if not held:
         return
     owner = tenant or ""
-    at = float(connection.execute(select(now())).scalar_one())
+    at = float(connection.execute(MOMENT).scalar_one())
     day = int(at // DAY_SECONDS)
     for pool in sorted({shard.pool for shard in held}):
         mine = [shard for shard in held if shard.pool == pool]
         seconds = sum(_elapsed(shard, min(at, shard.lease_until or at)) for shard in mine)
-        weight = select(tenants.c.weight).where(tenants.c.name == owner).scalar_subquery()
-        share = literal(seconds) / func.coalesce(weight, 1.0)
-        make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-        new: Any = make(accounts).values(tenant=owner, pool=pool, virtual=share, day=day, seconds=seconds)
-        added = {
-            "virtual": accounts.c.virtual + new.excluded.virtual,
-            "day": day,
-            "seconds": case((accounts.c.day == day, accounts.c.seconds + seconds), else_=seconds),
-        }
-        connection.execute(
-            new.on_conflict_do_update(index_elements=[accounts.c.tenant, accounts.c.pool], set_=added)
-        )
+        charged = {"tenant": owner, "pool": pool, "day": day, "seconds": seconds}
+        connection.execute(_charged(connection.dialect.name), {**charged, "owner": owner, "spent": seconds})
+
+
+@lru_cache
+def _charged(dialect: str) -> Any:
+    """The statement that adds to an account, for an engine."""
+    weight = select(tenants.c.weight).where(tenants.c.name == bindparam("owner")).scalar_subquery()
+    share = bindparam("spent", type_=Double) / func.coalesce(weight, 1.0)
+    new: Any = (sqlite if dialect == "sqlite" else postgresql).insert(accounts).values(virtual=share)
+    same = accounts.c.day == new.excluded.day
+    added = {
+        "virtual": accounts.c.virtual + new.excluded.virtual,
+        "day": new.excluded.day,
+        "seconds": case((same, accounts.c.seconds + new.excluded.seconds), else_=new.excluded.seconds),
+    }
+    return new.on_conflict_do_update(index_elements=[accounts.c.tenant, accounts.c.pool], set_=added)

@@ -8,11 +8,13 @@ whole database is locked), so what it reads of the other shards stays true until
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, bindparam, select, update
 
 from assay.service.contract.states import JOB_TRANSITIONS, SHARD_TRANSITIONS, TERMINAL, JobState, ShardState
+from assay.service.store.clock import now
 from assay.service.store.rows import Claim
 from assay.service.store.tables import LEFT, jobs, shards
 from assay.service.store.transactions.event_log import record_state_event
@@ -20,6 +22,26 @@ from assay.service.store.transactions.event_log import record_state_event
 # States in which a job's shards may be claimed.
 CLAIMABLE = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
 OPEN = frozenset(JobState) - TERMINAL
+
+# Statements of every call are built once: to build a statement costs five times as much as to run it.
+HELD = (shards.c.id == bindparam("claimed")) & (shards.c.fence == bindparam("claimed_fence"))
+HELD &= shards.c.state == str(ShardState.RUNNING)  # Condition: a claim still holds its shard (`of_claim`)
+FENCED = select(shards).where(HELD)
+LEFT_OF_JOB = select(shards.c.id).where(shards.c.job_id == bindparam("job"), LEFT).limit(1)
+LEFT_OF = LEFT_OF_JOB.where(shards.c.evaluation == bindparam("of"))
+assert ShardState.RUNNING in SHARD_TRANSITIONS[ShardState.QUEUED], "as BEGUN goes"
+assert ShardState.DONE in SHARD_TRANSITIONS[ShardState.RUNNING], "as COMPLETED goes"
+BEGUN = (
+    update(shards)
+    .where(shards.c.id == bindparam("shard"), shards.c.state == str(ShardState.QUEUED))
+    .values(state=str(ShardState.RUNNING), lease_until=now() + bindparam("lease"))
+    .values(claimed_at=now(), progressed_at=now())
+)
+COMPLETED = (
+    update(shards)
+    .where(shards.c.id == bindparam("shard"), shards.c.state == str(ShardState.RUNNING))
+    .values(state=str(ShardState.DONE), owner=None, lease_until=None)
+)
 
 
 class IllegalTransitionError(RuntimeError):
@@ -52,18 +74,20 @@ def transition_shards(
     return _transition(connection, shards, SHARD_TRANSITIONS, condition, from_states, to, values)
 
 
+def begin(connection: Connection, shard_id: str, taken: Mapping[str, Any]) -> bool:
+    """Moves a queued shard to `running`; `taken`: `lease`, in seconds, and columns."""
+    return connection.execute(BEGUN, {"shard": shard_id, **taken}).rowcount > 0
+
+
 def complete(connection: Connection, shard: Row[Any]) -> None:
     """Moves a running shard to `done`."""
-    free = {"owner": None, "lease_until": None}
-    transition_shards(connection, shards.c.id == shard.id, {ShardState.RUNNING}, ShardState.DONE, **free)
+    connection.execute(COMPLETED, {"shard": shard.id})
 
 
 def is_left(connection: Connection, job_id: str, evaluation: int | None = None) -> bool:
     """Whether a shard is unfinished, by one step in an index; plan and train shards are of evaluation 0."""
-    left = select(shards.c.id).where(shards.c.job_id == job_id, LEFT).limit(1)
-    if evaluation is not None:
-        left = left.where(shards.c.evaluation == evaluation)
-    return connection.execute(left).first() is not None
+    named = {"job": job_id} if evaluation is None else {"job": job_id, "of": evaluation}
+    return connection.execute(LEFT_OF_JOB if evaluation is None else LEFT_OF, named).first() is not None
 
 
 def _transition(
@@ -85,20 +109,23 @@ def _transition(
 
 def lock_job(connection: Connection, job_id: str, *, share: bool = False) -> Row[Any] | None:
     """Reads and locks a job in a transaction; None: unknown. `share`: it only must not change."""
+    return connection.execute(_locked_job(share=share), {"job": job_id}).one_or_none()
+
+
+@cache
+def _locked_job(*, share: bool) -> Select[Any]:
     # A lock that spares the key does not wait for rows added below the job.
-    statement = select(jobs).where(jobs.c.id == job_id).with_for_update(read=share, key_share=not share)
-    return connection.execute(statement).one_or_none()
+    return select(jobs).where(jobs.c.id == bindparam("job")).with_for_update(read=share, key_share=not share)
 
 
 def fenced(connection: Connection, claim: Claim) -> Row[Any] | None:
     """The claimed shard, or None when the claim is void: claimed again, or no longer running."""
-    return connection.execute(select(shards).where(held(claim))).one_or_none()
+    return connection.execute(FENCED, of_claim(claim)).one_or_none()
 
 
-def held(claim: Claim) -> ColumnElement[bool]:
-    """Condition: a shard is still held by this claim."""
-    running = shards.c.state == str(ShardState.RUNNING)
-    return (shards.c.id == claim.shard_id) & (shards.c.fence == claim.fence) & running
+def of_claim(claim: Claim) -> dict[str, Any]:
+    """The parameters of `HELD`."""
+    return {"claimed": claim.shard_id, "claimed_fence": claim.fence}
 
 
 def lock_claim(connection: Connection, claim: Claim) -> tuple[Row[Any], Row[Any]] | None:

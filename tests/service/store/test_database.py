@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
 from assay.service.store import database
@@ -15,6 +17,8 @@ from assay.service.store.database import Database
 from assay.service.store.store import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.jobs import add, evaluate_spec
+
+IMPATIENT = "PRAGMA busy_timeout = 0"
 
 
 def cut(url: str) -> None:
@@ -80,3 +84,27 @@ def test_what_reads_sees_one_moment_on_sqlite(sqlite_template: Path, tmp_path: P
             add(store, evaluate_spec())
             assert connection.execute(count).scalar_one() == 0
         assert len(store.jobs.page()[0]) == 1
+
+
+def test_threads_of_a_process_write_in_turn_to_a_file(tmp_path: Path) -> None:
+    """By a lock: SQLite itself would look for its turn in sleeps of up to a tenth of a second."""
+    opened = Database(f"sqlite:///{tmp_path / 'a.sqlite'}")
+    event.listen(
+        opened.engine, "begin", lambda connection: connection.exec_driver_sql(IMPATIENT), insert=True
+    )
+    begun, written = threading.Event(), list[str]()
+
+    def write(name: str) -> None:
+        with opened.writing() as connection:
+            begun.set()
+            time.sleep(0.2)
+            connection.execute(text(f"CREATE TABLE {name} (x)"))
+            written.append(name)
+
+    first = threading.Thread(target=write, args=("a",))
+    first.start()
+    assert begun.wait(30)
+    write("b")
+    first.join()
+    assert written == ["a", "b"]
+    opened.close()
