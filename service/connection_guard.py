@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import select
 import socket
 import struct
 from collections import Counter
@@ -183,6 +184,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._problem: AssayError | None = None
         self._served = False  # a request was answered before
         self._begun = False  # bytes of the awaited request have come
+        self._spared = False  # over its time, while bytes waited to be read
         self._in_header = False
         self._header_bytes = 0  # of the header that is being read, without its first chunk
         self._chunk = 0
@@ -274,7 +276,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _await_request(self) -> None:
         self.phase, self.since = Phase.REQUEST, self.loop.time()
-        self._begun, self._served = False, True
+        self._begun, self._served, self._spared = False, True, False
         self.guard.wait(self)
 
     def refuse(self, error: AssayError, reason: str) -> None:
@@ -327,6 +329,8 @@ class GuardedProtocol(HttpToolsProtocol):
         elif self.phase is Phase.BODY:
             self._check_body(now)
         elif self.phase is Phase.REQUEST and waited > limits.header_seconds and not self._real.is_closing():
+            if self._is_spared():
+                return
             if self._begun:  # Between two requests uvicorn's timer counts, until the second begins.
                 text = f"the request's header took longer than {limits.header_seconds:g} s"
                 self.refuse(RequestTimeout(text), "header_timeout")
@@ -346,11 +350,22 @@ class GuardedProtocol(HttpToolsProtocol):
             if self._received - self._incoming.count >= least:
                 self._incoming = Mark(now, self._received)
                 return
+            if self._is_spared():
+                return
             text = (
                 f"less than {least:.0f} bytes of the body came in {limits.body_idle_seconds:g} s"
                 " (ASSAY_BODY_IDLE_SECONDS, ASSAY_MIN_UPLOAD_RATE)"
             )
             self.refuse(RequestTimeout(text), "body_timeout")
+
+    def _is_spared(self) -> bool:
+        """Whether bytes have come that a busy loop has not read yet; once for each request."""
+        if self._spared:
+            return False
+        looking = select.poll()
+        looking.register(self._real.get_extra_info("socket").fileno(), select.POLLIN)
+        self._spared = bool(looking.poll(0))
+        return self._spared
 
     def _check_reader(self, now: float) -> None:
         unread = self._real.get_write_buffer_size()

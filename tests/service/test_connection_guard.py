@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from assay.service.connection_guard import RESET, ConnectionGuard, GuardedProtocol
+from assay.service.connection_guard import RESET, ConnectionGuard, GuardedProtocol, Phase
 from assay.service.settings import Settings
 from assay.service.store.store import open_store
 from tests.support.jobs import evaluate_spec
@@ -450,6 +450,32 @@ def test_an_answer_is_given_up_without_the_kernel_too(monkeypatch: pytest.Monkey
         assert aborted == [True]
         assert guard.refused["write_timeout"] == 1
         assert one.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == RESET
+
+
+def test_what_a_busy_service_has_not_read_is_no_delay_of_a_client() -> None:
+    """A loop that was away for longer than a header may take has the request in its kernel."""
+    ended: list[bool] = []
+    guard = ConnectionGuard(Settings(header_seconds=10))
+    protocol = object.__new__(GuardedProtocol)
+    protocol.guard, protocol.phase, protocol.since, protocol._outgoing = guard, Phase.REQUEST, 0.0, None
+    protocol._begun = protocol._served = protocol._spared = False
+    here, there = socket.socketpair()
+    with here, there:
+        protocol._real = SimpleNamespace(  # type: ignore[assignment]
+            get_write_buffer_size=lambda: 0,
+            get_extra_info=lambda name: here,
+            is_closing=lambda: False,
+            abort=lambda: ended.append(True),
+        )
+        there.sendall(b"GET")
+        protocol.check(11.0)
+        assert not ended, "the loop reads it next"
+        protocol.check(11.5)
+        assert ended == [True], "a client that dribbles is spared once"
+        protocol._spared = False
+        here.recv(3)
+        protocol.check(12.0)
+        assert ended == [True, True], "nothing has come"
 
 
 def test_headers_are_limited(served: Served) -> None:
