@@ -78,6 +78,7 @@ def create_app(
     app.state.settings = settings
     app.state.store = opener
     app.state.feed = Feed(opener)
+    app.state.at_stop = []  # Called on the loop as the server stops
     app.state.streams = StreamLimit(settings.max_streams, settings.max_streams_per_tenant)
     app.state.connections = ConnectionGuard(settings)
     app.state.live = live

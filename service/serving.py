@@ -77,9 +77,11 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the streams (their clients reconnect), and then shuts down."""
+        """Ends streams and waiting calls (their clients ask again), and then shuts down."""
         feed: Feed = self._app.state.feed
         feed.close()
+        for close in self._app.state.at_stop:
+            close()
         await super().shutdown(sockets)
 
 

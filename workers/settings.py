@@ -101,13 +101,6 @@ class WorkerSettings(Connections):
         gt=0,
         description="`assay worker` ends after so long, and takes only shards that fit; empty: never",
     )
-    repeat: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="share of the shards that are computed again on another worker, unless a job states it;"
-        " empty: 0.01 distributed, where there is another worker, and 0 embedded",
-    )
     database_away_seconds: float = Field(default=2.0, gt=0, description="between attempts to reach it")
     checkpoint_seconds: float = Field(default=60.0, gt=0, description="between two checkpoints of a training")
     stall_seconds: float = Field(
@@ -159,9 +152,6 @@ class WorkerSettings(Connections):
     )
     max_file_bytes: int = Field(
         default=32 * 1024**3, ge=0, description="of each file that an evaluator writes; 0: no limit"
-    )
-    max_job_files_bytes: int = Field(
-        default=256 * 1024**3, ge=0, description="of all files of a job together; 0: no limit"
     )
     gateway: str = Field(
         default="", description="address of a service whose gateway gives this worker its shards"

@@ -88,7 +88,8 @@ async def _settings(request: Request) -> Settings:
     return settings
 
 
-async def _system_store(request: Request) -> Store:
+async def system_store(request: Request) -> Store:
+    """The whole store. Raises the database's error while it cannot be opened."""
     opener: StoreOpener = request.app.state.store
     opened = opener.opened
     return await run_in_threadpool(opener) if opened is None else opened
@@ -96,7 +97,7 @@ async def _system_store(request: Request) -> Store:
 
 async def _store(request: Request) -> TenantStore:
     caller, limits = caller_in(request.scope), request.app.state.settings.limits
-    return TenantStore(await _system_store(request), caller.view, limits, actor_in(request.scope, caller))
+    return TenantStore(await system_store(request), caller.view, limits, actor_in(request.scope, caller))
 
 
 async def _catalog(request: Request) -> Catalog:
@@ -132,7 +133,7 @@ async def _live(request: Request) -> Live:
 SettingsDep = Annotated[Settings, Depends(_settings)]
 StoreDep = Annotated[TenantStore, Depends(_store)]  # For routes that touch jobs: the caller's alone.
 # The whole store, for routes of health, keys and numbers of the machine; never with an id of a job.
-SystemStoreDep = Annotated[Store, Depends(_system_store)]
+SystemStoreDep = Annotated[Store, Depends(system_store)]
 CatalogDep = Annotated[Catalog, Depends(_catalog)]
 HasPackageDep = Annotated[HasPackage | None, Depends(_has_package)]
 ListPulledDep = Annotated[ListPulled, Depends(_list_pulled)]
@@ -221,12 +222,13 @@ def media_type(request: Request, *allowed: str) -> str:
     return found
 
 
-async def _raw_body(request: Request) -> bytes:
+async def raw_body(request: Request) -> bytes:
+    """The bytes of a JSON body. Raises UnsupportedMediaType."""
     media_type(request, "application/json")
     return await request.body()
 
 
-def _json_body(raw: Annotated[bytes, Depends(_raw_body)], settings: SettingsDep) -> Any:
+def _json_body(raw: Annotated[bytes, Depends(raw_body)], settings: SettingsDep) -> Any:
     """Runs in the thread pool: a body of the maximum size takes tens of milliseconds."""
     return parse_json(raw, settings.max_json_depth)
 
@@ -295,7 +297,7 @@ class StrictRoute(APIRoute):
         repeatable = dict(_parameters(self.dependant))
 
         async def checked(request: Request) -> Response:
-            _check(request, repeatable)
+            check_query(request, repeatable)
             return await handle(request)
 
         return checked
@@ -305,13 +307,18 @@ class StrictRouter(APIRouter):
     """Strict routes under a tag, which OpenAPI calls as their functions."""
 
     def __init__(
-        self, prefix: str = "", *, tag: str, dependencies: Sequence[Dependency] | None = None
+        self,
+        prefix: str = "",
+        *,
+        tag: str,
+        dependencies: Sequence[Dependency] | None = None,
+        route_class: type[StrictRoute] = StrictRoute,
     ) -> None:
         super().__init__(
             prefix=prefix,
             tags=[tag],
             dependencies=dependencies,
-            route_class=StrictRoute,
+            route_class=route_class,
             generate_unique_id_function=lambda route: route.name,
         )
 
@@ -342,7 +349,8 @@ def _parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:
         yield field.alias, list in {get_origin(part) for part in (annotation, *get_args(annotation))}
 
 
-def _check(request: Request, repeatable: dict[str, bool]) -> None:
+def check_query(request: Request, repeatable: dict[str, bool]) -> None:
+    """Raises InvalidSpec: a query parameter is none of these names, or twice where it is no list."""
     problems = Problems()
     every: dict[str, list[str]] = {}
     for name, value in request.query_params.multi_items():

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Request
+from anyio import CapacityLimiter, to_thread
+from fastapi import Depends, Request, Response
+from starlette.responses import JSONResponse
 
-from assay.service.api.caller import CallerDep
-from assay.service.api.deps import SettingsDep, SystemStoreDep
+from assay.service.api.caller import caller_in
+from assay.service.api.deps import StrictRoute, check_query, raw_body, system_store
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, TooManyRequests
 from assay.service.contract.fleet.gateway import BeatPart, WorkerCall
 from assay.service.contract.fleet.worker_records import Gauges
 from assay.service.contract.records import Evidence
+from assay.service.contract.strict_json import parse_json
 from assay.service.contract.typed_values import faults
 from assay.service.dashboard.frame import made_once
 from assay.service.gateway.claims import ClaimTokens
@@ -28,10 +33,13 @@ from assay.service.store.fleet.lanes import OpenLane
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 
+Answer = TypeVar("Answer")
 NO_POOL = "local"  # Of workers of a service that asks for no keys
 FAULTS_SHOWN = 5
 BODIES_AT_ONCE = 4  # Parsed and recorded
 BODIES_OF_POOL = 16  # Received or waiting to be parsed
+THREADS = 8  # Of calls in the database: more would wait for each other
+SMALL_BODY = 16 * 1024  # In bytes: parsed sooner than a thread is found
 
 
 @dataclass
@@ -40,8 +48,10 @@ class Shared:
 
     room: WaitingRoom = field(default_factory=WaitingRoom)
     bodies: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BODIES_AT_ONCE))
+    threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS))
     tokens: ClaimTokens | None = None
     held: Counter[str] = field(default_factory=Counter)
+    arriving: Counter[str] = field(default_factory=Counter)  # Bytes of uploads in flight, by job
 
     @contextmanager
     def holding(self, pool: str) -> Iterator[None]:
@@ -66,6 +76,10 @@ class WorkerGateway:
     pool: str
     tokens: ClaimTokens
     shared: Shared
+
+    async def in_thread(self, ask: Callable[..., Answer], *given: Any, **named: Any) -> Answer:
+        """Runs a part of a call that takes long or asks the database."""
+        return await to_thread.run_sync(partial(ask, *given, **named), limiter=self.shared.threads)
 
     def named(self, name: str) -> str:
         """A worker's id or name in this service: two pools never share one."""
@@ -93,15 +107,20 @@ class WorkerGateway:
 
     def standing(self, call: WorkerCall) -> dict[str, Any]:
         """What a worker must know before it asks for a shard."""
-        store, cordon = self.store, self.store.cordons.of(self.named(call.name))
-        opened = store.lanes.all()
+        known = self.tokens.standing(self.named(call.name), call.identity, call.device_classes)
+        opened = known.lanes
         return {
-            "cordon": None if cordon is None else {**asdict(cordon), "name": call.name},
-            "admitted": store.identities.admits(call.identity),
+            "cordon": None if known.cordon is None else {**asdict(known.cordon), "name": call.name},
+            "admitted": known.admitted,
             "lanes": [{"lane": one.lane._asdict(), "stated": self._mine(one, call.name)} for one in opened],
             "version": version_of(opened),
-            "planning": store.shards.being_planned(call.device_classes),
+            "planning": known.planning,
         }
+
+    def cordon(self, name: str) -> dict[str, Any] | None:
+        """The cordon of a worker, as it knows itself."""
+        found = self.store.cordons.of(self.named(name))
+        return None if found is None else {**asdict(found), "name": name}
 
     def lanes_version(self) -> str:
         """The version of the lanes now."""
@@ -115,17 +134,50 @@ class WorkerGateway:
         return stated
 
 
-def _gateway(
-    request: Request, caller: CallerDep, store: SystemStoreDep, settings: SettingsDep
-) -> WorkerGateway:
-    shared = made_once(request.app, Shared)
+async def _gateway(request: Request) -> WorkerGateway:
+    store, key, shared = (
+        await system_store(request),
+        caller_in(request.scope).key,
+        made_once(request.app, Shared),
+    )
     if shared.tokens is None:
         shared.tokens = store.part(ClaimTokens)
-    pool = NO_POOL if caller.key is None else caller.key.tenant
-    return WorkerGateway(store, settings, pool, shared.tokens, shared)
+        request.app.state.at_stop.append(shared.room.close)
+    pool = NO_POOL if key is None else key.tenant
+    return WorkerGateway(store, request.app.state.settings, pool, shared.tokens, shared)
 
 
 GatewayDep = Annotated[WorkerGateway, Depends(_gateway)]
+
+
+class WorkerRoute(StrictRoute):
+    """A route that gives its function `body`, `gateway` and `request` itself, and runs it in one thread.
+
+    FastAPI's dependencies and encoder cost more than a renewal. Routes with other parameters use these.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler that FastAPI calls."""
+        answer, wanted = self.endpoint, inspect.signature(self.endpoint).parameters.keys()
+        if not wanted <= {"request", "body", "gateway"}:
+            return super().get_route_handler()
+        is_coroutine = inspect.iscoroutinefunction(answer)
+
+        async def handle(request: Request) -> Response:
+            check_query(request, {})
+            gateway = await _gateway(request)
+            given: dict[str, Any] = {"request": request, "gateway": gateway}
+            if "body" in wanted:
+                raw, depth = await raw_body(request), request.app.state.settings.max_json_depth
+                small = len(raw) <= SMALL_BODY
+                given["body"] = (
+                    parse_json(raw, depth) if small else await gateway.in_thread(parse_json, raw, depth)
+                )
+            arguments = {name: given[name] for name in wanted}
+            found = await (answer(**arguments) if is_coroutine else gateway.in_thread(answer, **arguments))
+            return found if isinstance(found, Response) else JSONResponse(found)
+
+        return handle
 
 
 def check_facts(value: Any, hint: Any, where: str) -> None:

@@ -11,26 +11,46 @@ import binascii
 import hmac
 import json
 import secrets
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from assay.service.contract.errors import InvalidState
 from assay.service.contract.states import ShardState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.columns import own_insert
 from assay.service.store.database import Database, StorePart
+from assay.service.store.fleet.cordons import Cordon, cordon_of
+from assay.service.store.fleet.identities import admits
+from assay.service.store.fleet.lanes import OpenLane, open_lanes
 from assay.service.store.rows import Claim
+from assay.service.store.shards import is_being_planned
 from assay.service.store.tables import checkpoints, jobs, shards
 from assay.service.store.tenant_tables import gateway_secrets
 
 SIGNED = ("shard_id", "job_id", "kind", "attempt", "fence", "worker", "evaluation", "number", "start", "stop")
 REFUSED = "the token is of no claim of these workers"
+UNFINISHED = select(shards.c.id).where(
+    shards.c.id == bindparam("shard"),
+    shards.c.fence == bindparam("newest"),
+    shards.c.state.in_([str(ShardState.RUNNING), str(ShardState.QUEUED)]),
+)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a worker must know before it asks for a shard."""
+
+    cordon: Cordon | None
+    admitted: bool
+    lanes: list[OpenLane]
+    planning: bool  # whether it could soon claim shards of a job that is being planned
 
 
 class ClaimTokens(StorePart):
-    """Signs claims, and reads them back."""
+    """Signs claims, and reads them back; and reads how their workers stand."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -57,13 +77,21 @@ class ClaimTokens(StorePart):
         spec = cast(Spec, {})  # The store reads it in its own row
         return Claim(**known, spec=spec, plan=None, failures=0, losses=0, token=token)
 
+    def standing(self, name: str, identity: str, device_classes: Sequence[str]) -> Standing:
+        """How a worker stands, in one transaction."""
+        with self._database.reading() as connection:
+            return Standing(
+                cordon_of(connection, name),
+                admits(connection, identity),
+                open_lanes(connection),
+                is_being_planned(connection, device_classes),
+            )
+
     def stands(self, claim: Claim) -> bool:
         """Whether the claim is its shard's newest, and the shard unfinished."""
-        open_states = [str(ShardState.RUNNING), str(ShardState.QUEUED)]
-        newest = (shards.c.id == claim.shard_id) & (shards.c.fence == claim.fence)
-        found = select(shards.c.id).where(newest, shards.c.state.in_(open_states))
         with self._database.reading() as connection:
-            return connection.execute(found).first() is not None
+            newest = {"shard": claim.shard_id, "newest": claim.fence}
+            return connection.execute(UNFINISHED, newest).first() is not None
 
     def spec(self, claim: Claim) -> Spec:
         """The spec of the claim's job. Raises InvalidState: the claim stands no longer."""

@@ -8,11 +8,11 @@ from typing import get_args
 
 from assay.service.api.metrics import DEVICES, LABELS
 from assay.service.contract.fleet.gateway import CounterPart
-from assay.service.contract.problems import Problems, nearest
 from assay.service.store.fleet.workers import SHARD_BOUNDS, CounterKey
 from assay.service.store.rows import ShardKind
 
 OTHER = "other"
+UNKNOWN = "assay_counters_unknown_total"
 # As workers name them (`workers/jobs/failures.py`, `workers/supervision`)
 ERRORS = frozenset(
     {
@@ -51,28 +51,19 @@ VALUES: Mapping[str, tuple[str, ...]] = {
 def known_sums(counters: Iterable[CounterPart]) -> dict[CounterKey, float]:
     """The amounts by counter; errors of an unknown type count as other.
 
-    Raises InvalidSpec, with each place at fault: an unknown name, label or value.
+    Of an unknown name, label or value, as of a node newer than the service, only the number is kept.
     """
-    problems, sums = Problems(), defaultdict[CounterKey, float](float)
-    for index, one in enumerate(counters):
-        _check(problems, index, one)
+    sums = defaultdict[CounterKey, float](float)
+    for one in counters:
         labels = dict(one.labels)
         if labels.get("error") not in {None, *ERRORS}:
             labels["error"] = OTHER
-        sums[one.name, tuple(sorted(labels.items()))] += one.amount
-    problems.raise_if_any()
+        if labels.keys() == LABELS.get(one.name) and _are_known(labels):
+            sums[one.name, tuple(sorted(labels.items()))] += one.amount
+        else:
+            sums[UNKNOWN, ()] += 1
     return dict(sums)
 
 
-def _check(problems: Problems, index: int, one: CounterPart) -> None:
-    place = ("counters", index)
-    if one.name not in LABELS:
-        message, near = "unknown counter", nearest(one.name, LABELS)
-        problems.add((*place, "name"), message, given=one.name, allowed=LABELS, nearest=near)
-    elif one.labels.keys() != LABELS[one.name]:
-        allowed, given = sorted(LABELS[one.name]), sorted(one.labels)
-        problems.add((*place, "labels"), "other labels than the counter's", given=given, allowed=allowed)
-    else:
-        for label, value in one.labels.items():
-            if value not in VALUES.get(label, (value,)):
-                problems.add((*place, "labels", label), "unknown", given=value, allowed=VALUES[label])
+def _are_known(labels: Mapping[str, str]) -> bool:
+    return all(value in VALUES.get(label, (value,)) for label, value in labels.items())

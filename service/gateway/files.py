@@ -6,8 +6,10 @@ its own training, and files that it may write.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,16 +22,16 @@ from assay.service.api.artifacts import OpenFileResponse
 from assay.service.api.authentication import GATEWAY_PATH
 from assay.service.api.deps import BodyDep, StrictRouter, validated
 from assay.service.api.upload_file import Upload
-from assay.service.contract.errors import InvalidSpec, InvalidState, NotFound
+from assay.service.contract.errors import InvalidSpec, InvalidState, NotFound, TooLarge
 from assay.service.contract.fleet import gateway as wire
 from assay.service.contract.records import ArtifactDescription, OutcomeExtra
 from assay.service.files.job_files import is_job_file, media_type_of, open_job_file
-from assay.service.gateway.calls import GatewayDep, WorkerGateway
+from assay.service.gateway.calls import GatewayDep, WorkerGateway, WorkerRoute
 from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.rows import Claim
 from assay.service.submission.dependencies import dependencies_of
 
-router = StrictRouter(prefix=GATEWAY_PATH, tag="gateway")
+router = StrictRouter(prefix=GATEWAY_PATH, tag="gateway", route_class=WorkerRoute)
 STEP = re.compile(wire.STEP_FILE)
 OF_MERGE = re.compile(r"(plot|outcomes|gallery)-\w+(-\w+)?(\.\w+)+")  # Files that the merge writes itself
 MAX_FILES = 1000
@@ -77,16 +79,23 @@ async def upload(
 ) -> None:
     """Places a file of the claim in its job's folder."""
     held = gateway.claim(token)
-    target = await run_in_threadpool(_target, gateway, held, name, sha256)
+    target, there = await run_in_threadpool(_target, gateway, held, name, sha256)
     written = await run_in_threadpool(
         Upload, gateway.settings.artifacts, gateway.settings.max_checkpoint_bytes
     )
+    arriving, come = gateway.shared.arriving, 0
     try:
         async for chunk in request.stream():
+            come += len(chunk)
+            arriving[held.job_id] += len(chunk)
+            _check_room(gateway, there + arriving[held.job_id])
             await run_in_threadpool(written.write, chunk)
         await run_in_threadpool(written.close)
         await run_in_threadpool(_place, gateway, held, written, target, sha256)
     finally:
+        arriving[held.job_id] -= come
+        if arriving[held.job_id] <= 0:
+            del arriving[held.job_id]
         written.discard()
 
 
@@ -146,8 +155,20 @@ def _sha256_of(gateway: WorkerGateway, held: Claim, job: str, name: str) -> str:
     raise InvalidState(f"the claim needs no file {name[:100]!r} of job {job[:100]!r}")
 
 
-def _target(gateway: WorkerGateway, held: Claim, name: str, sha256: str) -> Path:
-    """Where a file of the claim belongs. Raises InvalidState: not a name that it may write."""
+def _check_room(gateway: WorkerGateway, size: int) -> None:
+    """Raises TooLarge: the files of a job, also of its uploads in flight, would have too many bytes."""
+    allowed = gateway.settings.max_job_files_bytes
+    if allowed and size > allowed:
+        raise TooLarge(
+            f"the job's files have {size:,} bytes; allowed: {allowed:,} (ASSAY_MAX_JOB_FILES_BYTES)"
+        )
+
+
+def _target(gateway: WorkerGateway, held: Claim, name: str, sha256: str) -> tuple[Path, int]:
+    """Where a file of the claim belongs, and the bytes of the job's other files.
+
+    Raises InvalidState: not a name that it may write.
+    """
     spec, folder = gateway.tokens.spec(held), gateway.settings.artifacts / held.job_id
     step = STEP.fullmatch(name)
     if step is not None:
@@ -159,15 +180,24 @@ def _target(gateway: WorkerGateway, held: Claim, name: str, sha256: str) -> Path
         allowed = held.kind in ("train", "evaluate") and is_job_file(name) and not weights
     if not allowed:
         raise InvalidState(f"the claim may leave no file {name[:100]!r}")
-    if folder.is_dir() and sum(1 for _ in folder.iterdir()) >= MAX_FILES:
+    others = [*_sizes(folder, name)]
+    if len(others) >= MAX_FILES:
         raise InvalidState(f"the job has {MAX_FILES:,} files; allowed: no more")
-    return folder / name
+    return folder / name, sum(others)
+
+
+def _sizes(folder: Path, apart: str) -> Iterator[int]:
+    for path in folder.glob("*"):
+        with contextlib.suppress(FileNotFoundError):  # an older step was removed
+            if path.name != apart:
+                yield path.stat().st_size
 
 
 def _place(gateway: WorkerGateway, held: Claim, written: Upload, target: Path, sha256: str) -> None:
     if written.sha256 != sha256:
         raise InvalidSpec(f"the file has the hash {written.sha256}, {sha256} was stated")
-    gateway.tokens.spec(held)  # It may have been claimed again meanwhile.
+    _, there = _target(gateway, held, target.name, sha256)  # It may have been claimed again meanwhile.
+    _check_room(gateway, there + written.size)
     written.place(target)
     if STEP.fullmatch(target.name):
         for old in _steps(gateway, held)[wire.MAX_CHECKPOINTS :]:

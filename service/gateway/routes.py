@@ -6,11 +6,11 @@ A call about a shard carries the token of its claim; its fence guards every writ
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any, cast
 
 from fastapi import Request
-from starlette.concurrency import run_in_threadpool
 
 from assay.service.api.authentication import GATEWAY_PATH
 from assay.service.api.deps import BodyDep, StrictRouter, validated
@@ -20,22 +20,24 @@ from assay.service.contract.fleet import gateway as wire
 from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.contract.records import Columns, OutcomeExtra, PlanWithShards, TrainingSpeed
 from assay.service.contract.states import STOPPED
-from assay.service.contract.stored_specs import EvaluateJobSpec
+from assay.service.contract.stored_specs import EvaluateJobSpec, Execution
 from assay.service.files.json_bounds import JsonBounds
 from assay.service.gateway import files
-from assay.service.gateway.calls import GatewayDep, WorkerGateway, check_facts
+from assay.service.gateway.calls import GatewayDep, WorkerGateway, WorkerRoute, check_facts
 from assay.service.gateway.counters import known_sums
 from assay.service.gateway.waiting import RoomLook, WorkerKind
 from assay.service.settings import Settings
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.rows import Claim, Finished, OutcomeRow
+from assay.service.store.transactions.repetition import REPEAT
 from assay.service.submission.limits import plan_excess, planned_seconds
 from assay.service.submission.plan_faults import check_plan, check_training_plan
 
-router = StrictRouter(prefix=GATEWAY_PATH, tag="gateway")
-ROUTERS, BEFORE = (router, files.router), "quota"
+router = StrictRouter(prefix=GATEWAY_PATH, tag="gateway", route_class=WorkerRoute)
+ROUTERS, BEFORE = (router, files.router), "jobs"  # Most calls of a service with nodes are theirs
 MAX_OUTCOME_BYTES = 128 * 1024**2  # Of a shard or a plan; few are read at a time.
 BOUNDS = JsonBounds(MAX_OUTCOME_BYTES, values=20_000_000, containers=2_000_000)
+SMALL_OUTCOME = 64 * 1024  # Bytes of a body that counts for nothing, however many come
 WireAnswer = dict[str, Any]
 
 
@@ -59,30 +61,35 @@ async def claim(request: Request, body: BodyDep, gateway: GatewayDep) -> WireAns
     call = validated(wire.ClaimCall, body)
     worker, room = gateway.named(call.worker), gateway.shared.room
     room.leave(worker)
-    lanes = await run_in_threadpool(_arrived, gateway, call)
-    classes, without = tuple(call.device_classes), tuple(call.without)
-    kind = WorkerKind(call.identity, classes, call.devices, without, lanes, call.seen)
     begun = time.monotonic()
-    found = None if room.is_empty(kind) else await run_in_threadpool(_take, gateway, call, lanes)
-    if found is None and call.wait_seconds:
+    kind, found, told = await gateway.in_thread(_arrive, gateway, call)
+    if told is None:
         look = RoomLook(gateway.store, gateway.settings.limits, gateway.lanes_version)
         if await room.wait(worker, kind, call.wait_seconds, lambda: look, lambda: _left(request)):
-            found = await run_in_threadpool(_take, gateway, call, lanes, time.monotonic() - begun)
+            found = await gateway.in_thread(_take, gateway, call, kind.lanes, time.monotonic() - begun)
             if found is None and call.seconds is not None:
                 room.rest(worker)
-    told = await run_in_threadpool(gateway.standing, call)
+        told = await gateway.in_thread(gateway.standing, call)
     if found is not None:
         if await request.is_disconnected():
-            await run_in_threadpool(gateway.store.shards.release, found)
+            await gateway.in_thread(gateway.store.shards.release, found)
         room.ring()  # for the next of its kind
-    return {"claim": None if found is None else asdict(found), "standing": told}
+    return {"claim": None if found is None else vars(found), "standing": told}
 
 
-def _arrived(gateway: WorkerGateway, call: wire.ClaimCall) -> tuple[Lane, ...]:
-    """Takes the sign of life; the open lanes that the worker meets: each is a part of a statement."""
+def _arrive(
+    gateway: WorkerGateway, call: wire.ClaimCall
+) -> tuple[WorkerKind, Claim | None, WireAnswer | None]:
+    """Takes the sign of life and looks for a shard; with the standing, unless the worker will wait."""
     gateway.beat(call.beat)
     named = {Lane(one.device, one.identity, one.requirements) for one in call.lanes}
-    return tuple(sorted(named.intersection(one.lane for one in gateway.store.lanes.all()))) if named else ()
+    # The open lanes that the worker meets: each is a part of a statement.
+    lanes = sorted(named.intersection(one.lane for one in gateway.store.lanes.all())) if named else ()
+    classes, without = tuple(call.device_classes), tuple(call.without)
+    kind = WorkerKind(call.identity, classes, call.devices, without, tuple(lanes), call.seen)
+    found = None if gateway.shared.room.is_empty(kind) else _take(gateway, call, kind.lanes)
+    waits = found is None and call.wait_seconds
+    return kind, found, None if waits else gateway.standing(call)
 
 
 async def _left(request: Request) -> None:
@@ -117,7 +124,7 @@ async def gone(body: BodyDep, gateway: GatewayDep) -> None:
     """A worker stops: it is struck off, and waits no longer."""
     worker = gateway.named(validated(wire.NamedCall, body).worker)
     gateway.shared.room.leave(worker)
-    await run_in_threadpool(gateway.store.workers.gone, worker)
+    await gateway.in_thread(gateway.store.workers.gone, worker)
 
 
 @router.post("/expire", include_in_schema=False)
@@ -125,7 +132,7 @@ async def expire(body: BodyDep, gateway: GatewayDep) -> None:
     """Takes back what the worker has claimed and does not know of; it waits no longer."""
     worker = gateway.named(validated(wire.NamedCall, body).worker)
     gateway.shared.room.leave(worker)
-    await run_in_threadpool(gateway.store.shards.expire, dead_owners=[worker], leases=False)
+    await gateway.in_thread(gateway.store.shards.expire, dead_owners=[worker], leases=False)
 
 
 @router.post("/online", include_in_schema=False)
@@ -151,11 +158,12 @@ def counters(body: BodyDep, gateway: GatewayDep) -> None:
 
 @router.post("/renew", include_in_schema=False)
 def renew(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
-    """Extends a lease, and says how to go on."""
+    """Extends a lease, and says how to go on; after a sign of life also whether the worker is cordoned."""
     call = validated(wire.RenewCall, body)
     held = gateway.claim(call.token)
     gateway.beat(call.beat)
-    return {"verdict": gateway.store.shards.renew(held, call.lease_seconds)}
+    answer: WireAnswer = {"verdict": gateway.store.shards.renew(held, call.lease_seconds)}
+    return answer if call.beat is None else {**answer, "cordon": gateway.cordon(call.beat.name)}
 
 
 @router.post("/progress", include_in_schema=False)
@@ -261,10 +269,12 @@ def adrift(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
 
 
 async def _large(request: Request, gateway: WorkerGateway, answer: Any) -> WireAnswer:
-    with gateway.shared.holding(gateway.pool):
+    announced = request.headers.get("content-length", "")
+    small = announced.isdecimal() and int(announced[:20]) <= SMALL_OUTCOME
+    with nullcontext() if small else gateway.shared.holding(gateway.pool):
         raw = await request.body()  # A slow sender keeps no other call from parsing
         async with gateway.shared.bodies:
-            found: WireAnswer = await run_in_threadpool(answer, raw, gateway)
+            found: WireAnswer = await gateway.in_thread(answer, raw, gateway)
     gateway.shared.room.ring()
     return found
 
@@ -286,8 +296,19 @@ def _plan(raw: bytes, gateway: WorkerGateway) -> WireAnswer:
         return {"taken": False}
     deadline = limits.deadline_seconds(written["device"], planned_seconds(written))
     bounded: PlanWithShards = {**written, "deadline_seconds": deadline}
-    share = spec["execution"].get("repeat", call.repeat)  # A worker's word, unless the job states it.
+    share = _repeat(gateway, held, spec["execution"])
     return {"taken": gateway.store.shards.finish_plan(held, bounded, wanted, repeat=share)}
+
+
+def _repeat(gateway: WorkerGateway, held: Claim, execution: Execution) -> float:
+    """Share of repeated shards: the job's, the service's, or a hundredth; a worker's word is none."""
+    stated = execution.get("repeat", gateway.settings.repeat)
+    if stated is not None:
+        return stated
+    others = gateway.store.workers.online(
+        execution["device"], devices=execution.get("devices", 1), besides=held.worker
+    )
+    return REPEAT if others else 0.0
 
 
 def _finish(raw: bytes, gateway: WorkerGateway) -> WireAnswer:
@@ -313,7 +334,7 @@ def _finish(raw: bytes, gateway: WorkerGateway) -> WireAnswer:
         backward_passes=call.backward_passes,
         extra=cast(OutcomeExtra, call.extra),
     )
-    if gateway.tokens.stands(held):
+    if not {"artifacts", "gallery"}.isdisjoint(row.extra) and gateway.tokens.stands(held):
         row = replace(row, extra=files.placed(gateway, held, row.extra))
     found: Finished | None = gateway.store.shards.finish(held, row)
     return {"finished": None if found is None else asdict(found)}

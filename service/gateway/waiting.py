@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.concurrency import run_in_threadpool
 
-from assay.service.contract.errors import TooManyRequests
+from assay.service.contract.errors import TooManyRequests, Unavailable
 from assay.service.contract.limits import Limits
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.store import Store
@@ -26,6 +26,7 @@ from assay.service.store.store import Store
 log = logging.getLogger(__name__)
 TURN_SECONDS = 0.5
 AT_ONCE = 4  # Woken together: each claim is a transaction
+
 REST_SECONDS = 5.0  # Of a worker whose time was too short for what is there
 KINDS_OF_POOL = 64  # Each is a question to the database
 DATABASE_AWAY = (DBAPIError, PoolTimeout)
@@ -61,6 +62,7 @@ class WaitingRoom:
         self._soon = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._rests: dict[str, float] = {}  # Until when, by worker
+        self._closed = False
 
     def is_empty(self, kind: WorkerKind) -> bool:
         """Whether a look within the last turn has found nothing for a kind."""
@@ -79,6 +81,12 @@ class WaitingRoom:
                 waiter.leaves = True
                 self._loop.call_soon_threadsafe(waiter.woken.set)
 
+    def close(self) -> None:
+        """The service stops: ends all waits, and takes no more; on the loop."""
+        self._closed = True
+        for waiter in self._waiting:
+            waiter.woken.set()
+
     def rest(self, worker: str) -> None:
         """A worker that was woken and took nothing is not woken for shards of its kind for some seconds."""
         at = time.monotonic()
@@ -95,7 +103,8 @@ class WaitingRoom:
     ) -> bool:
         """Whether the worker was woken, to claim, within so many seconds; `left` returns when it is gone.
 
-        An earlier wait of the worker ends. Raises TooManyRequests: the pool's workers are of too many kinds.
+        An earlier wait of the worker ends. Raises TooManyRequests: the pool's workers are of too many kinds;
+        Unavailable: the service stops.
         """
         self._loop = asyncio.get_running_loop()
         self.leave(worker)
@@ -106,7 +115,10 @@ class WaitingRoom:
             self._turns = asyncio.create_task(self._take_turns(look))
         woken, gone = asyncio.create_task(waiter.woken.wait()), asyncio.create_task(left())
         try:
-            await asyncio.wait((woken, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not self._closed:
+                await asyncio.wait((woken, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if self._closed:
+                raise Unavailable("the service stops: ask again")
             return waiter.woken.is_set() and not waiter.leaves and not gone.done()
         finally:
             self._waiting.remove(waiter)

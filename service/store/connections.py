@@ -73,11 +73,21 @@ class Connections(BaseSettings):
     max_gpu_seconds_per_day: int = Field(0, ge=0, description="of a tenant on GPU workers; 0: any")
     max_cpu_seconds_per_day: int = Field(0, ge=0, description="of a tenant on other workers; 0: any")
     max_stored_bytes: int = Field(0, ge=0, description="checkpoints and artifacts of a tenant; 0: any")
+    max_job_files_bytes: int = Field(
+        256 * 1024**3, ge=0, description="of all files of a job together; 0: no limit"
+    )
     max_uploads: int = Field(8, ge=0, description="uploads of a tenant in flight; 0: any")
     upload_idle_seconds: float = Field(
         60.0, gt=0, allow_inf_nan=False, description="without a byte an upload loses its room after this time"
     )
 
+    repeat: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of the shards that are computed again on another worker, unless a job states it;"
+        " empty: 0.01 distributed and over a gateway, where there is another worker, and 0 embedded",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="of the log")
     log_format: Literal["text", "json"] = Field(
         "text", description="of the log: lines for people, or JSON lines"

@@ -14,6 +14,7 @@ from assay.service.contract.fleet import traces
 from assay.service.contract.messages import Failure, FinalReport, OutcomeReport
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim, OutcomeRow
+from assay.service.store.transactions.repetition import REPEAT
 from assay.workers.jobs.artifacts import describe
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.claim_files import ClaimFiles
@@ -29,7 +30,6 @@ from assay.workers.supervision.warm_evaluator import DEVICE_FAULT, LAST_ERRORS, 
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-REPEAT = 0.01  # Share of repeated shards where none is stated, and another worker is there
 NO_FILE = (errno.EINVAL, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.EACCES)
 
 

@@ -9,7 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.service.app import create_app
+from assay.service.settings import Settings
 from assay.service.store.store import Store
+from tests.service.conftest import running
 from tests.service.gateway.test_routes import PATH, PLAN, claimed, finishing, key
 from tests.support.jobs import add, evaluate_spec, outcome, train_spec
 
@@ -113,3 +116,19 @@ def test_weights_come_from_the_jobs_sources_alone(http: Any, store: Store, tmp_p
         refused = got(http, held, header, job, name)
         assert refused.status_code == 409, (job, name)
         assert "the claim needs no file" in refused.json()["error"]["message"]
+
+
+def test_files_of_a_job_are_bounded_in_sum(store: Store, tmp_path: Path) -> None:
+    add(store, train_spec())
+    app = create_app(Settings(state=tmp_path, require_keys=True, max_job_files_bytes=10), store=store)
+    with running(app) as transport, httpx.Client(transport=transport, base_url="http://127.0.0.1") as http:
+        header = key(store)
+        held = claimed(http, header)
+        assert sent(http, held, header, "a.csv", b"x" * 6).status_code == 200
+        refused = sent(http, held, header, "b.csv", b"x" * 6)
+        assert refused.status_code == 413
+        assert "12 bytes; allowed: 10 (ASSAY_MAX_JOB_FILES_BYTES)" in refused.json()["error"]["message"]
+        assert sent(http, held, header, "a.csv", b"y" * 8).status_code == 200, "it replaces its first"
+        assert sent(http, held, header, "c.csv", b"xx").status_code == 200, "what was refused counts no more"
+    folder = tmp_path / "artifacts" / held["job_id"]
+    assert {path.name: path.stat().st_size for path in folder.iterdir()} == {"a.csv": 8, "c.csv": 2}

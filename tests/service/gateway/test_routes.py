@@ -13,9 +13,12 @@ from assay.service.app import create_app
 from assay.service.client.transport import authorization
 from assay.service.contract.fleet import gateway as wire
 from assay.service.contract.keys import Scope
+from assay.service.dashboard.frame import made_once
+from assay.service.gateway.calls import BODIES_OF_POOL, Shared
 from assay.service.settings import Settings
 from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.store import Store
+from assay.service.store.transactions.repetition import REPEAT
 from assay.service.submission.limits import DEVICE_CLASSES
 from assay.workers.identity import identity
 from tests.service.conftest import running
@@ -202,18 +205,60 @@ def test_a_plan_is_checked(http: httpx.Client, store: Store, changes: dict[str, 
     assert again.json() == {"taken": False}, "the first answer may have been lost"
 
 
-@pytest.mark.parametrize(("stated", "told", "kept"), [(1.0, 0.0, 1.0), (0.0, 1.0, None), (None, 0.25, 0.25)])
-def test_a_jobs_share_of_repeated_shards_is_no_workers_word(
-    http: httpx.Client, store: Store, stated: float | None, told: float, kept: float | None
+@pytest.mark.parametrize(
+    ("stated", "set_here", "others", "kept"),
+    [
+        (1.0, None, False, 1.0),
+        (0.0, 0.5, True, None),
+        (None, 0.5, False, 0.5),
+        (None, None, False, None),
+        (None, None, True, REPEAT),
+    ],
+)
+def test_the_share_of_repeated_shards_is_the_jobs_or_the_services_and_no_workers_word(
+    store: Store,
+    tmp_path: Path,
+    stated: float | None,
+    set_here: float | None,
+    others: bool,
+    kept: float | None,
 ) -> None:
     execution = {"device": "auto", "dtype": "float32", "batch_size": "auto"}
     more = {} if stated is None else {"repeat": stated}
     job_id, header = add(store, evaluate_spec(execution=execution | more)), key(store)
-    body = planning(claimed(http, header), repeat=told)
-    assert http.post(f"{PATH}/plan", content=body, headers={**header, **JSON}).json() == {"taken": True}
+    if others:
+        store.workers.beat("pool:other", "host", ["cpu"], 1, {}, identity=ME["identity"])
+    app = create_app(Settings(state=tmp_path, require_keys=True, repeat=set_here), store=store)
+    with running(app) as transport, httpx.Client(transport=transport, base_url="http://127.0.0.1") as http:
+        body = planning(claimed(http, header), repeat=0.25)
+        assert http.post(f"{PATH}/plan", content=body, headers={**header, **JSON}).json() == {"taken": True}
     plan = store.jobs.get(job_id).plan
     assert plan is not None
     assert plan.get("repeat") == kept
+
+
+def test_calls_are_as_strict_as_other_routes(http: httpx.Client, store: Store) -> None:
+    header = key(store)
+    answer = http.post(f"{PATH}/claim?waitt=1", json=ASKED, headers=header)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["details"][0]["message"] == "unknown parameter"
+    text = http.post(f"{PATH}/claim", content="{}", headers={**header, "Content-Type": "text/plain"})
+    assert text.status_code == 415
+    for wrong in ('{"worker": "a", "worker": "b"}', '{"worker": NaN}'):
+        answer = http.post(f"{PATH}/claim", content=wrong, headers={**header, **JSON})
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "malformed_json")
+
+
+def test_small_outcomes_are_taken_however_many_come(store: Store, tmp_path: Path) -> None:
+    app = create_app(Settings(state=tmp_path, require_keys=True), store=store)
+    planned(store, 1)
+    with running(app) as transport, httpx.Client(transport=transport, base_url="http://127.0.0.1") as http:
+        header = key(store)
+        held = claimed(http, header)
+        made_once(app, Shared).held["pool"] = BODIES_OF_POOL
+        large = finishing(held, columns={"id": ["x" * 10_000 for _ in range(10)]})
+        assert http.post(f"{PATH}/finish", json=large, headers=header).status_code == 429
+        assert http.post(f"{PATH}/finish", json=finishing(held), headers=header).status_code == 200
 
 
 def test_a_cordoned_worker_and_an_unknown_identity_get_nothing(http: httpx.Client, store: Store) -> None:

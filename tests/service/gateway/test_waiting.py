@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.errors import TooManyRequests
+from assay.service.contract.errors import TooManyRequests, Unavailable
 from assay.service.contract.limits import UNLIMITED
 from assay.service.gateway.waiting import AT_ONCE, KINDS_OF_POOL, RoomLook, WaitingRoom, WorkerKind
 from assay.service.store.fleet.fair_queue import Lane
@@ -164,3 +164,16 @@ def test_a_worker_that_took_nothing_rests_while_others_are_woken() -> None:
 
     assert run(wait("claimable")) == [False, True]
     assert run(wait("changed")) == [True, True]
+
+
+def test_a_stop_of_the_service_ends_every_wait_with_an_error_of_ours() -> None:
+    async def wait() -> None:
+        room, look = WaitingRoom(), Told("empty")
+        waits = [asyncio.create_task(room.wait(f"w{n}", KIND, 60, lambda: look, stays)) for n in range(3)]
+        await asyncio.sleep(0)
+        room.close()
+        for ended in (*waits, asyncio.create_task(room.wait("late", KIND, 60, lambda: look, stays))):
+            with pytest.raises(Unavailable, match="the service stops"):
+                await ended
+
+    run(wait())
