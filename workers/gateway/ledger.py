@@ -43,7 +43,8 @@ class GatewayLedger:
     def __init__(self, gateway: Gateway, files: GatewayFiles, wait_seconds: float = WAIT_SECONDS) -> None:
         self._gateway, self._files, self._wait_seconds = gateway, files, wait_seconds
         self._name, self._identity, self._devices = "", identity()["digest"], [*device_classes()]
-        self._beat: dict[str, Any] | None = None
+        self._beat: dict[str, Any] | None = None  # to be sent
+        self._last: dict[str, Any] | None = None
         self._beaten = False
         self._standing: dict[str, Any] = {}
         self._stood_at = float("-inf")
@@ -51,7 +52,7 @@ class GatewayLedger:
 
     def beat(self, beat: Heartbeat) -> None:
         """Kept for the next call that carries it, of the supervisor or of a running shard's renewal."""
-        self._beat = asdict(beat)
+        self._beat = self._last = asdict(beat)
         if not self._beaten:  # by its release the service may admit the worker
             self._stood_at = float("-inf")
 
@@ -122,8 +123,11 @@ class GatewayLedger:
 
     def renew(self, claim: Claim, lease_seconds: float) -> Literal["run", "cancel", "lost"]:
         """As `WorkLedger`, with a sign of life."""
-        body = {"token": claim.token, "lease_seconds": lease_seconds, "beat": self._sign()}
-        return cast(Literal["run", "cancel", "lost"], self._gateway.call("/renew", body)["verdict"])
+        body = {"token": claim.token, "lease_seconds": lease_seconds, "beat": self._sign() or self._last}
+        answer = self._gateway.call("/renew", body)
+        if "cordon" in answer and self._standing:  # else the next question for it would be a call
+            self._stood({**self._standing, "cordon": answer["cordon"]})
+        return cast(Literal["run", "cancel", "lost"], answer["verdict"])
 
     def progress(
         self, claim: Claim, done: int, total: int | None, message: str | None, speed: TrainingSpeed

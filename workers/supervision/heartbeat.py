@@ -17,6 +17,7 @@ from assay.workers.supervision.ledger import LEDGER_AWAY, WorkLedger
 log = logging.getLogger(__name__)
 LIVE_SECONDS = 0.5
 DATABASE_SECONDS = 5.0
+REMOTE_SECONDS = 15.0  # At a gateway: reports would be most of the calls of a fleet
 STALL_FACTOR = 10.0
 # A measured shard longer than `motionless_seconds` has one long step: times the plan's expectation.
 LONG_FACTOR = 3.0
@@ -33,7 +34,7 @@ class ProgressReporter:
         self._ledger = ledger
         self._live = live
         self._claim = claim
-        self._seconds = DATABASE_SECONDS if live.used or ledger.remote else 0.0
+        self._seconds = REMOTE_SECONDS if ledger.remote else DATABASE_SECONDS if live.used else 0.0
         self._recorded_at = self._told_at = float("-inf")
         self._waiting: ProgressReport | None = None
         self._told = False
@@ -50,7 +51,7 @@ class ProgressReporter:
         now = time.monotonic()
         if now - self._recorded_at >= self._seconds:
             self._record(self._waiting)
-        elif not self._told and now - self._told_at >= LIVE_SECONDS:
+        elif self._live.used and not self._told and now - self._told_at >= LIVE_SECONDS:
             self._told, self._told_at = True, now
             if not self._live.report(self._claim, self._waiting["done"]):
                 self._record(self._waiting)

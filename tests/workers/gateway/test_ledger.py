@@ -43,6 +43,27 @@ def test_an_idle_worker_makes_one_call_a_turn(store: Store, tmp_path: Path) -> N
     assert worker.worker == "pool:host:boot:1:2:0"
 
 
+def test_a_renewal_says_whether_the_worker_is_cordoned(store: Store, tmp_path: Path) -> None:
+    with serving(store, tmp_path / "service") as server:
+        chosen = node_settings(tmp_path / "node", server.url, worker_key(store))
+        gateway = Counted(chosen)
+        ledger = GatewayLedger(gateway, GatewayFiles(gateway, chosen), 0.2)
+        assert ledger.cordon("host:0") is None
+        ledger.beat(heartbeat())
+        submit(store, "shards=1")
+        held = ledger.claim(asked())
+        assert held is not None
+        for drain in (False, True):
+            store.cordons.set("pool:host:0", drain=drain, by_whom="me")
+            ledger._stood_at = float("-inf")
+            assert ledger.renew(held, 60.0) == "run"
+            found = ledger.cordon("host:0")
+            assert found is not None
+            assert (found.name, found.drain) == ("host:0", drain)
+        gateway.close()
+    assert gateway.__dict__["calls"] == ["/standing", "/claim", "/renew", "/renew"]
+
+
 def test_a_waiting_worker_is_woken_by_a_new_job(store: Store, tmp_path: Path) -> None:
     with (
         serving(store, tmp_path / "service") as server,

@@ -119,6 +119,13 @@ def test_with_redis_the_database_hears_every_five_seconds(clock: Clock) -> None:
     assert heard.redis[:4] == [(0.25, 1), (0.75, 3), (1.25, 5), (1.75, 7)]
 
 
+def test_a_gateway_hears_every_fifteen_seconds(clock: Clock) -> None:
+    heard = Heard(clock, used=False, up=False)
+    heard.remote = True
+    run(heard.reports(), clock, seconds=31, every=0.25)
+    assert heard.database == [(0, 0), (15, 60), (30, 120)]
+
+
 def test_without_an_answer_of_redis_the_database_hears_what_redis_would_have(clock: Clock) -> None:
     heard = Heard(clock, up=False)
     run(heard.reports(), clock, seconds=2, every=0.25)
