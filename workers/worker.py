@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -52,6 +53,7 @@ CANNOT_START, WRONG_SETTINGS = 1, 2
 NAME = "worker"
 LOOK_SECONDS = 0.5
 STARTED = time.monotonic()
+CHECK_PARTS = 8  # Of a node's memory, of which checks of uploads have one
 SHARES = 2  # The service's own workers have the other half of the memory
 
 
@@ -70,7 +72,6 @@ def main(arguments: Sequence[str] = ()) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, lambda *_: stopping.set())
     if settings.gateway:
-        settings = settings.model_copy(update={"max_evaluator_bytes": settings.memory_each(1)})
         _work_for_gateway(settings, stopping)
         return 0
     memory = settings.memory_each(SHARES)
@@ -129,13 +130,13 @@ def _work_for_gateway(settings: WorkerSettings, stopping: threading.Event) -> No
         supervisors = [
             Supervisor(
                 GatewayLedger(gateway, files),
-                settings,
+                settings.model_copy(update={"max_evaluator_bytes": memory}),
                 device_classes=classes,
                 number=n,
                 files=files,
                 seconds_left=end.seconds_left,
             )
-            for n, classes in enumerate((device_classes(), (CHECKS,)))
+            for n, classes, memory in zip((0, 1), (device_classes(), (CHECKS,)), parts(settings), strict=True)
         ]
         log.info("worker %s at the gateway %s", supervisors[0].known_as, settings.gateway)
 
@@ -144,6 +145,12 @@ def _work_for_gateway(settings: WorkerSettings, stopping: threading.Event) -> No
                 gateway.call("/gone", {"worker": supervisor.worker_id})
 
         _supervise(supervisors, end, stopping, leave)
+
+
+def parts(settings: WorkerSettings) -> tuple[int, int]:
+    """Bytes of memory of a node's evaluator for work, and of the other for checks."""
+    whole, checks = settings.memory_each(1), settings.memory_each(CHECK_PARTS)
+    return (whole if settings.max_evaluator_bytes else whole - checks), checks
 
 
 def _end_of(settings: WorkerSettings) -> WorkerEnd:
@@ -166,7 +173,8 @@ def _supervise(
     log.info("worker %s ends: %s", supervisors[0].known_as, why or "a signal")
     for supervisor in supervisors:
         supervisor.stop()
-        leave(supervisor)
+    with ThreadPoolExecutor(len(supervisors)) as leaving:  # a call may take half a minute
+        list(leaving.map(leave, supervisors))
     for supervisor in supervisors:
         supervisor.join()
 

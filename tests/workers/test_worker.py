@@ -6,15 +6,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 
 from assay.service.store.store import open_store
 from assay.service.store.tables import shards
+from assay.workers import settings as settings_module
 from assay.workers import worker
+from assay.workers.settings import WorkerSettings
 from tests.e2e.jobs import finished, learning
 from tests.e2e.running import FAST, RunningService, wait_for
 from tests.support.workers import FAKE, submit, submit_training
@@ -183,3 +188,26 @@ def test_a_node_works_in_a_folder_of_its_own_user_alone(
     assert "is not a folder of this user" in str(worker._not_ours(link))
     monkeypatch.setattr(worker.os, "getuid", lambda: 12345)
     assert "is not a folder of this user" in str(worker._not_ours(state))
+
+
+def test_a_nodes_evaluators_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_module, "machine_memory", lambda: 800 << 20)
+    assert worker.parts(WorkerSettings()) == (700 << 20, 100 << 20)
+    assert worker.parts(WorkerSettings(max_evaluator_bytes=300 << 20)) == (300 << 20, 300 << 20), "as is said"
+
+
+def test_supervisors_of_a_node_say_together_that_they_go() -> None:
+    together, order = threading.Barrier(2, timeout=30), list[str]()
+
+    def supervisor(name: str) -> Any:
+        calls = {one: lambda one=one: order.append(f"{one} {name}") for one in ("start", "stop", "join")}
+        return SimpleNamespace(**calls, known_as=name, idle_seconds=0.0)
+
+    def leave(one: Any) -> None:
+        together.wait()  # a call that waits for an answer
+
+    ended = threading.Event()
+    ended.set()
+    end: Any = SimpleNamespace(reason=lambda idle: None)
+    worker._supervise([supervisor("a"), supervisor("b")], end, ended, leave)
+    assert order == [f"{what} {name}" for what in ("start", "stop", "join") for name in ("a", "b")]

@@ -54,7 +54,7 @@ class Spool:
         for path in sorted(self._folder.glob("*.json")):
             try:
                 entry = self._read(path)
-                finished = self._ledger.finish(*entry) if entry is not None else None
+                finished = self._finish(path, *entry) if entry is not None else None
             except FileNotFoundError:
                 continue  # another supervisor was faster
             except LEDGER_AWAY:
@@ -73,6 +73,18 @@ class Spool:
             if finished is not None:
                 yield entry[0], finished
         self._sweep()
+
+    def _finish(self, path: Path, claim: Claim, row: OutcomeRow) -> Finished | None:
+        """Records an entry; the shard of an outcome with a lost file goes back. Raises as the ledger."""
+        try:
+            return self._ledger.finish(claim, row)
+        except FileNotFoundError as error:
+            if not path.exists():
+                raise
+            name = Path(error.filename or "").name
+            log.warning("%s: refused, its file %s is gone: the shard goes back", path.name, name)
+            self._ledger.release(claim, f"a file of the outcome was lost on its worker: {name}")
+            return None
 
     def _write(self, path: Path, claim: Claim, row: OutcomeRow) -> None:
         body = {

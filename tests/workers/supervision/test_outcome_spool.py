@@ -342,3 +342,20 @@ def test_a_file_is_written_once_however_often_the_database_is_asked(
             spool.record(held, outcome(held))
         assert path.stat().st_mtime == 1
     assert spool.record(held, outcome(held)) is not None
+
+
+def test_an_outcome_whose_file_is_lost_is_refused_and_its_shard_goes_back(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a node's `finish`, which sends the files that the outcome names."""
+    path = left_behind(store, tmp_path / "spool", monkeypatch, ME)
+
+    def send(claim: Claim, row: OutcomeRow) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file", str(tmp_path / "a.csv"))
+
+    monkeypatch.setattr(store.shards, "finish", send)
+    assert list(Spool(tmp_path / "spool", ledger(store), ME).flush()) == []
+    assert not path.exists()
+    assert claim(store, "another").shard_id == path.name[: -len("-1.json")]
+    ((job,), _) = store.jobs.page()
+    assert "a file of the outcome was lost on its worker: a.csv" in job.message
