@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -15,11 +16,13 @@ from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.findings.data_disagreements import counted
 from assay.service.contract.fleet.version import ServiceVersion
 from assay.service.contract.fleet.worker_records import refused_parts
+from assay.service.contract.problems import readable
 from assay.service.contract.results import Answer
 from assay.service.store.fleet.identities import Refused
 from assay.service.store.live import redis_answers
 
 API_VERSION = "v1"
+MAX_SAID, MAX_SHOWN = 300, 100  # Characters of what a worker says, and how many such texts
 PARAMETERS = re.compile(r"\(.*(?= has the content )", re.DOTALL)
 
 router = StrictRouter(tag="health")
@@ -89,11 +92,11 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
         containment_optional=dict(Counter(part for one in contained for part in one.get("optional", ()))),
         workers_refusing=sum(bool(refused_parts(one["mode"], one["missing"])) for one in contained),
         # Without the parameters of data sets: jobs write them, and no key is asked for here.
-        other_data=dict(Counter(PARAMETERS.sub("", text) for text in store.workers.other_data())),
+        other_data=_counted(PARAMETERS.sub("", text) for text in store.workers.other_data()),
         data_disagreements=sorted({counted(*one) for one in store.workers.disagreements().items()}),
         workers_cordoned=cordoned,
         workers_unfit=unfit,
-        unfit=dict(Counter(store.workers.unfit())),
+        unfit=_counted(store.workers.unfit()),
         workers_unknown={
             _unknown(digest, found): found.workers
             for digest, found in store.workers.refused().items()
@@ -113,6 +116,11 @@ def version(store: SystemStoreDep, catalog: CatalogDep) -> ServiceVersion:
         catalog=catalog.digest,
         identities=store.workers.identities(),
     )
+
+
+def _counted(said: Iterable[str]) -> dict[str, int]:
+    """Workers by what they say of themselves, bounded: a node may say anything, and no key is asked for."""
+    return dict(Counter(readable(text, MAX_SAID) for text in said).most_common(MAX_SHOWN))
 
 
 def _unknown(digest: str, found: Refused) -> str:

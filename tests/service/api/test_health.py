@@ -188,3 +188,12 @@ def test_readiness_says_which_code_waits_for_an_administrator(api: httpx.Client,
     assert f"{said} is withdrawn by an administrator: {allow}" in api.get("/readyz").json()["workers_unknown"]
     app_store.identities.rule("b2" * 8, "allowed", "ops")
     assert api.get("/readyz").json()["workers_online"]["auto"] == 2
+
+
+def test_what_workers_say_is_bounded(api: httpx.Client, app_store: Any) -> None:
+    said = [f"{n} " + "x" * 5000 for n in range(300)]
+    app_store.workers.beat("b", "box", ["cpu"], 2, {"other_data": said, "unfit": dict.fromkeys(said, "y")})
+    body = api.get("/readyz").json()
+    for told in (body["other_data"], body["unfit"]):
+        assert len(told) == 100
+        assert max(map(len, told)) <= 303
