@@ -1,9 +1,14 @@
-"""A fleet of simulated workers at one service process: CPU of a call, times of claims, cost of an idle fleet.
+"""Simulated workers at one service process: CPU and statements of a call, times of claims, idle cost.
 
-    python -m benchmarks.gateway --workers 1 10 100
+    python -m benchmarks.gateway --workers 1 10 100 1000
+    python -m benchmarks.gateway --workers 1000 --database postgresql+psycopg://user@host/empty_database
+    python -m benchmarks.gateway --workers 100 --saturate
 
-Each worker claims, renews and finishes shards of ten examples until none is left; then all wait for a shard.
-The service has SQLite and asks for keys. Its CPU is read in /proc.
+Each worker has shards of two minutes, and calls as a node does: claim, renew, report progress, finish, count.
+Workers are spread over the length of a shard; fewer than a hundred have shorter shards, so that as many calls
+come as from a hundred. With `--saturate` all workers call at once, as fast as they are answered: that gives
+calls a second, and no time that a fleet would see. Then all wait for a shard. The service asks for keys; its
+CPU is read in /proc.
 """
 
 from __future__ import annotations
@@ -15,65 +20,103 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import httpx
+from sqlalchemy import event
 
+from assay.service.app import create_app
 from assay.service.client.transport import authorization
-from assay.service.store.store import open_store
+from assay.service.settings import Settings
+from assay.service.store.store import Store, open_store
 from assay.workers.identity import code, identity
 from tests.support.jobs import planned
 from tests.support.servers import free_port
 
-SHARDS = 400
+SHARD_SECONDS, RENEW_SECONDS, PROGRESS_SECONDS = 120.0, 20.0, 15.0
+LIKE_WORKERS = 100  # Fewer workers call as often as so many
+SATURATING = 400  # Shards
 WAIT_SECONDS = 45.0
 TICKS = os.sysconf("SC_CLK_TCK")
 ME = {"identity": identity()["digest"], "device_classes": ["cpu"]}
 PROVENANCE = {"code": {**code(), "commit": None}, "packages": {}, "device": {"type": "cpu"}}
+NO_LANES = "e3b0c44298fc1c14"  # Their version
+PATH = "/api/v1/worker"
+HEAD = "| workers | CPU of a call, ms | claim p50, ms | p99, ms | calls/s | asked again | idle, % of a core |"
 
 
 class Fleet:
-    """Workers of one key, and the times of their calls in seconds."""
+    """Workers of one key, and the times of their claims in seconds."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=3)
+        header = authorization(key)
         self.http = httpx.AsyncClient(
-            base_url=f"{url}/api/v1/worker", headers=authorization(key), timeout=120, limits=limits
+            base_url=f"{url}{PATH}", headers=header, timeout=120, limits=limits, transport=transport
         )
         self.claims: list[float] = []
-        self.calls = 0
+        self.calls = self.again = 0
 
     async def ask(self, call: str, **body: Any) -> Any:
-        """A call and its answer."""
-        answer = await self.http.post(f"/{call}", json=body)
-        answer.raise_for_status()
-        self.calls += 1
-        return answer.json()
+        """A call and its answer; asked again as a node does, where the service has no room or cuts it off."""
+        while True:
+            try:
+                answer = await self.http.post(f"/{call}", json=body)
+            except (httpx.ReadError, httpx.RemoteProtocolError):
+                self.again += 1
+                continue
+            self.calls += 1
+            if answer.status_code != 429:
+                answer.raise_for_status()
+                return answer.json()
+            self.again += 1
+            await asyncio.sleep(2.0)
+
+    def beat(self, number: int) -> dict[str, Any]:
+        """A worker's sign of life."""
+        facts = {"worker": f"w{number}", "host": "host", "pid": 1, "gauges": {"code": code()}, "devices": 1}
+        return {**ME, **facts, "name": f"host:{number}"}
 
     async def claim(self, number: int, wait_seconds: float) -> Any:
         """A claim, or None."""
-        name = f"host:{number}"
-        beat = {"worker": f"w{number}", "host": "host", "pid": 1, "gauges": {"code": code()}, "devices": 1}
         asked = {"worker": f"w{number}", "lease_seconds": 90.0, "without": [], "warm_job": None}
-        more = {"warm_shards": 0, "devices": 1, "lanes": [], "seen": EMPTY, "wait_seconds": wait_seconds}
-        told = {**ME, "name": name, "beat": {**ME, **beat, "name": name}}
+        more = {"warm_shards": 0, "devices": 1, "lanes": [], "seen": NO_LANES, "wait_seconds": wait_seconds}
+        told = {**ME, "name": f"host:{number}", "beat": self.beat(number)}
         return (await self.ask("claim", **told, **asked, **more))["claim"]
 
-    async def work(self, number: int) -> None:
-        """Claims and finishes until there is no shard."""
-        while True:
+    async def run(self, number: int, held: Any, seconds: float, speed: float) -> None:
+        """Runs a claimed shard: its renewals and reports within so many seconds, its outcome, its counts."""
+        token, begun, size = {"token": held["token"]}, time.monotonic(), held["stop"] - held["start"]
+        due = [(at, "renew") for at in steps(RENEW_SECONDS / speed, seconds)]
+        due += [(at, "progress") for at in steps(PROGRESS_SECONDS / speed, seconds)]
+        for at, call in sorted(due):
+            await asyncio.sleep(begun + at - time.monotonic())
+            if call == "renew":
+                await self.ask("renew", **token, lease_seconds=90.0, beat=self.beat(number))
+            else:
+                done = int(size * at / seconds)
+                await self.ask("progress", **token, done=done, total=None, message=None, speed={})
+        await asyncio.sleep(begun + seconds - time.monotonic())
+        row = {"n": size, "seconds": 1.0, "forward_passes": size, "backward_passes": 0}
+        columns = {"id": [f"{held['number']}-{i}" for i in range(size)], "loss": [0.1] * size}
+        extra = {"attack": False, "evidence": {}, "provenance": PROVENANCE}
+        await self.ask("finish", **token, **row, columns=columns, extra=extra)
+        counted = {"name": "assay_examples_total", "labels": {"device": "cpu"}, "amount": size}
+        await self.ask("counters", counters=[counted])
+
+    async def work(self, number: int, first: float, until: float, speed: float) -> None:
+        """Claims and runs shards until a time or none is left; the first has another length."""
+        seconds = first
+        while time.monotonic() < until:
             begun = time.perf_counter()
             held = await self.claim(number, 0.0)
             if held is None:
                 return
             self.claims.append(time.perf_counter() - begun)
-            await self.ask("renew", token=held["token"], lease_seconds=90.0)
-            count = held["stop"] - held["start"]
-            row = {"n": count, "seconds": 1.0, "forward_passes": count, "backward_passes": 0}
-            columns = {"id": [f"{held['number']}-{i}" for i in range(count)], "loss": [0.1] * count}
-            extra = {"attack": False, "evidence": {}, "provenance": PROVENANCE}
-            await self.ask("finish", token=held["token"], **row, columns=columns, extra=extra)
+            await self.run(number, held, seconds, speed)
+            seconds = SHARD_SECONDS / speed
 
     async def idle(self, number: int, workers: int, until: float) -> None:
         """Waits for shards until a time; workers ask at equal distances."""
@@ -82,7 +125,9 @@ class Fleet:
             await self.claim(number, min(WAIT_SECONDS, max(1.0, until - time.monotonic())))
 
 
-EMPTY = "e3b0c44298fc1c14"  # The version of no lanes
+def steps(each: float, seconds: float) -> list[float]:
+    """The times of calls that come at equal distances, before the end."""
+    return [each * (number + 1) for number in range(int(seconds / each)) if each * (number + 1) < seconds]
 
 
 def cpu(pid: int) -> float:
@@ -93,75 +138,156 @@ def cpu(pid: int) -> float:
 
 def quantile(values: list[float], share: float) -> float:
     """The value below which a share of the values is, in ms."""
-    return 1000 * sorted(values)[min(len(values) - 1, int(share * len(values)))]
+    return 1000 * sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else float("nan")
 
 
-async def measure(fleet: Fleet, workers: int, pid: int) -> str:
-    """A row of the table."""
-    before, begun = cpu(pid), time.monotonic()
-    await asyncio.gather(*(fleet.work(number) for number in range(workers)))
-    each, seconds = (cpu(pid) - before) / fleet.calls, time.monotonic() - begun
-    busy = f"{1000 * each:.2f} | {quantile(fleet.claims, 0.5):.0f} | {quantile(fleet.claims, 0.99):.0f}"
-    rate = f"{fleet.calls / seconds:.0f}"
-    warm = asyncio.gather(
-        *(fleet.idle(n, workers, begun + seconds + 2 * WAIT_SECONDS) for n in range(workers))
-    )
+async def measure(fleet: Fleet, workers: int, pid: int, seconds: float, *, saturate: bool) -> str:
+    """A row of the table, but for the idle fleet."""
+    speed = max(1.0, LIKE_WORKERS / workers)
+    if saturate:
+        before, begun = cpu(pid), time.monotonic()
+        await asyncio.gather(*(fleet.work(n, 0.0, float("inf"), float("inf")) for n in range(workers)))
+    else:
+        length = SHARD_SECONDS / speed
+        until = time.monotonic() + length + seconds
+        # In the first length of a shard the workers come, one after another.
+        works = [
+            asyncio.create_task(later(length * n / workers, fleet.work(n, length, until, speed)))
+            for n in range(workers)
+        ]
+        await asyncio.sleep(length)
+        fleet.claims, fleet.calls, fleet.again = [], 0, 0
+        before, begun = cpu(pid), time.monotonic()
+        await asyncio.sleep(seconds)
+    spent, calls, took = cpu(pid) - before, fleet.calls, time.monotonic() - begun
+    claims, again = [*fleet.claims], fleet.again
+    if not saturate:
+        for one in works:
+            one.cancel()
+        ended = await asyncio.gather(*works, return_exceptions=True)
+        if broken := [one for one in ended if isinstance(one, Exception)]:
+            raise broken[0]
+    times = f"{quantile(claims, 0.5):.0f} | {quantile(claims, 0.99):.0f}"
+    busy = f"{1000 * spent / max(calls, 1):.2f} | {times} | {calls / took:.0f} | {again}"
+    return f"| {workers:,} | {busy} |"
+
+
+async def later(seconds: float, work: Any) -> None:
+    """Begins after a while."""
+    try:
+        await asyncio.sleep(seconds)
+        await work
+    finally:
+        work.close()
+
+
+async def idle_share(fleet: Fleet, workers: int, pid: int) -> float:
+    """Percent of a core that waiting workers cost, once each has asked."""
+    until = time.monotonic() + 2 * WAIT_SECONDS
+    waits = asyncio.gather(*(fleet.idle(n, workers, until) for n in range(workers)))
     await asyncio.sleep(WAIT_SECONDS)
     before = cpu(pid)
     await asyncio.sleep(WAIT_SECONDS / 2)
-    share = 100 * (cpu(pid) - before) / (WAIT_SECONDS / 2)
-    await warm
-    return f"| {workers:,} | {busy} | {rate} | {share:.1f} |"
+    found = 100 * (cpu(pid) - before) / (WAIT_SECONDS / 2)
+    await waits
+    return found
 
 
-def run(workers: int) -> str:
+def no_work(store: Store) -> None:
+    """Cancels what is left, so that workers wait."""
+    for job in store.jobs.page()[0]:
+        if job.state in ("queued", "starting", "running"):
+            store.jobs.cancel(job.id)
+
+
+async def statements(store: Store, state: Path, key: str) -> str:
+    """Statements of the database by call, with their BEGIN and COMMIT."""
+    counts, calls, now = Counter[str](), Counter[str](), ""
+    fleet = Fleet(
+        "http://127.0.0.1",
+        key,
+        httpx.ASGITransport(create_app(Settings(state=state, require_keys=True), store)),
+    )
+
+    def count(*_: Any) -> None:
+        counts[now] += 1
+
+    async def ask(call: str, **body: Any) -> Any:
+        nonlocal now
+        now, calls[call] = call, calls[call] + 1
+        return await Fleet.ask(fleet, call, **body)
+
+    engine = store._database.engine
+    for name in ("before_cursor_execute", "commit"):
+        event.listen(engine, name, count)
+    fleet.ask = ask  # type: ignore[method-assign]
+    try:
+        for _ in range(5):
+            held = await fleet.claim(0, 0.0)
+            await fleet.run(0, held, 0.02, SHARD_SECONDS / 0.02)
+    finally:
+        for name in ("before_cursor_execute", "commit"):
+            event.remove(engine, name, count)
+        await fleet.http.aclose()
+    return ", ".join(f"{call} {counts[call] / calls[call]:.1f}" for call in calls)
+
+
+def run(workers: int, database: str, seconds: float, *, saturate: bool) -> str:
     """Starts a service, and measures it."""
     with tempfile.TemporaryDirectory() as folder:
         port, state = free_port(), Path(folder)
-        with open_store(f"sqlite:///{state / 'assay.sqlite'}") as store:
+        url = database or f"sqlite:///{state / 'assay.sqlite'}"
+        with open_store(url) as store:
             key = store.keys.create("fleet", ["worker"], tenant="fleet")[1]
-            planned(store, SHARDS)
-        own = {
-            "STATE": folder,
-            "PORT": str(port),
-            "WORKERS": "0",
-            "REQUIRE_KEYS": "yes",
-            "LOG_LEVEL": "WARNING",
-        }
-        own |= {"MAX_CONNECTIONS": "4000", "MAX_CONNECTIONS_PER_ADDRESS": "4000"}
-        kept = {name: text for name, text in os.environ.items() if not name.startswith("ASSAY_")}
-        environment = kept | {f"ASSAY_{name}": text for name, text in own.items()}
-        command = [sys.executable, "-m", "assay.workers.embedded"]
-        service = subprocess.Popen(command, env=environment)  # noqa: S603 (our own program)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            for _ in range(600):
-                try:
-                    httpx.get(f"{url}/healthz", trust_env=False)
-                    break
-                except httpx.TransportError:
-                    time.sleep(0.1)
+            no_work(store)
+            shards = (
+                SATURATING if saturate else int(max(workers, LIKE_WORKERS) * (2 + seconds / SHARD_SECONDS))
+            )
+            planned(store, shards + 20)
+            told = asyncio.run(statements(store, state, key))
+            own = {"STATE": folder, "PORT": str(port), "WORKERS": "0", "REQUIRE_KEYS": "yes"}
+            own |= {"LOG_LEVEL": "WARNING", "DATABASE_URL": database}
+            own |= {"MAX_CONNECTIONS": "4000", "MAX_CONNECTIONS_PER_ADDRESS": "4000"}
+            kept = {name: text for name, text in os.environ.items() if not name.startswith("ASSAY_")}
+            environment = kept | {f"ASSAY_{name}": text for name, text in own.items() if text}
+            command = [sys.executable, "-m", "assay.workers.embedded"]
+            service = subprocess.Popen(command, env=environment)  # noqa: S603 (our own program)
+            try:
+                address = f"http://127.0.0.1:{port}"
+                for _ in range(600):
+                    try:
+                        httpx.get(f"{address}/healthz", trust_env=False)
+                        break
+                    except httpx.TransportError:
+                        time.sleep(0.1)
 
-            async def measured() -> str:
-                fleet = Fleet(url, key)
-                try:
-                    return await measure(fleet, workers, service.pid)
-                finally:
-                    await fleet.http.aclose()
+                async def measured() -> str:
+                    fleet = Fleet(address, key)
+                    try:
+                        row = await measure(fleet, workers, service.pid, seconds, saturate=saturate)
+                        no_work(store)
+                        return f"{row} {await idle_share(fleet, workers, service.pid):.1f} |"
+                    finally:
+                        await fleet.http.aclose()
 
-            return asyncio.run(measured())
-        finally:
-            service.terminate()
-            service.wait(60)
+                return f"{asyncio.run(measured())}\n(statements: {told}; load {os.getloadavg()[0]:.0f})"
+            finally:
+                no_work(store)
+                service.terminate()
+                service.wait(60)
 
 
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gateway", description=__doc__)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 10, 100])
-    print("| workers | CPU of a call, ms | claim p50, ms | p99, ms | calls/s | idle, % of a core |")  # noqa: T201
-    for workers in parser.parse_args().workers:
-        print(run(workers), flush=True)  # noqa: T201
+    parser.add_argument("--database", default="", help="URL of an empty PostgreSQL database; empty: SQLite")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of measuring")
+    parser.add_argument("--saturate", action="store_true", help="all workers call as fast as they can")
+    given = parser.parse_args()
+    print(HEAD)  # noqa: T201
+    for workers in given.workers:
+        print(run(workers, given.database, given.seconds, saturate=given.saturate), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
