@@ -96,8 +96,7 @@ class ConnectionGuard:
             soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         if soft != resource.RLIM_INFINITY:
-            affordable = max(16, (soft - DESCRIPTORS_OTHERWISE) // DESCRIPTORS_EACH)
-            self.most = min(self.settings.max_connections, affordable)
+            self.most = min(self.most, max(16, (soft - DESCRIPTORS_OTHERWISE) // DESCRIPTORS_EACH))
         if self.most < self.settings.max_connections:
             text = "at most %d connections instead of ASSAY_MAX_CONNECTIONS=%d: the limit of open files is %d"
             logger.warning(text, self.most, self.settings.max_connections, soft)
@@ -167,11 +166,9 @@ class LingeringTransport:
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with limits.
+    """uvicorn's HTTP protocol with limits of size and time on headers, bodies and answers.
 
-    A header, a body and an answer have limits of size and time. A body that is not read to its end gets its
-    answer all the same: the server ends its half of the connection and throws away what still comes, within
-    limits. Errors found here have the envelope of all others.
+    A refused body gets its answer: our half of the connection ends, and what still comes is thrown away.
     """
 
     def __init__(self, connections: ConnectionGuard, **rest: Any) -> None:
@@ -183,14 +180,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._real: asyncio.Transport
         self._problem: AssayError | None = None
         self._served = False  # a request was answered before
-        self._begun = False  # bytes of the awaited request have come
-        self._spared = False  # over its time, while bytes waited to be read
-        self._in_header = False
-        self._header_bytes = 0  # of the header that is being read, without its first chunk
-        self._chunk = 0
-        self._received = 0
-        self._keep_alive = True
-        self._quiet_since = 0.0
+        self._begun = self._spared = False  # bytes of the awaited request have come; it was late, unread
+        self._in_header, self._header_bytes = False, 0  # of the present header, from its second chunk
+        self._chunk = self._received = 0
+        self._keep_alive, self._quiet_since = True, 0.0
         self._incoming: Mark | None = None
         self._outgoing: Mark | None = None
 
@@ -323,14 +316,13 @@ class GuardedProtocol(HttpToolsProtocol):
         limits = self.guard.settings
         self._check_reader(now)
         waited = now - self.since
+        late = waited > limits.header_seconds and not self._real.is_closing()
         if self.phase is Phase.LINGERING:
             if waited > LINGER_SECONDS or now - self._quiet_since > LINGER_IDLE_SECONDS:
                 self.abort()
         elif self.phase is Phase.BODY:
             self._check_body(now)
-        elif self.phase is Phase.REQUEST and waited > limits.header_seconds and not self._real.is_closing():
-            if self._is_spared():
-                return
+        elif self.phase is Phase.REQUEST and late and not self._is_spared():
             if self._begun:  # Between two requests uvicorn's timer counts, until the second begins.
                 text = f"the request's header took longer than {limits.header_seconds:g} s"
                 self.refuse(RequestTimeout(text), "header_timeout")
@@ -347,25 +339,19 @@ class GuardedProtocol(HttpToolsProtocol):
             self._incoming = Mark(now, self._received)
         elif now - self._incoming.at >= limits.body_idle_seconds:
             least = max(1, limits.min_upload_rate * limits.body_idle_seconds)
-            if self._received - self._incoming.count >= least:
+            if self._received - self._incoming.count >= least or self._is_spared():
                 self._incoming = Mark(now, self._received)
                 return
-            if self._is_spared():
-                return
-            text = (
-                f"less than {least:.0f} bytes of the body came in {limits.body_idle_seconds:g} s"
-                " (ASSAY_BODY_IDLE_SECONDS, ASSAY_MIN_UPLOAD_RATE)"
-            )
+            text = f"less than {least:.0f} bytes of the body came in {limits.body_idle_seconds:g} s"
+            text += " (ASSAY_BODY_IDLE_SECONDS, ASSAY_MIN_UPLOAD_RATE)"
             self.refuse(RequestTimeout(text), "body_timeout")
 
     def _is_spared(self) -> bool:
         """Whether bytes have come that a busy loop has not read yet; once for each request."""
-        if self._spared:
-            return False
+        first, self._spared = not self._spared, True
         looking = select.poll()
         looking.register(self._real.get_extra_info("socket").fileno(), select.POLLIN)
-        self._spared = bool(looking.poll(0))
-        return self._spared
+        return first and bool(looking.poll(0))
 
     def _check_reader(self, now: float) -> None:
         unread = self._real.get_write_buffer_size()

@@ -53,7 +53,7 @@ CANNOT_START, WRONG_SETTINGS = 1, 2
 NAME = "worker"
 LOOK_SECONDS = 0.5
 STARTED = time.monotonic()
-CHECK_PARTS = 8  # Of a node's memory, of which checks of uploads have one
+CHECK_PARTS = 8  # Checks of uploads have an eighth of a node's memory
 SHARES = 2  # The service's own workers have the other half of the memory
 
 

@@ -33,7 +33,7 @@ from assay.service.store.fleet.lanes import OpenLane
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 NO_POOL = "local"  # Of workers of a service that asks for no keys
 FAULTS_SHOWN = 5
 BODIES_AT_ONCE = 4  # Parsed and recorded
@@ -77,7 +77,7 @@ class WorkerGateway:
     tokens: ClaimTokens
     shared: Shared
 
-    async def in_thread(self, ask: Callable[..., Answer], *given: Any, **named: Any) -> Answer:
+    async def in_thread(self, ask: Callable[..., T], *given: Any, **named: Any) -> T:
         """Runs a part of a call that takes long or asks the database."""
         return await to_thread.run_sync(partial(ask, *given, **named), limiter=self.shared.threads)
 

@@ -40,7 +40,7 @@ UNFINISHED = select(shards.c.id).where(
 
 
 @dataclass(frozen=True)
-class Standing:
+class WorkerStanding:
     """What a worker must know before it asks for a shard."""
 
     cordon: Cordon | None
@@ -77,10 +77,10 @@ class ClaimTokens(StorePart):
         spec = cast(Spec, {})  # The store reads it in its own row
         return Claim(**known, spec=spec, plan=None, failures=0, losses=0, token=token)
 
-    def standing(self, name: str, identity: str, device_classes: Sequence[str]) -> Standing:
+    def standing(self, name: str, identity: str, device_classes: Sequence[str]) -> WorkerStanding:
         """How a worker stands, in one transaction."""
         with self._database.reading() as connection:
-            return Standing(
+            return WorkerStanding(
                 cordon_of(connection, name),
                 admits(connection, identity),
                 open_lanes(connection),
