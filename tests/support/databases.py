@@ -25,16 +25,18 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.util import LRUCache
 
 from assay.service.store import database
-from assay.service.store.store import open_store
+from assay.service.store.store import Store, open_store
 from tests.support.servers import PrivatePostgresql
 
 __all__ = [
     "database_url",
+    "either_store",
     "emptied_postgresql_url",
     "empty_database_url",
     "postgresql_server",
     "postgresql_url",
     "sqlite_template",
+    "store",
 ]
 
 KINDS = ("sqlite", "postgresql")
@@ -135,6 +137,21 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("sqlite") / "template.sqlite"
     open_store(f"sqlite:///{file}").close()
     return file
+
+
+@pytest.fixture
+def store(sqlite_template: Path, tmp_path: Path) -> Iterator[Store]:
+    """An empty store on SQLite."""
+    shutil.copy(sqlite_template, tmp_path / "assay.sqlite")
+    with open_store(f"sqlite:///{tmp_path / 'assay.sqlite'}", migrate=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def either_store(database_url: str) -> Iterator[Store]:
+    """An empty store; the test runs on SQLite and on PostgreSQL."""
+    with open_store(database_url, migrate=False) as opened:
+        yield opened
 
 
 @contextmanager
