@@ -71,12 +71,14 @@ class SlurmController:
         return self._client.report_fleet(fleet.name, report)
 
     def _scale(self, jobs: SlurmJobs, status: FleetStatus) -> str:
+        slurm_queue.give_up(jobs.held, "")
+        gone = f"; gave {len(jobs.held)} up that Slurm holds" if jobs.held else ""
         missing = wanted(self._fleet.max, status.queued, status.busy) - jobs.running - len(jobs.pending)
         if missing > 0:
             arrays = slurm_queue.submit(self._script, missing)
-            return f"; asked for {missing} more (array {', '.join(arrays)})"
+            return f"{gone}; asked for {missing} more (array {', '.join(arrays)})"
         extra = jobs.pending[missing:] if missing < 0 else ()
         if extra:
             slurm_queue.give_up(extra)
-            return f"; gave {len(extra)} pending up"
-        return ""
+            return f"{gone}; gave {len(extra)} pending up"
+        return gone

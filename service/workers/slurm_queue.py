@@ -1,4 +1,4 @@
-"""Slurm's commands: the jobs of a fleet, asking for workers, and giving pending workers up."""
+"""Slurm's commands: the jobs of a fleet, asking for workers, and giving pending and held workers up."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from assay.service.client.transport import KEY_VARIABLE
 ANSWER_SECONDS = 60
 AT_ONCE = 1000  # Jobs of an array; Slurm's own limit is 1001 (MaxArraySize)
 PENDING = "PENDING"
+# Requeued as often as Slurm lets a job be (MaxBatchRequeue, 5): it starts no more.
+HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"})
 NO_REASON = frozenset({"None", "(null)", ""})
 
 
@@ -22,11 +24,12 @@ class SlurmUnavailable(Exception):
 
 @dataclass(frozen=True)
 class SlurmJobs:
-    """The jobs of a fleet: ids of the pending, oldest first, with their most frequent reason."""
+    """The jobs of a fleet: ids of the pending, oldest first, with their most frequent reason; of the held."""
 
     running: int
     pending: tuple[str, ...] = ()
     reason: str = ""
+    held: tuple[str, ...] = ()
 
 
 def jobs_of(name: str) -> SlurmJobs:
@@ -38,8 +41,10 @@ def jobs_of(name: str) -> SlurmJobs:
     pending = [(number, reason) for number, state, reason in rows if state == PENDING]
     reasons = Counter(reason for _, reason in pending if reason not in NO_REASON)
     most = reasons.most_common(1)
-    running = len(rows) - len(pending)
-    return SlurmJobs(running, tuple(number for number, _ in pending), most[0][0][:200] if most else "")
+    held = tuple(number for number, state, _ in rows if state in HELD)
+    running = len(rows) - len(pending) - len(held)
+    waiting = tuple(number for number, _ in pending)
+    return SlurmJobs(running, waiting, most[0][0][:200] if most else "", held)
 
 
 def submit(script: str, count: int) -> list[str]:
@@ -53,10 +58,11 @@ def submit(script: str, count: int) -> list[str]:
     ]
 
 
-def give_up(jobs: Sequence[str]) -> None:
-    """Cancels these jobs where they are still pending."""
+def give_up(jobs: Sequence[str], state: str = PENDING) -> None:
+    """Cancels these jobs where they are still in a state; empty: in any."""
+    options = [f"--state={state}"] if state else []
     for at in range(0, len(jobs), AT_ONCE):
-        _answer(["scancel", f"--state={PENDING}", *jobs[at : at + AT_ONCE]])
+        _answer(["scancel", *options, *jobs[at : at + AT_ONCE]])
 
 
 def _answer(command: Sequence[str], given: str = "", passed: Mapping[str, str] | None = None) -> str:

@@ -79,8 +79,8 @@ def main(folder: str, name: str, given: list[str]) -> None:
         print(f"{array};cluster")
     else:
         gone = {word for word in given if not word.startswith("--")}
-        state = _value("--state", given)
-        slurm.write([row for row in rows if row[0] not in gone or row[1] != state])
+        wanted = [word.partition("=")[2] for word in given if word.startswith("--state=")]
+        slurm.write([row for row in rows if row[0] not in gone or row[1] not in (wanted or [row[1]])])
 
 
 if __name__ == "__main__":

@@ -75,6 +75,21 @@ def test_it_scales_up_reports_and_scales_to_zero(
     assert again.round() == "0 shards queued, 0 running; 0 workers, 0 pending"
 
 
+def test_workers_that_slurm_holds_are_replaced(
+    controller: SlurmController, fake_slurm: FakeSlurm, app_store: Store, client: AssayClient
+) -> None:
+    planned(app_store, 3)
+    held = [[f"7_{n}", "REQUEUE_HOLD", "JobHoldMaxRequeue", FLEET.name] for n in (1, 2)]
+    fake_slurm.write([*held, ["7_3", "RUNNING", "None", FLEET.name]])
+    assert controller.round() == (
+        "3 shards queued, 0 running; 1 workers, 0 pending; gave 2 up that Slurm holds"
+        "; asked for 2 more (array 8)"
+    )
+    (fleet,) = client.fleets()
+    assert (fleet.running, fleet.pending) == (1, 2)
+    assert fake_slurm.states() == ["RUNNING", "PENDING", "PENDING"]
+
+
 def test_a_job_says_what_it_waits_for(
     controller: SlurmController, fake_slurm: FakeSlurm, app_store: Store, client: AssayClient
 ) -> None:
