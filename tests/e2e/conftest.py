@@ -1,4 +1,4 @@
-"""Services for the end-to-end tests: each of them runs in both modes."""
+"""Services for the end-to-end tests: each of them runs in all forms."""
 
 from __future__ import annotations
 
@@ -8,30 +8,33 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.jobs import finished, learning
-from tests.e2e.running import SHARDED, RunningBox, RunningService
+from tests.e2e.running import FORMS, SHARDED, RunningBox, RunningService
 from tests.support.databases import *  # noqa: F403 (fixtures)
 
-# In the distributed mode, this test runs in `make test`, the others in `make test-slow`.
-IN_BOTH = "test_a_job_is_followed_from_its_submission_to_its_end"
+# In the forms after the first, these tests run in `make test`, the others in `make test-slow`.
+IN_ALL = (
+    "test_a_job_is_followed_from_its_submission_to_its_end",
+    "test_every_form_gives_the_same_results_and_files",  # with marks of its own
+)
 Start = Callable[..., RunningService]
-MODES = ("embedded", "distributed")
 HERE = Path(__file__).parent
 SHARED = pytest.StashKey[list[RunningService]]()
 
 
-@pytest.fixture(scope="session", params=MODES)
+@pytest.fixture(scope="session", params=FORMS)
 def mode(request: pytest.FixtureRequest) -> str:
-    """The mode that the test's services run in."""
+    """The form that the test's services run in."""
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
 def make_service(mode: str, request: pytest.FixtureRequest) -> Start:
     """Makes a service that is not running yet; whoever calls it closes it."""
-    if mode == "embedded":
-        return RunningService
+    form = FORMS[mode]
+    if not issubclass(form, RunningBox):
+        return form
     server: str = request.getfixturevalue("postgresql_server")
-    return lambda state, **environment: RunningBox(state, server, **environment)
+    return lambda state, **environment: form(state, server, **environment)
 
 
 @pytest.fixture(scope="session")
@@ -72,11 +75,12 @@ def trained(kept: RunningService) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves most of the distributed mode to the slow tests."""
+    """Leaves most of the forms after the first to the slow tests."""
+    first = next(iter(FORMS))
     for item in items:
         chosen = getattr(item, "callspec", None)
-        distributed = chosen is not None and chosen.params.get("mode") == "distributed"
-        if distributed and HERE in item.path.parents and item.name.partition("[")[0] != IN_BOTH:
+        is_later = chosen is not None and chosen.params.get("mode", first) != first
+        if is_later and HERE in item.path.parents and item.name.partition("[")[0] not in IN_ALL:
             item.add_marker(pytest.mark.slow)
 
 

@@ -1,8 +1,8 @@
 """A real service in separate processes, used over HTTP and killed on demand.
 
-`RunningService` is the embedded one, `RunningBox` the distributed one: an API process and a box of Celery
-nodes, over PostgreSQL and a Redis of its own. Tests that take either get them from `conftest.py`.
-`RunningGateway` is an embedded one without workers, and nodes that have its address and a key.
+`FORMS` are the ways to run it. `RunningService` is embedded; `RunningBox` is the distributed form, an API
+process and a box of Celery nodes over PostgreSQL and a Redis of its own; `RunningGateway` an embedded service
+without workers, and nodes that have its address and a key. Tests of any form get it from `conftest.py`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class RunningService:
     def __init__(self, state: Path, **environment: str) -> None:
         self.state = state
         self._environment = environment
+        # Environment of the service alone, not of nodes that a form starts beside it.
+        self._own: dict[str, str] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
         self.database = environment.get("ASSAY_DATABASE_URL", f"sqlite:///{state / 'assay.sqlite'}")
         self.client: AssayClient
@@ -54,7 +56,8 @@ class RunningService:
     def start(self) -> RunningService:
         """Start and wait until it answers."""
         port = self.port or free_port()
-        own = {"ASSAY_STATE": str(self.state), "ASSAY_PORT": str(port), **FAST, **self._environment}
+        own = {"ASSAY_STATE": str(self.state), "ASSAY_PORT": str(port)}
+        own |= FAST | self._environment | self._own
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ASSAY_")}
         self.log = self.state.with_suffix(".log").open("ab")
         for module in self.modules:
@@ -87,6 +90,11 @@ class RunningService:
     def _ended(self) -> bool:
         return any(process.poll() is not None for process in self._processes)
 
+    @property
+    def worker_states(self) -> list[Path]:
+        """The state folders that evaluators write to."""
+        return [self.state]
+
     def evaluators(self) -> list[int]:
         """Process ids of the evaluators that belong to this service."""
         return [pid for pid in self._descendants() if EVALUATOR in command_line(pid)]
@@ -94,10 +102,14 @@ class RunningService:
     def _descendants(self) -> list[int]:
         """Everything that was started by this service, directly or not; parents first."""
         everything = processes()
-        found = [process.pid for process in self._processes]
+        found = [process.pid for process in self._started]
         for pid in found:
             found += [child for child, parent in everything.items() if parent == pid]
         return found
+
+    @property
+    def _started(self) -> list[subprocess.Popen[bytes]]:
+        return self._processes
 
     def kill(self) -> None:
         """SIGKILL to all but the evaluators, as a crash or the out-of-memory killer does it."""
@@ -106,7 +118,7 @@ class RunningService:
             if EVALUATOR not in command_line(pid):
                 with contextlib.suppress(ProcessLookupError):
                     kill(pid)
-        for process in self._processes:
+        for process in self._started:
             process.wait()
         self._processes.clear()
         self.log.close()
@@ -169,8 +181,8 @@ class RunningGateway(RunningService):
             self.key = store.keys.create("tests", ["submit"])[1]
             self.worker_key = store.keys.create("nodes", ["worker"], tenant="nodes")[1]
         self.nodes: list[subprocess.Popen[bytes]] = []
-        own = {"ASSAY_WORKERS": "0", "ASSAY_REQUIRE_KEYS": "yes", "ASSAY_SWEEP_SECONDS": "0.5"}
-        super().__init__(state, **own, **environment)
+        super().__init__(state, **environment)
+        self._own = {"ASSAY_WORKERS": "0", "ASSAY_REQUIRE_KEYS": "yes", "ASSAY_SWEEP_SECONDS": "0.5"}
 
     def start(self) -> RunningGateway:
         """Start the service, and what nodes do not run yet."""
@@ -185,13 +197,13 @@ class RunningGateway(RunningService):
         own = {
             **FAST,
             **self._environment,
-            "ASSAY_STATE": str(self.state.with_name(f"{self.state.name}-node{number}")),
+            "ASSAY_STATE": str(self.worker_states[number]),
             "ASSAY_GATEWAY": f"http://127.0.0.1:{self.port}",
             "ASSAY_WORKER_KEY": self.worker_key,
             "ASSAY_NODE": f"node{number}",
         }
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ASSAY_")}
-        command = [sys.executable, "-m", "assay.workers.worker"]
+        command = [sys.executable, "-m", *self.runner, "assay.workers.worker"]
         node = subprocess.Popen(command, cwd=ROOT, env=kept | own, stdout=self.log, stderr=subprocess.STDOUT)
         self.nodes.append(node)
 
@@ -201,21 +213,40 @@ class RunningGateway(RunningService):
         node.kill()
         node.wait()
 
-    def evaluators(self) -> list[int]:
-        """Process ids of the evaluators of the nodes."""
-        mine = {node.pid for node in self.nodes}
-        return [
-            pid for pid, parent in processes().items() if parent in mine and EVALUATOR in command_line(pid)
-        ]
+    @property
+    def worker_states(self) -> list[Path]:
+        """The state folders of the nodes."""
+        return [self.state.with_name(f"{self.state.name}-node{number}") for number in range(self._count)]
 
-    def close(self) -> None:
+    @property
+    def _started(self) -> list[subprocess.Popen[bytes]]:
+        return [*self._processes, *self.nodes]
+
+    def kill(self) -> None:
+        """SIGKILL to service and nodes, but not to the evaluators."""
+        super().kill()
+        self.nodes.clear()
+
+    def stop(self) -> None:
         """Stop the nodes, then the service."""
         for node in self.nodes:
             node.terminate()
         for node in self.nodes:
             node.wait(timeout=60)
+        self.nodes.clear()
         if self.up:
-            self.stop()
+            self.stop_service()
+
+    def stop_service(self) -> None:
+        """SIGTERM to the service alone; the nodes go on."""
+        super().stop()
+
+
+FORMS: dict[str, type[RunningService]] = {
+    "embedded": RunningService,
+    "distributed": RunningBox,
+    "gateway": RunningGateway,
+}
 
 
 def processes() -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Attacks through the real service, in both modes: the suite for a sign-off, and what is refused."""
+"""Attacks through the real service, in all forms: the suite for a sign-off, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STAGES = ["apgd_ce", "apgd_t", "fab_t", "square"]
 AUTOATTACK = {"name": "autoattack", "params": {"epsilon": "6/255", "queries": 50}}
 
 
-# One mode is enough: a suite is its evaluations before either mode has a say.
+# One form is enough: a suite is its evaluations before a form has a say.
 @pytest.mark.costly
 @pytest.mark.parametrize("mode", ["embedded"], indirect=True)
 def test_the_standard_suite_gives_every_row_a_value_an_interval_and_its_warnings(

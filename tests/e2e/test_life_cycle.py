@@ -1,4 +1,4 @@
-"""Jobs through the real service, in both modes: HTTP, database, supervisors, evaluators; nothing is faked."""
+"""Jobs through the real service, in all forms: HTTP, database, supervisors, evaluators; nothing is faked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_another_worker_computes_shards_again(shared: RunningService, trained: s
     assert found is not None
     assert found["equal"] == found["other_workers"] == found["shards"] == math.ceil(0.3 * shards)
     assert found["not_compared"] == {}
-    assert not list((shared.state / "artifacts").glob(".again-*"))
+    assert not [again for state in shared.worker_states for again in state.glob("artifacts/.again-*")]
     client.dry_run(training(execution={**execution, "repeat": 0}))
     with pytest.raises(InvalidSpec) as refused:
         client.submit(training(execution=execution))
@@ -176,7 +176,7 @@ def test_bad_specs_name_the_field(shared: RunningService) -> None:
     assert answer.json()["error"]["type"] in {"malformed_json", "invalid_spec"}
 
 
-# One mode is enough: it is the evaluator that knows timm.
+# One form is enough: it is the evaluator that knows timm.
 @pytest.mark.costly
 @pytest.mark.parametrize("mode", ["embedded"], indirect=True)
 def test_a_timm_model_by_name(shared: RunningService) -> None:

@@ -165,9 +165,10 @@ def test_a_report_is_read(ask: Ask, measured: list[str]) -> None:
 @pytest.mark.costly
 def test_the_command_serves_an_agent_over_its_standard_streams(shared: RunningService) -> None:
     command = ["-P", "-m", "assay.service.cli.main", "mcp", "--url", shared.client.url]
+    started = StdioServerParameters(command=sys.executable, args=command, env={"ASSAY_KEY": shared.key})
 
     async def session() -> tuple[list[str], str, str]:
-        async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
+        async with Client(started) as client:
             tools = [tool.name for tool in (await client.list_tools()).tools]
             found = await client.call_tool("explain", {"name": "square"})
             return tools, found.content[0].text, client.instructions or ""  # type: ignore[union-attr]

@@ -23,7 +23,7 @@ JOB: dict[str, Any] = {
 }
 
 
-# One mode is enough: both have the same evaluators.
+# One form is enough: all have the same evaluators.
 @pytest.mark.costly
 @pytest.mark.parametrize("mode", ["embedded"], indirect=True)
 def test_the_suite_gives_every_row_and_says_what_is_odd(shared: RunningService, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ MINE = {"name": "exported", "weights": {"checkpoint": "mine"}}
 AUTOATTACK = {"name": "autoattack", "params": {"epsilon": "24/255", "version": "standard"}}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-models.md"
 SIZE = SHAPE["image_size"]
-# One mode is enough: `test_checkpoints.py` uploads in both.
+# One form is enough: `test_checkpoints.py` uploads in all.
 pytestmark = pytest.mark.parametrize("mode", ["embedded"], indirect=True)
 
 

@@ -90,6 +90,10 @@ class Site:
         with open_store(sqlalchemy_url(self.url), migrate=False) as opened:
             yield opened
 
+    def spools(self) -> list[Path]:
+        """The folders in which outcomes wait for the database."""
+        return [self.state / "spool"]
+
     def evaluators(self) -> list[int]:
         """The process ids of all evaluators of this run, orphans too."""
         wanted = f"{EVALUATOR}\0{self._mark}\0"

@@ -99,13 +99,20 @@ def results(site: Site, ids: Mapping[str, str]) -> dict[str, Any]:
     known = {row["id"]: row["provenance"] for row in rows(site.url, QUERIES["jobs"])}
     for key, job_id in ids.items():
         found[key] = {
-            "results": [_timeless(row["result"]) for row in merged.get(job_id, [])],
+            "results": [timeless(row["result"]) for row in merged.get(job_id, [])],
             "tables": {
                 row["name"]: row["sha256"] for row in files.get(job_id, []) if row["name"].endswith(".csv")
             },
             "provenance": _of_any_version(known[job_id] or {}),
         }
     return found
+
+
+def timeless(value: Any) -> Any:
+    """A result without seconds."""
+    if isinstance(value, dict):
+        return {key: timeless(item) for key, item in value.items() if key != "seconds"}
+    return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
 def differences(calm: Mapping[str, Any], storm: Mapping[str, Any]) -> list[str]:
@@ -222,7 +229,7 @@ def _outcomes(shards: list[Row], outcomes: list[Row]) -> Iterator[str]:
 def _left_over(site: Site) -> Iterator[str]:
     if left := site.evaluators():
         yield f"evaluators were left over: {left}"
-    if left := sorted(path.name for path in (site.state / "spool").glob("*")):
+    if left := sorted(path.name for spool in site.spools() for path in spool.glob("*")):
         yield f"outcomes were left on disk: {left[:5]}"
     if left := sorted(path.name for path in (site.state / "artifacts").rglob("*.part")):
         yield f"half-written files were left: {left[:5]}"
@@ -248,12 +255,6 @@ def _of_any_version(provenance: Row) -> Row:
     kept = {name: value for name, value in provenance.items() if name not in OF_THE_RUN}
     code = {name: value for name, value in kept.get("code", {}).items() if name != "source_sha256"}
     return {**kept, "code": code}
-
-
-def _timeless(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _timeless(item) for key, item in value.items() if key != "seconds"}
-    return [_timeless(item) for item in value] if isinstance(value, list) else value
 
 
 def _log_lines(logs: Path) -> Iterator[str]:
