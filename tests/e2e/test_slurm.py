@@ -1,4 +1,7 @@
-"""A fleet on a real Slurm of four nodes: nodes die and arrays are requeued, and no number changes."""
+"""A fleet on a real Slurm of four nodes behind a gateway: nodes die, arrays are requeued, no number changes.
+
+Nodes share neither a home nor a state folder, with each other or with the service.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ from assay.service.client import AssayClient
 from assay.service.store.store import Store, open_store
 from assay.service.store.tables import outcomes as outcome_rows
 from assay.service.store.tables import shards
+from assay.service.workers.fleet_wire import FleetStatus
 from tests.e2e.jobs import attacking, finished, learning, outcomes, pgd, weights
-from tests.e2e.running import FAST, RunningService, wait_for
+from tests.e2e.running import FAST, RunningGateway, RunningService, wait_for
 from tests.support.slurm_cluster import SlurmCluster, installed
 
 DOWN_SECONDS = 14  # longer than Slurm waits for a silent node
@@ -43,9 +47,10 @@ class Fleet:
     """The controller's process, beside a service without workers of its own."""
 
     def __init__(self, cluster: SlurmCluster, state: Path) -> None:
-        self.cluster, self.state = cluster, state
-        self.service = RunningService(state, ASSAY_WORKERS="0", ASSAY_SHARD_SECONDS="1", **QUICK).start()
-        self.store: Store = open_store(f"sqlite:///{state / 'assay.sqlite'}", migrate=False)
+        self.cluster = cluster
+        self.service = RunningGateway(state, ASSAY_WORKERS="0", ASSAY_SHARD_SECONDS="1", **QUICK).start()
+        self.store: Store = open_store(self.service.database, migrate=False)
+        self._key = self.store.keys.create("fleet", ["admin"])[1]
         self.log = state.with_name("fleet.log")
         self.lost_seconds = 0.0  # of shards that were cut off
         self.start()
@@ -60,9 +65,10 @@ class Fleet:
         command = [assay, "fleet", "slurm", "--name", "storm", "--partition", "gpu", "--max", "4"]
         command += ["--device", "cpu", "--constraint", "gpu", "--idle", "6", "--shard-seconds", "1"]
         command += ["--every", "1", "--max-seconds", "1800", "--logs", str(self.cluster.folder)]
-        command += ["--command", assay, "--", "--state", str(self.state)]
+        command += ["--command", assay, "--", "--gateway", self.client.url]
         kept = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")}
-        own = {"ASSAY_URL": self.client.url, **FAST, **QUICK, **self.cluster.environment}
+        keys = {"ASSAY_KEY": self._key, "ASSAY_WORKER_KEY": self.service.worker_key}
+        own = {"ASSAY_URL": self.client.url, **keys, **FAST, **QUICK, **self.cluster.environment}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, env=kept | own, stdout=log, stderr=log)
 
@@ -83,10 +89,15 @@ class Fleet:
         )
         with self.store.shards._database.reading() as connection:
             for owner, seconds in connection.execute(running):
-                self.lost_seconds += seconds if owner.split(":")[2] in pids else 0.0
+                self.lost_seconds += seconds if owner.split(":")[-3] in pids else 0.0
 
     def _clock(self) -> float:
         return self.store.workers.clock()
+
+    def told(self) -> FleetStatus:
+        """What the service knows of the fleet."""
+        with AssayClient(self.client.url, self._key) as admin:
+            return admin.fleets()[0]
 
     def useful_seconds(self) -> float:
         """Seconds of the shards whose outcomes were kept."""
@@ -164,7 +175,7 @@ def counts(store: Store, *jobs: str) -> tuple[int, int]:
 
 def scaled_to_zero(fleet: Fleet) -> bool:
     """Whether Slurm has no job left, and the service knows it."""
-    (told,) = fleet.client.fleets()
+    told = fleet.told()
     return not fleet.cluster.jobs() and (told.running, told.pending, told.queued, told.busy) == (0, 0, 0, 0)
 
 
@@ -173,7 +184,7 @@ def test_a_requeued_array_and_a_dead_node_change_no_bit_and_the_fleet_scales_to_
 ) -> None:
     expected = undisturbed(tmp_path, 3)
     work = Work(fleet.client, 3)
-    wait_for(lambda: fleet.client.fleets()[0].busy > 1, 240)
+    wait_for(lambda: fleet.told().busy > 1, 240)
     requeued, killed = [job for job in fleet.cluster.jobs() if job["state"] == "RUNNING"][:2]
     fleet.cluster.ask("scontrol", "requeue", requeued["id"])
     fleet.cluster.kill_node(killed["node"])

@@ -39,8 +39,16 @@ KillWait=20
 SlurmdSpoolDir={state}/%n
 SlurmdLogFile={state}/%n.log
 SlurmdPidFile={state}/%n.pid
+TaskProlog={state}/own-folders
 {nodes}
 PartitionName=gpu Nodes=ALL Default=YES MaxTime=60 State=UP
+"""
+
+# What a job's task prints here is its environment: each node has a home and a temporary folder of its own.
+OWN_FOLDERS = """#!/bin/sh
+mkdir -p "{state}/$SLURMD_NODENAME-own"
+echo "export HOME={state}/$SLURMD_NODENAME-own"
+echo "export TMPDIR={state}/$SLURMD_NODENAME-own"
 """
 
 
@@ -74,6 +82,8 @@ class SlurmCluster:
         values = {"host": host, "user": "root", "port": free_port(), "state": folder}
         text = CONFIGURATION.format(**values, silent=SILENT_SECONDS, nodes="\n".join(lines))
         (folder / "slurm.conf").write_text(text)
+        (folder / "own-folders").write_text(OWN_FOLDERS.format(state=folder))
+        (folder / "own-folders").chmod(0o755)
         path = f"{os.environ['PATH']}:/usr/sbin"
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": path}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
