@@ -27,6 +27,7 @@ FEATURES = (  # In the order of the documentation and of the help.
     "audit",  # reads who did what
     "workers",  # shows workers, takes them out of service, and asks schedulers of machines for them
     "gateway",  # gives workers shards over HTTP, and takes outcomes
+    "datasets",  # gives nodes the published data sets
     "mcp",  # gives agents the service as tools
     "evalhub",  # runs suites as benchmarks of an EvalHub server
 )

@@ -63,7 +63,7 @@ def download_artifact(
     if (same := unchanged(request, etag)) is not None:
         return same
     file = open_artifact(settings.artifacts, row)
-    _ignore_odd_ranges(request, os.fstat(file.fileno()).st_size)
+    ignore_odd_ranges(request, os.fstat(file.fileno()).st_size)
     return OpenFileResponse(file, row.name, etag)
 
 
@@ -92,7 +92,7 @@ class OpenFileResponse(FileResponse):
             await super().__call__(scope, receive, sent)
 
 
-def _ignore_odd_ranges(request: Request, size: int) -> None:
+def ignore_odd_ranges(request: Request, size: int) -> None:
     """Drops a `Range` header that Starlette would refuse without the error envelope."""
     match = ONE_RANGE.fullmatch(request.headers.get("range", "").strip())
     if match is None or not int(match[1]) < min(int(match[2] or size) + 1, size):

@@ -90,7 +90,7 @@ def _add_demo(subcommands: Subcommands) -> None:
 
 def _add_data(subcommands: Subcommands) -> None:
     example = "--data-root /data"
-    summary = "look at the data sets"
+    summary = "look at the data sets, publish them, and stage them on nodes"
     data = add(
         subcommands, "data", commands.data_check, summary, f"check {example}", topic="data and weights"
     )
@@ -109,6 +109,40 @@ def _add_data(subcommands: Subcommands) -> None:
         "--data", action="append", metavar="JSON", help='only this set: {"name": ..., "params": {...}}'
     )
     json_argument(check)
+    summary = "put folders of the data root into the store of data, from which nodes fetch them"
+    publish = _data_action(actions, "publish", summary, "imagenet-c --store /srv/assay/data-store")
+    publish.add_argument(
+        "--tenant",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="who may fetch it (default: every tenant)",
+    )
+    summary = "copy published data sets to this node, verified and whole or not there"
+    stage = _data_action(actions, "stage", summary, "imagenet-c --limit 200GB")
+    stage.add_argument(
+        "--limit",
+        metavar="SIZE",
+        help="of all staged sets; those unused for longest go (default: ASSAY_STAGE_BYTES)",
+    )
+    for one in (publish, stage):
+        one.add_argument(
+            "names", nargs="+", metavar="NAME", help="folder below the data root, as jobs name it"
+        )
+    _data_action(actions, "list", "list the data sets that are staged here, and those in the store", "--json")
+
+
+def _data_action(actions: Subcommands, action: str, summary: str, example: str) -> Parser:
+    parser = add(actions, action, commands.data_store, summary, example)
+    parser.set_defaults(action=action, names=[], tenant=[], limit=None, gateway=None)
+    parser.add_argument("--data-root", type=Path, help="folder with the data sets (default: ASSAY_DATA_ROOT)")
+    parser.add_argument("--store", type=Path, help="folder of the store (default: ASSAY_DATA_STORE)")
+    if action != "publish":
+        parser.add_argument(
+            "--gateway", metavar="URL", help="fetch from a service, with the key in ASSAY_WORKER_KEY"
+        )
+    json_argument(parser)
+    return parser
 
 
 def _address_arguments(parser: argparse.ArgumentParser) -> None:

@@ -106,6 +106,21 @@ def data_check(options: Options) -> int:
     return run_module("assay.workers.data.formats.check", flags, root)
 
 
+def data_store(options: Options) -> int:
+    """Replaces this process by an action on published or staged data sets."""
+    require(f"`assay data {options.action}`", "worker")
+    settings = {"data_root": options.data_root, "data_store": options.store, "gateway": options.gateway}
+    asked = {
+        "action": options.action,
+        "names": options.names,
+        "tenants": options.tenant,
+        "limit": options.limit,
+        "json": options.json,
+        "settings": {name: None if value is None else str(value) for name, value in settings.items()},
+    }
+    return run_module("assay.workers.staging.command", [json.dumps(asked)], {})
+
+
 def doctor(options: Options) -> int:
     """Replaces this process by the look at this box."""
     require("`assay doctor`", "worker")

@@ -61,6 +61,9 @@ class Connections(BaseSettings):
     redis_password: SecretStr = Field(SecretStr(""), description="goes into a URL without one")
 
     catalog: Path | None = Field(None, description="file with the components of other packages")
+    data_store: Path | None = Field(
+        None, description="folder of `assay data publish`, from which nodes fetch data sets"
+    )
 
     max_job_seconds: dict[DeviceClass, NumberOrNone] = Field(
         MAX_JOB_SECONDS, description="of computing that a job may ask for, by device class; 0, null: no limit"
@@ -97,6 +100,11 @@ class Connections(BaseSettings):
     @classmethod
     def _absolute_state(cls, path: Path) -> Path:
         return absolute(path)
+
+    @field_validator("data_store", mode="before")
+    @classmethod
+    def _absolute_data_store(cls, path: str | Path | None) -> Path | None:
+        return None if path in (None, "") else absolute(Path(str(path)))
 
     @field_validator("max_job_seconds")
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,11 +53,28 @@ class Gateway:
             answer = self._http.post(name, content=text, headers=headers, timeout=timeout)
         return _read(answer).json()
 
+    def download(
+        self, body: Mapping[str, Any], name: str = "/download"
+    ) -> AbstractContextManager[httpx.Response]:
+        """The open answer with a file or several, or 304. Raises as `call`."""
+        return self._stream("POST", name, {}, json=dict(body))
+
+    def fetch(
+        self, name: str, params: Mapping[str, str], start: int = 0
+    ) -> AbstractContextManager[httpx.Response]:
+        """The open answer with a file, from a byte on; where the service names another place, from there.
+
+        Another place does not get the key. Raises as `call`.
+        """
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        return self._stream("GET", name, headers, params=dict(params), follow_redirects=True)
+
     @contextmanager
-    def download(self, body: Mapping[str, Any]) -> Iterator[httpx.Response]:
-        """The open answer with a file, or 304. Raises as `call`."""
-        options: dict[str, Any] = {"json": dict(body), "headers": self._authorization()}
-        with reaching(), self._http.stream("POST", "/download", **options) as answer:
+    def _stream(
+        self, method: str, name: str, headers: Mapping[str, str], **options: Any
+    ) -> Iterator[httpx.Response]:
+        told = {**headers, **self._authorization()}
+        with reaching(), self._http.stream(method, name, headers=told, **options) as answer:
             if answer.is_error:
                 answer.read()
                 _read(answer)

@@ -29,7 +29,8 @@ SUBCOMMANDS = [
     "artifacts",
     "open", "completion", "config", "config list", "config get", "config set",
     "config unset", "config use",
-    "download", "catalog", "warnings", "compare", "data", "data check", "demo",
+    "download", "catalog", "warnings", "compare", "demo",
+    "data", "data check", "data publish", "data stage", "data list",
     "keys", "keys create", "keys list", "keys revoke", "audit",
     "checkpoints", "checkpoints upload", "checkpoints list", "checkpoints show", "checkpoints delete",
     "import-pickle", "import-onnx", "sign", "verify", "gate", "mirror",
@@ -588,6 +589,20 @@ def test_serve_names_wrong_variables_too(run: Run, executed: Any, monkeypatch: p
     monkeypatch.setenv("ASSAY_LOG_LEVEL", "LOUD")
     assert run("serve")[2].startswith("error: ASSAY_LOG_LEVEL: ")
     assert executed == []
+
+
+def test_data_sets_of_the_store_are_asked_for(run: Run, executed: Any) -> None:
+    run("data", "publish", "birds", "--tenant", "a", "--tenant", "b", "--store", "/store")
+    run("data", "stage", "birds", "cats", "--limit", "2GB", "--gateway", "http://x", "--data-root", "/data")
+    run("data", "list", "--json")
+    asked = [json.loads(command[-1]) for command, _ in executed]
+    assert [(one["action"], one["names"], one["tenants"], one["limit"]) for one in asked] == [
+        ("publish", ["birds"], ["a", "b"], None),
+        ("stage", ["birds", "cats"], [], "2GB"),
+        ("list", [], [], None),
+    ]
+    assert asked[1]["settings"] == {"data_root": "/data", "data_store": None, "gateway": "http://x"}
+    assert [one["json"] for one in asked] == [False, False, True]
 
 
 def test_data_check_and_demo_pass_their_options_on(run: Run, executed: Any, tmp_path: Path) -> None:

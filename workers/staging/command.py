@@ -1,0 +1,138 @@
+"""`assay data publish`, `stage` and `list`: data sets in the store and on this node."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TypedDict
+
+from pydantic import ValidationError
+
+from assay.service.contract.errors import AssayError
+from assay.service.files.data_store import PublishedSet
+from assay.service.store.connections import wrong_settings
+from assay.workers.settings import WorkerSettings
+from assay.workers.staging.publishing import publish
+from assay.workers.staging.scratch import Scratch, StagingFailed
+from assay.workers.staging.sources import source_of
+from assay.workers.staging.staging import stage
+from assay.workers.supervision.ledger import LEDGER_AWAY
+from assay.workers.weights.download import DownloadProgress
+
+FAILED, WRONG = 1, 2
+HASH_SHOWN = 16
+UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([A-Za-z]*)")
+
+
+class DataRequest(TypedDict):
+    """What the command line asks for; settings that are None are the environment's."""
+
+    action: str
+    names: list[str]
+    tenants: list[str]
+    limit: str | None
+    json: bool
+    settings: dict[str, str | None]
+
+
+def main(asked: DataRequest) -> int:
+    """Run an action: 0, 1 where it failed, 2 for wrong settings."""
+    try:
+        given = {name: value for name, value in asked["settings"].items() if value is not None}
+        settings = WorkerSettings(**given)  # type: ignore[arg-type]
+        limit = settings.stage_bytes if asked["limit"] is None else bytes_of(asked["limit"])
+    except ValidationError as error:
+        return _failed("; ".join(wrong_settings(error)), WRONG)
+    except ValueError as error:
+        return _failed(f"--limit: {error}", WRONG)
+    try:
+        if asked["action"] == "list":
+            return _list(settings, as_json=asked["json"])
+        run = _publish if asked["action"] == "publish" else _stage
+        found = run(settings, asked, limit)
+    except AssayError as error:
+        return _failed(error.message, FAILED)
+    except (StagingFailed, ValueError, OSError, *LEDGER_AWAY) as error:
+        return _failed(str(error), FAILED)
+    _say(
+        json.dumps([_row(one) for one in found], indent=1) if asked["json"] else "\n".join(map(_line, found))
+    )
+    return 0
+
+
+def bytes_of(text: str) -> int:
+    """The bytes of a size such as `200GB`. Raises ValueError."""
+    found = SIZE.fullmatch(text.strip())
+    if found is None or found[2].upper() not in UNITS:
+        raise ValueError(
+            f"{text!r} given; allowed: bytes, or a number with KB, MB, GB, TB, KiB, MiB, GiB, TiB"
+        )
+    return int(float(found[1]) * UNITS[found[2].upper()])
+
+
+def _publish(settings: WorkerSettings, asked: DataRequest, limit: int) -> list[PublishedSet]:
+    if settings.data_store is None:
+        raise StagingFailed(
+            "no store of data: set ASSAY_DATA_STORE (--store) to a folder that the service sees"
+        )
+    progress, state, tenants = DownloadProgress(), settings.state, asked["tenants"]
+    return [
+        publish(_root(settings), name, settings.data_store, state=state, tenants=tenants, report=progress)
+        for name in asked["names"]
+    ]
+
+
+def _stage(settings: WorkerSettings, asked: DataRequest, limit: int) -> list[PublishedSet]:
+    scratch, progress = Scratch(_root(settings)), DownloadProgress()
+    with source_of(settings) as source:
+        return [stage(scratch, source, name, limit=limit, report=progress) for name in asked["names"]]
+
+
+def _list(settings: WorkerSettings, *, as_json: bool) -> int:
+    here = [*Scratch(settings.data_root).staged().values()] if settings.data_root is not None else []
+    try:
+        with source_of(settings) as source:
+            there, problem = source.sets(), ""
+    except (StagingFailed, OSError, AssayError, *LEDGER_AWAY) as error:
+        there, problem = [], str(error)
+    if as_json:
+        body = {"here": [_row(one) for one in here], "store": [_row(one) for one in there]}
+        _say(json.dumps(body, indent=1))
+        return 0
+    lines = [f"staged below {settings.data_root}:", *(f"  {_line(one)}" for one in here)]
+    lines += ["in the store:", *(f"  {_line(one)}" for one in there), *([f"  {problem}"] if problem else [])]
+    _say("\n".join(lines))
+    return 0
+
+
+def _root(settings: WorkerSettings) -> Path:
+    if settings.data_root is None:
+        raise StagingFailed("no data root: set ASSAY_DATA_ROOT (--data-root)")
+    settings.data_root.mkdir(parents=True, exist_ok=True)
+    return settings.data_root
+
+
+def _row(one: PublishedSet) -> dict[str, object]:
+    return {"name": one.name, "sha256": one.sha256, "files": one.files, "bytes": one.bytes}
+
+
+def _line(one: PublishedSet) -> str:
+    size = f"{one.bytes / UNITS['MB']:,.1f} MB in {one.files:,} files"
+    return f"{one.name}  {size}  sha256 {one.sha256[:HASH_SHOWN]}"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _failed(text: str, code: int) -> int:
+    sys.stderr.write(f"error: {text}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))
