@@ -153,6 +153,9 @@ class WorkerSettings(Connections):
     max_file_bytes: int = Field(
         default=32 * 1024**3, ge=0, description="of each file that an evaluator writes; 0: no limit"
     )
+    stage: bool = Field(
+        default=False, description="`assay worker` stages the published data sets that waiting jobs need"
+    )
     stage_bytes: int = Field(
         default=0, ge=0, description="of staged data sets; above it unused sets go; 0: what the disk has"
     )

@@ -43,6 +43,7 @@ from assay.workers.gateway.files import GatewayFiles
 from assay.workers.gateway.ledger import GatewayLedger
 from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
+from assay.workers.staging.stager import Stager
 from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.ledger import GatewayAway
 from assay.workers.supervision.supervisor import Supervisor
@@ -120,7 +121,7 @@ def _work(store: Store, settings: WorkerSettings, stopping: threading.Event) -> 
     )
     libraries = ", ".join(f"{name} {version}" for name, version in identity().get("libraries", {}).items())
     log.info("worker %s of %s, with %s", supervisor.known_as, settings.state, libraries or "no library")
-    _supervise([supervisor], end, stopping)
+    _supervise(settings, [supervisor], end, stopping)
 
 
 def _work_for_gateway(settings: WorkerSettings, stopping: threading.Event) -> None:
@@ -144,7 +145,7 @@ def _work_for_gateway(settings: WorkerSettings, stopping: threading.Event) -> No
             with contextlib.suppress(GatewayAway, AssayError):  # its wait then ends by itself
                 gateway.call("/gone", {"worker": supervisor.worker_id})
 
-        _supervise(supervisors, end, stopping, leave)
+        _supervise(settings, supervisors, end, stopping, leave)
 
 
 def parts(settings: WorkerSettings) -> tuple[int, int]:
@@ -160,17 +161,22 @@ def _end_of(settings: WorkerSettings) -> WorkerEnd:
 
 
 def _supervise(
+    settings: WorkerSettings,
     supervisors: Sequence[Supervisor],
     end: WorkerEnd,
     stopping: threading.Event,
     leave: Callable[[Supervisor], None] = lambda supervisor: None,
 ) -> None:
+    stager = Stager(settings, [supervisor.inventory for supervisor in supervisors])
+    if settings.stage:
+        stager.start()
     for supervisor in supervisors:
         supervisor.start()
     why = None
     while not stopping.wait(LOOK_SECONDS) and why is None:
         why = end.reason(min(supervisor.idle_seconds for supervisor in supervisors))
     log.info("worker %s ends: %s", supervisors[0].known_as, why or "a signal")
+    stager.stop()
     for supervisor in supervisors:
         supervisor.stop()
     with ThreadPoolExecutor(len(supervisors)) as leaving:  # a call may take half a minute

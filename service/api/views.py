@@ -123,7 +123,7 @@ class JobViews:
         if not asked:
             return None
         found = self._store.workers.blocked(row.id, device_of(row), devices_of(row), identity)
-        return found if found.reasons else None
+        return found if found.reasons or (found.data and row.state is JobState.QUEUED) else None
 
     def _workers_online(self, device: str, devices: int, identity: str = "") -> int:
         key = (device, devices, identity)
@@ -193,8 +193,11 @@ def waits_in_vain(store: TenantStore, row: JobRow) -> bool:
 def _message(blocked: Blocked | None) -> str:
     if blocked is None:
         return ""
-    part = "waits" if blocked.entirely else "a part waits"
-    return f"{part} for another worker than the {blocked.workers} online: {'; '.join(blocked.reasons)}"
+    part = "waits" if blocked.entirely or not blocked.reasons else "a part waits"
+    wanted = f"another worker than the {blocked.workers} online"
+    if blocked.data:
+        wanted = f"a worker with the data set {' and '.join(blocked.data)}"
+    return f"{part} for {wanted}{': ' if blocked.reasons else ''}{'; '.join(blocked.reasons)}"
 
 
 def job_view(store: TenantStore, row: JobRow) -> Job:

@@ -64,6 +64,9 @@ def worker_arguments(worker: argparse.ArgumentParser) -> None:
     )
     worker.add_argument("--devices", type=count, metavar="N", help="devices for a training (default: 1)")
     worker.add_argument(
+        "--stage", action="store_true", help="stage the published data sets that waiting jobs need"
+    )
+    worker.add_argument(
         "--until", type=_until, metavar="idle=SECONDS", help="end after so long without work (default: never)"
     )
     worker.add_argument(

@@ -92,6 +92,7 @@ def worker_settings(options: Options) -> dict[str, object]:
         "worker_max_seconds": options.max_seconds,
         "shard_seconds": options.shard_seconds,
         "devices": options.devices,
+        "stage": options.stage or None,
     }
 
 

@@ -21,7 +21,7 @@ from assay.service.api.caller import caller_in
 from assay.service.api.deps import StrictRoute, check_query, raw_body, system_store
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, TooManyRequests
 from assay.service.contract.fleet.gateway import BeatPart, WorkerCall
-from assay.service.contract.fleet.worker_records import Gauges
+from assay.service.contract.fleet.worker_records import MAX_STAGED, Gauges
 from assay.service.contract.records import Evidence
 from assay.service.contract.strict_json import parse_json
 from assay.service.contract.typed_values import faults
@@ -94,6 +94,8 @@ class WorkerGateway:
         if beat is None:
             return
         check_facts(beat.gauges, Gauges, "gauges")
+        if (staged := len(beat.gauges.get("staged", ()))) > MAX_STAGED:
+            raise InvalidSpec(f"gauges.staged: {staged} data sets; allowed: {MAX_STAGED}")
         self.store.workers.beat(
             self.named(beat.worker),
             beat.host,

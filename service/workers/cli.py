@@ -151,6 +151,7 @@ def workers_table(found: Sequence[WorkerStatus]) -> str:
     notes += [
         f"{one.name}: pulled weights: {first_names(sorted(one.weights))}" for one in found if one.weights
     ]
+    notes += [f"{one.name}: staged data: {first_names(sorted(one.staged))}" for one in found if one.staged]
     lines = [output.table(header, rows) if rows else "no workers", *map(output.printable, notes)]
     return "\n".join(lines)
 

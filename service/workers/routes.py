@@ -149,6 +149,7 @@ def worker_view(row: ListedWorker) -> WorkerStatus:
         folders=row.gauges.get("folders", []),
         data=row.gauges.get("data", {}),
         weights={name: one["sha256"] for name, one in row.gauges.get("weights", {}).items()},
+        staged=row.gauges.get("staged", {}),
         lacks=sorted({*row.gauges.get("lacks", {}).values()}),
         proposal=row.gauges.get("proposal") or None,
     )

@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from assay.service.contract.extras import command_for, has_module, version_of
-from assay.service.contract.fleet.worker_records import Gauges, Requirements
+from assay.service.contract.fleet.worker_records import (
+    MAX_STAGED,
+    NO_FOLDER,
+    NO_ROOT,
+    STAGES,
+    Gauges,
+    Requirements,
+)
 from assay.service.contract.weights.pulled import PulledRecord, find_record, parse_reference
 from assay.service.store.fleet import lease_owner
 from assay.service.store.fleet.fair_queue import Lane
@@ -31,6 +38,7 @@ from assay.service.submission.requirements import PlanningDevice, at_least
 from assay.workers.devices import device_classes
 from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
+from assay.workers.staging.scratch import Scratch
 from assay.workers.weights.pulled import listed
 
 FOLDER = "data-hashes"
@@ -82,6 +90,12 @@ class Inventory:
         # online until its heartbeat.
         self._unmet_since: dict[Lane, float] = {}
         self._patience = BEATS_SECONDS if settings.among_others else 0.0
+        self._scratch = None if self._root is None else Scratch(self._root)
+        self._seen: set[str] = set()  # folders of lanes that were there when these were judged last
+        self.wanted: set[str] = set()  # folders that alone keep this worker from lanes of its devices
+        self._stages = settings.stage
+        self.staging: dict[str, str] = {}  # by folder that is being brought, how far
+        self.unstaged: set[str] = set()  # folders that no store publishes
         self.lacks: dict[str, str] = {}  # by digest of unmet requirements, why
         self.other_data: list[str] = []  # lacking for data that are not the planned ones
 
@@ -99,6 +113,7 @@ class Inventory:
                 lacks[digest] = reason
             other |= set() if wrong is None else {wrong}
         self.lacks, self.other_data = lacks, sorted(other)
+        self._look_at_folders(lanes)
         self._judged = [one.lane for one in lanes]
         return not before <= {*self._known}
 
@@ -121,6 +136,17 @@ class Inventory:
         if found is None or found.fingerprint != self._fingerprint(tuple(folders), again=walk):
             return None
         return found.sha256
+
+    @contextmanager
+    def using(self, folders: Collection[str]) -> Iterator[list[str]]:
+        """Keeps staged copies of folders where they are; those that were there when judged, and have gone."""
+        if self._scratch is None:
+            yield []
+            return
+        with self._scratch.using(folders):
+            yield sorted(
+                one for one in self._seen.intersection(folders) if not (self._scratch.root / one).is_dir()
+            )
 
     def fingerprint(self, folders: Collection[str]) -> str | None:
         """Names, sizes and times of all files in folders; None where one is missing."""
@@ -158,6 +184,8 @@ class Inventory:
             found["folders"] = folders
         found["libraries"] = identity().get("libraries", {})
         found["weights"] = dict([*self._weights().items()][: 10 * MAX_LISTED])
+        if self._scratch is not None and (staged := sorted(self._scratch.staged().items())):
+            found["staged"] = {name: one.sha256 for name, one in staged[:MAX_STAGED]}
         if known := sorted(self._known.items()):
             found["data"] = {label: one.sha256 for label, one in known[:MAX_LISTED]}
         if self.lacks:
@@ -179,11 +207,8 @@ class Inventory:
     def _missing(self, stated: Requirements, gpu: PlanningDevice) -> str | None:
         if stated.get("gpu") and "cuda" not in device_classes():
             return "it has no GPU"
-        for folder in stated.get("folders", []):
-            if self._root is None:
-                return f"it has no data root (ASSAY_DATA_ROOT), {folder!r} is needed below it"
-            if not (self._root / folder).is_dir():
-                return f"it has no folder {folder!r} below its data root {self._root}"
+        if (problem := self._missing_folder(stated.get("folders", []))) is not None:
+            return problem
         for reference, sha256 in stated.get("weights", {}).items():
             if (problem := self._missing_weights(reference, sha256)) is not None:
                 return problem
@@ -196,6 +221,29 @@ class Inventory:
             return f"its {part} has {gpu.memory:,} bytes of memory, {memory:,} are needed"
         if capability is not None and gpu.capability is not None and not at_least(gpu.capability, capability):
             return f"its GPU has the compute capability {gpu.capability}, {capability} is needed"
+        return None
+
+    def _look_at_folders(self, lanes: Sequence[OpenLane]) -> None:
+        served, present, wanted = ("auto", *device_classes()), set[str](), set[str]()
+        for one in lanes:
+            folders = one.stated.get("folders", [])
+            there = {
+                folder for folder in folders if self._root is not None and (self._root / folder).is_dir()
+            }
+            why = self.lacks.get(one.lane.requirements, "")
+            if one.lane.device in served and why.startswith((NO_FOLDER, STAGES)):
+                wanted |= {*folders} - there
+            present |= there
+        self._seen, self.wanted = present, wanted
+
+    def _missing_folder(self, folders: Sequence[str]) -> str | None:
+        for folder in folders:
+            if self._root is None:
+                return f"{NO_ROOT} (ASSAY_DATA_ROOT), {folder!r} is needed below it"
+            if not (self._root / folder).is_dir():
+                if self._stages and folder not in self.unstaged:
+                    return f"{STAGES} {folder!r}: {self.staging.get(folder, 'it begins')}"
+                return f"{NO_FOLDER} {folder!r} below its data root {self._root}"
         return None
 
     def _missing_weights(self, reference: str, sha256: str) -> str | None:

@@ -11,12 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from assay.service.catalog.catalog import load
 from assay.service.contract import logs
 from assay.service.contract.fleet.worker_records import Gauges
 from assay.service.store.fleet import lease_owner
 from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
+from assay.service.submission.requirements import folders_read
 from assay.workers.containment.probe import Sandbox
 from assay.workers.identity import code, identity
 from assay.workers.settings import WorkerSettings
@@ -78,7 +80,7 @@ class Supervisor(threading.Thread):
         self._unknown = False
         self._repeats = False
         self._watch: EvaluatorWatch | None = None
-        self._inventory = Inventory(settings, self.known_as)
+        self.inventory = Inventory(settings, self.known_as)
         self._told: tuple[object, ...] = ()
         self._spool = Spool(settings.state / "spool", ledger, self.worker_id)
         self._live = Live(settings.redis)
@@ -89,7 +91,7 @@ class Supervisor(threading.Thread):
             settings,
             self._evaluator,
             self._spool,
-            self._inventory,
+            self.inventory,
             beat=self._beat,
             drained=self._drained,
             ring_others=ring_others,
@@ -165,11 +167,18 @@ class Supervisor(threading.Thread):
             self._repeats = claim.repeat
             self._idle_since = math.inf
             try:
-                ShardRun(self._place, claim).run()
+                self._run(claim)
             finally:
                 self._idle_since = time.monotonic()
             log.info("shard %s: over after %.1f s", claim.shard_id, self._idle_since - begun)
         return True
+
+    def _run(self, claim: Claim) -> None:
+        with self.inventory.using(folders_read(load(), claim.spec)) as gone:
+            if gone:  # removed for another data set since this worker said that it has it
+                self._ledger.release(claim, f"a worker no longer has the data set {', '.join(gone)}")
+            else:
+                ShardRun(self._place, claim).run()
 
     def _is_fit(self) -> bool:
         if self._sandbox.refuses:
@@ -197,7 +206,7 @@ class Supervisor(threading.Thread):
         return cordon is not None and cordon.drain
 
     def _judge(self, *, look: bool = True) -> None:
-        if self._inventory.judge(self._ledger.lanes(), self._evaluator.health.gpu, look=look):
+        if self.inventory.judge(self._ledger.lanes(), self._evaluator.health.gpu, look=look):
             self._evaluator.refused.clear()  # its data have been mended
 
     def _claim(self) -> Claim | None:
@@ -214,7 +223,7 @@ class Supervisor(threading.Thread):
             warm_job=self._evaluator.job,
             warm_shards=self._evaluator.shards,
             devices=self._device_count,
-            lanes=tuple(self._inventory.lanes(unmet=self._ledger.unmet)),
+            lanes=tuple(self.inventory.lanes(unmet=self._ledger.unmet)),
             seconds=self._seconds_left(),
             unknown_seconds=self._settings.shard_seconds,
         )
@@ -279,15 +288,15 @@ class Supervisor(threading.Thread):
         due = time.monotonic() - self._last_beat >= BEAT_SECONDS
         if due and not self._only_checks:
             self._judge(look=False)  # a shard may take hours, and others wait for its word
-        stock = self._inventory.gauges
-        told = (served, stock, self._inventory.other_data)
+        stock = self.inventory.gauges
+        told = (served, stock, self.inventory.other_data)
         if due or told != self._told:
             if not self._only_checks:
                 gauges: Gauges = {**self._counters.gauges, **health.gauges, **stock}
                 gauges["catalog"], gauges["code"] = identity()["catalog"], code()
                 if (contained := self._sandbox.record) is not None:
                     gauges["containment"] = contained
-                if other := {*self._evaluator.refused.values(), *self._inventory.other_data}:
+                if other := {*self._evaluator.refused.values(), *self.inventory.other_data}:
                     gauges["other_data"] = sorted(other)
                 beat = Heartbeat(
                     worker=self.worker_id,

@@ -7,6 +7,11 @@ from typing import Literal, NotRequired, TypedDict
 
 from assay.service.contract.weights.pulled import PulledRecord
 
+# How the reasons of a worker that lacks data begin: no data root, no folder, or the folder is on its way.
+NO_ROOT, NO_FOLDER, STAGES = "it has no data root", "it has no folder", "it stages"
+LACKS_DATA = (NO_ROOT, NO_FOLDER, STAGES)
+MAX_STAGED = 200  # data sets that a worker announces
+
 
 class WorkerIdentity(TypedDict):
     """The code that a worker's numbers depend on; workers with the same `digest` may share a job.
@@ -129,7 +134,8 @@ class Gauges(TypedDict, total=False):
     failed it, `cordoned` why the worker takes no work at all. `proposal` says how many workers should share
     a GPU, where others than now. `folders` are the first folders below its data root, `data` the sha256 of
     the data sets that it has hashed, by label, `weights` its pulled weights, by reference, `libraries` the
-    versions of packages that run attacks. `lacks` says, by the digest of requirements of queued shards, why
+    versions of packages that run attacks. `staged` are the data sets that were copied from the store, by
+    folder, with the sha256 of their tree. `lacks` says, by the digest of requirements of queued shards, why
     it does not meet them.
     """
 
@@ -142,6 +148,7 @@ class Gauges(TypedDict, total=False):
     data: dict[str, str]
     weights: dict[str, PulledRecord]
     libraries: dict[str, str]
+    staged: dict[str, str]
     lacks: dict[str, str]
     self_test: SelfTestRecord
     unfit: dict[str, str]

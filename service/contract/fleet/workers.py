@@ -41,6 +41,7 @@ class WorkerStatus(Answer):
     self-test; a worker without a GPU makes its first with its first shard. A cordon alone has no process:
     `id`, `host`, `pid` and `last_beat` are null. `folders` are the first below its data root, `data` the
     sha256 of the data sets that it has hashed, by label, `weights` of its pulled weights, by reference;
+    `staged` the data sets that were copied from the store, by folder, with the sha256 of their tree;
     `lacks`: why it leaves waiting shards to others.
     `proposal` says how many workers should share its GPU, where others than now.
     `identity` is the digest of its source, packages and catalog, `version` and `commit` are its release's.
@@ -70,6 +71,7 @@ class WorkerStatus(Answer):
     folders: list[str]
     data: dict[str, str]
     weights: dict[str, str]
+    staged: dict[str, str]
     lacks: list[str]
     proposal: str | None = None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, delete, exists, literal_column, select
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.fleet.worker_records import Requirements
+from assay.service.contract.fleet.worker_records import LACKS_DATA, STAGES, Requirements
 from assay.service.contract.states import ShardState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.clock import now
@@ -42,6 +42,7 @@ class Blocked:
     reasons: list[str]  # what each worker lacks, for each set of requirements
     workers: int  # how many would do otherwise
     entirely: bool  # whether no shard of the job could be claimed
+    data: list[str]  # of folders that not all have: which, and how many have them
 
 
 class Lanes(StorePart):
@@ -56,7 +57,9 @@ class Lanes(StorePart):
         """Whether every online worker of a device class has said that it lacks it."""
         with self._database.reading() as connection:
             told = lacking(connection, device, cordoned=True)
-        return bool(told) and all(requirements in lacks for _, lacks in told)
+        # While a worker brings the data, the shard waits.
+        said = [lacks.get(requirements, STAGES) for _, lacks in told]
+        return bool(said) and not any(one.startswith(STAGES) for one in said)
 
     def prune(self) -> None:
         """Removes lanes that no unfinished shard names."""
@@ -106,6 +109,10 @@ def blocked(connection: Connection, job_id: str, device: str, devices: int, iden
     asked = connection.execute(select(shards.c.requirements).where(queued).distinct()).scalars().all()
     told = lacking(connection, device, devices, identity)
     reasons: dict[str, str] = {}
+    without = {
+        requirements: sum(lacks.get(requirements, "").startswith(LACKS_DATA) for _, lacks in told)
+        for requirements in asked
+    }
     for requirements in asked:
         said = [f"{name}: {lacks[requirements]}" for name, lacks in told if requirements in lacks]
         if told and len(said) == len(told):
@@ -113,7 +120,16 @@ def blocked(connection: Connection, job_id: str, device: str, devices: int, iden
             more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
             reasons[requirements] = "; ".join([*shown[:SHOWN], *more])
     entirely = bool(asked) and len(reasons) == len(asked)
-    return Blocked([*dict.fromkeys(reasons.values())], len(told), entirely)
+    stated = select(lanes.c.requirements, lanes.c.stated).where(
+        lanes.c.requirements.in_([digest for digest, count in without.items() if count])
+    )
+    data = {
+        f"{' and '.join(folders)} ({len(told) - without[digest]} of {len(told)} workers have it;"
+        f" `assay data stage {' '.join(folders)}` on the others)"
+        for digest, asks in connection.execute(stated)
+        if (folders := asks.get("folders"))
+    }
+    return Blocked([*dict.fromkeys(reasons.values())], len(told), entirely, sorted(data))
 
 
 def read_lanes(connection: Connection) -> list[Lane]:

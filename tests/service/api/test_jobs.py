@@ -15,6 +15,7 @@ from assay.service.settings import Settings
 from assay.service.store.row_mapping import summary_columns
 from assay.service.store.store import Store
 from assay.service.submission.requirements import digest_of
+from tests.support.jobs import add, evaluate_spec
 
 JOBS = "/api/v1/jobs"
 UNKNOWN = "01m7yq0tygpbr98qrkbw31n8h6"
@@ -593,10 +594,26 @@ def test_a_planned_job_says_what_the_workers_online_lack(
     app_store.workers.beat("w", "host", ["cpu"], 1, lacks, identity=own)
     job = api.get(f"{JOBS}/{job_id}").json()
     assert (job["workers_online"], job["progress"]["eta_seconds"]) == (1, None)
-    said = "waits for another worker than the 1 online: w: it has no folder 'cifar' below its data root"
-    assert job["message"] == said
+    assert job["message"] == (
+        "waits for a worker with the data set cifar (0 of 1 workers have it; `assay data stage cifar` on the"
+        " others): w: it has no folder 'cifar' below its data root"
+    )
     app_store.workers.beat("v", "host", ["cpu"], 2, {}, identity=own)
     assert api.get(f"{JOBS}/{job_id}").json()["message"] == ""
+
+
+def test_a_queued_job_says_who_has_its_data(api: httpx.Client, app_store: Any) -> None:
+    asked = {"folders": ["birds"]}
+    data = {"name": "image_folder", "params": {"folder": "birds"}}
+    job_id = add(app_store, evaluate_spec() | {"data": data})
+    lacks = {"lacks": {digest_of(asked): "it stages 'birds': 1.0 of 2.0 GB"}}
+    app_store.workers.beat("w", "host", ["cpu"], 1, lacks)
+    said = "waits for a worker with the data set birds (%d of %d workers have it;"
+    said += " `assay data stage birds` on the others)"
+    told = f"{said % (0, 1)}: w: it stages 'birds': 1.0 of 2.0 GB"
+    assert api.get(f"{JOBS}/{job_id}").json()["message"] == told
+    app_store.workers.beat("v", "host", ["cpu"], 2, {})
+    assert api.get(f"{JOBS}/{job_id}").json()["message"] == said % (1, 2)
 
 
 def test_a_queued_job_says_when_no_worker_listens(

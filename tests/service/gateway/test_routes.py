@@ -275,6 +275,9 @@ def test_a_cordoned_worker_and_an_unknown_identity_get_nothing(http: httpx.Clien
         "identity": ME["identity"],
     }
     assert http.post(f"{PATH}/standing", json={**ME, "beat": beat}, headers=header).json()["admitted"]
+    for staged in ({str(n): "a" * 64 for n in range(201)}, ["birds"], {"birds": 1}):
+        bad = {**ME, "beat": {**beat, "gauges": {"staged": staged}}}
+        assert http.post(f"{PATH}/standing", json=bad, headers=header).status_code == 422
     store.cordons.set("pool:host:0", drain=False, by_whom="me")
     answer = http.post(f"{PATH}/claim", json=ASKED, headers=header).json()
     assert answer["claim"] is None

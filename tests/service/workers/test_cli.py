@@ -109,6 +109,13 @@ def test_what_is_no_digest_is_told(run: Run) -> None:
     assert "digest" in err
 
 
+def test_staged_data_are_listed(run: Run, app_store: Store) -> None:
+    staged: Any = {"staged": {"birds": "ab" * 32}}
+    app_store.workers.beat("w", "box", ["cpu"], 7, staged, 1, name="box:gpu0")
+    assert run("list")[1].splitlines()[-1] == "box:gpu0: staged data: birds"
+    assert json.loads(run("list", "--json")[1])[0]["staged"] == staged["staged"]
+
+
 def test_data_on_which_workers_disagree_are_named(run: Run, app_store: Store) -> None:
     for number, sha256 in enumerate(("ab" * 32, "cd" * 32)):
         data: Any = {"data": {"cifar10": sha256}}

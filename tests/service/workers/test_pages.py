@@ -24,9 +24,11 @@ def test_a_worker_of_other_code_is_unknown(api: httpx.Client, app_store: Store) 
 def test_workers_are_named_as_on_the_command_line(api: httpx.Client, app_store: Store) -> None:
     for number in range(2):
         worker = f"vm:18bc1341-0000-4000-8000-000000000000:16578:{number}"
-        app_store.workers.beat(worker, "vm", ["cpu"], 16578, {}, 1, name=f"vm:{number}")
+        staged: Any = {"staged": {"birds": "a" * 64}} if number else {}
+        app_store.workers.beat(worker, "vm", ["cpu"], 16578, staged, 1, name=f"vm:{number}")
     text = api.get("/workers", headers=PAGE).text
     assert '<span class="id">vm:0</span>' in text
     assert '<span class="id">vm:1</span>' in text
     assert text.count('<td data-label="State">online</td>') == 2
     assert text.count('<td data-label="Job">') == 2
+    assert text.count('<td data-label="Staged data">birds</td>') == 1

@@ -6,6 +6,8 @@ import json
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from assay.workers.jobs import merge
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import supervisor as supervising_module
 from assay.workers.supervision.completion import merge_and_finish
+from assay.workers.supervision.inventory import Inventory
 from assay.workers.supervision.reaper import Reaper
 from assay.workers.supervision.supervisor import Supervisor
 from tests.support.jobs import claim, planned
@@ -545,3 +548,25 @@ def test_a_worker_of_the_services_own_release_needs_no_one(either_store: Store, 
     with supervising(either_store, settings(tmp_path)):
         assert ended(either_store, job_id).state == "succeeded"
     assert either_store.workers.refused() == {}
+
+
+def test_a_shard_goes_back_if_its_data_have_gone(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, released = [["birds"], ["birds"]], list[str]()
+
+    @contextmanager
+    def using(*_: Any) -> Iterator[list[str]]:
+        yield gone.pop() if gone else []
+
+    release = store.shards.release
+    monkeypatch.setattr(
+        store.shards, "release", lambda claim, said="": (released.append(said), release(claim, said))
+    )
+    monkeypatch.setattr(Inventory, "using", using)
+    job_id = submit(store, "shards=1")
+    with supervising(store, settings(tmp_path)):
+        job = ended(store, job_id)
+    assert (job.state, job.error) == ("succeeded", None)
+    assert released == ["a worker no longer has the data set birds"] * 2
+    assert losses_and_failures(store, job_id) == (0, 0)

@@ -109,6 +109,30 @@ def test_no_worker_meets_what_all_of_them_lack(store: Store) -> None:
     assert store.lanes.unmet("auto", digest), "one that takes no shards is no hope"
 
 
+def test_while_a_worker_stages_the_data_the_shard_waits_for_it(store: Store) -> None:
+    digest = digest_of(DATA)
+    store.workers.beat("a", "box", ["cpu"], 1, {"lacks": {digest: "it has no folder 'cifar'"}})
+    store.workers.beat("b", "box", ["cpu"], 2, {"lacks": {digest: "it stages 'cifar': 1 of 2 GB"}})
+    assert not store.lanes.unmet("cpu", digest)
+    store.workers.beat("b", "box", ["cpu"], 2, {"lacks": {digest: "it has no folder 'cifar'"}})
+    assert store.lanes.unmet("cpu", digest)
+
+
+def test_who_has_the_data_is_counted(store: Store) -> None:
+    job_id, digest = planned_for(store, {"folders": ["cifar"]}), digest_of({"folders": ["cifar"]})
+    for name, why in (
+        ("a", "it has no folder 'cifar'"),
+        ("b", "it has no GPU"),
+        ("c", "it stages 'cifar': x"),
+    ):
+        store.workers.beat(name, "box", ["cpu"], 1, {"lacks": {digest: why}}, identity=OWN)
+    found = store.workers.blocked(job_id, "cpu", 1, OWN)
+    assert found.data == ["cifar (1 of 3 workers have it; `assay data stage cifar` on the others)"]
+    store.workers.beat("d", "box", ["cpu"], 1, {}, identity=OWN)
+    found = store.workers.blocked(job_id, "cpu", 1, OWN)
+    assert (found.reasons, found.data[0][:10]) == ([], "cifar (2 o")
+
+
 def test_what_is_blocked_is_said_with_the_reason(store: Store) -> None:
     job_id = planned_for(store, DATA, {}, BIG)
     lacks = {digest_of(DATA): "no folder"}

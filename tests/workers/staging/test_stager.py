@@ -1,0 +1,114 @@
+"""A worker that stages brings what waiting shards need, and says how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.service.files.data_store import DataStore
+from assay.service.store.fleet.fair_queue import Lane
+from assay.service.store.fleet.lanes import OpenLane
+from assay.service.store.store import Store
+from assay.service.submission.requirements import PlanningDevice, digest_of
+from assay.workers.settings import WorkerSettings
+from assay.workers.staging.stager import Stager
+from assay.workers.supervision.inventory import Inventory
+from tests.support.gateways import node_settings, serving, worker_key
+from tests.support.workers import settings, wait_for
+from tests.workers.staging.conftest import FILES, Publish, contents
+
+
+@pytest.fixture(params=["direct", "gateway"])
+def chosen(
+    request: pytest.FixtureRequest, data_store: DataStore, store: Store, tmp_path: Path
+) -> Iterator[WorkerSettings]:
+    """A worker that stages, over either ledger."""
+    (tmp_path / "node").mkdir()
+    facts: dict[str, Any] = {"data_root": tmp_path / "node", "stage": True}
+    if request.param == "direct":
+        yield settings(tmp_path / "state", data_store=data_store.root, **facts)
+        return
+    with serving(store, tmp_path / "service", data_store=data_store.root) as server:
+        yield node_settings(tmp_path / "state", server.url, worker_key(store, "alice"), **facts)
+
+
+@contextmanager
+def staging(chosen: WorkerSettings, *inventories: Inventory) -> Iterator[Stager]:
+    stager = Stager(chosen, inventories, look_seconds=0.01)
+    stager.start()
+    try:
+        yield stager
+    finally:
+        stager.stop()
+        stager.join(60)
+        assert not stager.is_alive()
+
+
+def judged(stock: Inventory, *folders: str, device: str = "cpu") -> str | None:
+    digest = digest_of({"folders": [*folders]})
+    stock.judge([OpenLane(Lane(device, "", digest), {"folders": [*folders]})], PlanningDevice())
+    return stock.lacks.get(digest)
+
+
+def test_what_waits_is_staged(chosen: WorkerSettings, published: Publish) -> None:
+    one, stock = published(tenants=("alice",)), Inventory(chosen)
+    assert judged(stock, "birds") == "it stages 'birds': it begins"
+    assert "staged" not in stock.gauges
+    with staging(chosen, stock):
+        wait_for(lambda: judged(stock, "birds") is None)
+    assert chosen.data_root is not None
+    assert contents(chosen.data_root / "birds") == FILES
+    assert stock.gauges["staged"] == {"birds": one.sha256}
+    assert stock.staging["birds"] == "0.0 of 0.0 GB"
+
+
+def test_what_nobody_publishes_is_said_to_be_missing(chosen: WorkerSettings, published: Publish) -> None:
+    published("secret", tenants=("bob",))
+    name = "secret" if chosen.gateway else "none"
+    stock = Inventory(chosen)
+    judged(stock, name)
+    with staging(chosen, stock):
+        wait_for(lambda: str(judged(stock, name)).startswith(f"it has no folder {name!r}"))
+
+
+def test_what_cannot_be_staged_is_said(data_store: DataStore, published: Publish, tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    chosen = settings(
+        tmp_path / "state",
+        data_store=data_store.root,
+        data_root=tmp_path / "node",
+        stage=True,
+        stage_bytes=10,
+    )
+    published()
+    stock = Inventory(chosen)
+    judged(stock, "birds")
+    with staging(chosen, stock):
+        wait_for(lambda: "it cannot now, " in str(judged(stock, "birds")))
+    assert "no room for birds" in str(judged(stock, "birds"))
+
+
+def test_only_what_this_worker_could_run_is_wanted(tmp_path: Path) -> None:
+    stock = Inventory(settings(tmp_path / "state", data_root=tmp_path, stage=True))
+    judged(stock, "birds", device="cuda")
+    assert stock.wanted == set()
+    judged(stock, "birds", device="auto")
+    assert stock.wanted == {"birds"}
+    (tmp_path / "birds").mkdir()
+    judged(stock, "birds", device="auto")
+    assert stock.wanted == set()
+
+
+def test_a_set_that_went_since_it_was_judged_is_said(tmp_path: Path) -> None:
+    (tmp_path / "birds").mkdir()
+    stock = Inventory(settings(tmp_path / "state", data_root=tmp_path))
+    assert judged(stock, "birds") is None
+    with stock.using(["birds", "none"]) as gone:
+        assert gone == []
+    (tmp_path / "birds").rmdir()
+    with stock.using(["birds", "none"]) as gone:
+        assert gone == ["birds"]

@@ -1,0 +1,93 @@
+"""Brings the published data sets that waiting shards need to this node: `assay worker --stage`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+from assay.service.contract.errors import AssayError, NotFound
+from assay.service.files.data_store import PublishedSet
+from assay.workers.settings import WorkerSettings
+from assay.workers.staging.scratch import Scratch, StagingFailed
+from assay.workers.staging.sources import find, source_of
+from assay.workers.staging.staging import stage
+from assay.workers.supervision.inventory import Inventory
+from assay.workers.supervision.ledger import LEDGER_AWAY
+from assay.workers.supervision.public_errors import in_words
+
+log = logging.getLogger(__name__)
+LOOK_SECONDS = 5.0
+PAUSE_SECONDS = 300.0  # before a set that could not be staged is tried again
+GB = 10**9
+EXPECTED = (AssayError, StagingFailed, OSError)
+
+
+class Stager(threading.Thread):
+    """Stages one data set after another until `stop`; `inventories` say what is wanted."""
+
+    def __init__(
+        self, settings: WorkerSettings, inventories: Sequence[Inventory], look_seconds: float = LOOK_SECONDS
+    ) -> None:
+        super().__init__(name="stager", daemon=True)
+        self._settings, self._inventories, self._look_seconds = settings, inventories, look_seconds
+        self._stopping = threading.Event()
+        self._failed: dict[str, float] = {}  # by folder, when
+
+    def stop(self) -> None:
+        """Ends the thread; what has come stays for the next start."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Stage what is wanted; survives every error."""
+        while not self._stopping.wait(self._look_seconds):
+            wanted = sorted({folder for one in self._inventories for folder in one.wanted})
+            for folder in wanted:
+                if time.monotonic() - self._failed.get(folder, float("-inf")) > PAUSE_SECONDS:
+                    self._bring(folder)
+
+    def _bring(self, folder: str) -> None:
+        begun = time.monotonic()
+        try:
+            one = self._staged(folder)
+        except LEDGER_AWAY as error:
+            log.warning("%s is staged later: the service is away: %s", folder, error)
+        except Exception as error:  # a dead thread would leave shards waiting for ever
+            self._failed[folder] = time.monotonic()
+            if not self._stopping.is_set():
+                log.warning(
+                    "%s cannot be staged: %s", folder, error, exc_info=not isinstance(error, EXPECTED)
+                )
+                self._say(folder, f"it cannot now, {in_words(error)}")
+        else:
+            if one is None:
+                self._failed[folder] = time.monotonic()
+                for inventory in self._inventories:
+                    inventory.unstaged = {*inventory.unstaged, folder}
+                return
+            self._failed.pop(folder, None)
+            log.info("staged %s, %d bytes, in %.1f s", folder, one.bytes, time.monotonic() - begun)
+
+    def _staged(self, folder: str) -> PublishedSet | None:
+        """The data set of a folder, now on this node; None where no store publishes it."""
+        root = self._settings.data_root
+        assert root is not None, "without a data root no folder is wanted"
+        with source_of(self._settings) as source:
+            try:
+                find(source, folder)
+            except NotFound:
+                return None
+            return stage(
+                Scratch(root),
+                source,
+                folder,
+                limit=self._settings.stage_bytes,
+                report=lambda name, done, total: self._say(name, f"{done / GB:.1f} of {total / GB:.1f} GB"),
+                interrupted=self._stopping.is_set,
+            )
+
+    def _say(self, folder: str, how_far: str) -> None:
+        for inventory in self._inventories:
+            inventory.unstaged = inventory.unstaged - {folder}
+            inventory.staging = {**inventory.staging, folder: how_far}
