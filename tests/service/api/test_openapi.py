@@ -28,6 +28,7 @@ ROUTES = {
 }  # fmt: skip
 FEATURE_ROUTES: dict[str, set[str]] = {
     "gateway": set(),  # between a service and workers of its release
+    "datasets": set(),  # published data for nodes, beside the gateway
     "signing": {"get_signature", "list_signing_keys"},
     "checkpoints": {"upload_checkpoint", "list_checkpoints", "get_checkpoint", "delete_checkpoint"},
     "studies": {
