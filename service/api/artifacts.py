@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
-from pathlib import Path
 from typing import BinaryIO
 
 from fastapi import Request, Response
@@ -16,14 +14,17 @@ from starlette.types import Message, Receive, Scope, Send
 from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRouter, unchanged
 from assay.service.api.errors import documented
 from assay.service.api.views import JOBS_PATH, artifact_view
-from assay.service.contract.errors import NotFound
+from assay.service.contract.errors import NotFound, Unavailable
 from assay.service.contract.results import Artifact, Page
 from assay.service.contract.times import iso
-from assay.service.files.job_files import media_type_of, open_job_file
+from assay.service.files.file_store import FileStore, StoreAway
+from assay.service.files.job_files import media_type_of
 from assay.service.store.rows import ArtifactRow
 
 logger = logging.getLogger(__name__)
 ONE_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})", re.ASCII)
+# A file that is gone, too large, or kept by a store that is away: what pages do without.
+UNREADABLE = (NotFound, Unavailable, OSError)
 router = StrictRouter(prefix=JOBS_PATH, tag="artifacts")
 
 
@@ -44,7 +45,7 @@ def list_artifacts(job: JobDep, store: StoreDep) -> Page[Artifact]:
         },
         206: {"description": "The part of the file that `Range` names; other ranges answer the whole file"},
         304: {"description": "The file has the sha256 given in `If-None-Match`"},
-        **documented(NotFound),
+        **documented(NotFound, Unavailable),
     },
 )
 def download_artifact(
@@ -62,7 +63,7 @@ def download_artifact(
     etag = f'"{row.sha256}"'
     if (same := unchanged(request, etag)) is not None:
         return same
-    file = open_artifact(settings.artifacts, row)
+    file = open_artifact(settings.file_store, row)
     ignore_odd_ranges(request, os.fstat(file.fileno()).st_size)
     return OpenFileResponse(file, row.name, etag)
 
@@ -99,30 +100,30 @@ def ignore_odd_ranges(request: Request, size: int) -> None:
         request.scope["headers"] = [item for item in request.scope["headers"] if item[0] != b"range"]
 
 
-def open_artifact(folder: Path, row: ArtifactRow) -> BinaryIO:
-    """The file of an artifact, from its own job's folder, not by its row's path, and no link; or NotFound."""
+def open_artifact(files: FileStore, row: ArtifactRow) -> BinaryIO:
+    """The file of an artifact, by job and name, not by its row's path; or one of `UNREADABLE`."""
     try:
-        return open_job_file(folder / row.job_id, row.name)
+        return files.open(row.job_id, row.name, row.sha256)
+    except StoreAway as error:
+        logger.error("artifact %r of job %s: %s", row.name, row.job_id, error)
+        raise Unavailable(f"the file of artifact {row.name!r} cannot be had now: {error.strerror}") from None
     except OSError as error:
         logger.error("artifact %r of job %s: %s", row.name, row.job_id, error)
         raise NotFound(f"the file of artifact {row.name!r} is gone") from None
 
 
-def read_artifact(folder: Path, row: ArtifactRow, most: int) -> bytes:
-    """The content of an artifact; NotFound: no such file, or a file of more than `most` bytes."""
-    with open_artifact(folder, row) as file:
+def read_artifact(files: FileStore, row: ArtifactRow, most: int) -> bytes:
+    """The content of an artifact; one of `UNREADABLE`: not there, or more than `most` bytes."""
+    with open_artifact(files, row) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise NotFound(f"the file of artifact {row.name!r} has more than {most:,} bytes")
     return content
 
 
-def remove_artifacts(folder: Path, job_id: str) -> None:
+def remove_artifacts(files: FileStore, job_id: str) -> None:
     """Removes the files of a deleted job; failures are logged, and the job is gone all the same."""
-
-    def log(_function: object, path: str, info: object) -> None:
-        logger.warning("could not remove %s of deleted job %s: %s", path, job_id, info)
-
-    target = folder / job_id
-    if target.exists():
-        shutil.rmtree(target, onerror=log)
+    try:
+        files.clear(job_id)
+    except OSError as error:
+        logger.warning("could not remove the files of deleted job %s: %s", job_id, error)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -45,13 +43,15 @@ class Readiness(Answer):
     with several contents. `workers_cordoned` counts workers that administrators have taken out of service,
     `workers_unfit` workers that failed their self-test, or whose program was exchanged; `unfit` counts them
     by the reason. `workers_unknown` counts workers by code that is neither this service's release nor
-    allowed: they take no work. `artifacts`: the service can write to the folder of the jobs' files.
+    allowed: they take no work. `artifacts`: the service can write to the store of the jobs' files, which
+    `file_store` names.
     """
 
     status: Literal["ready"] = "ready"
     database: Literal["ok"] = "ok"
     redis: Literal["ok", "away", "unused"]
     artifacts: Literal["writable", "not_writable"]
+    file_store: str = Field("", description="the store of the jobs' files, and what is wrong with it")
     workers_online: dict[str, int]
     workers_with_another_catalog: int = 0
     containment_missing: dict[str, int] = Field({}, description="part of the containment -> workers")
@@ -82,11 +82,13 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
     if settings.redis:
         redis = "ok" if redis_answers(settings.redis) else "away"
     contained = store.workers.containments()
+    fault = settings.file_store.fault()
     cordoned, unfit = store.workers.out_of_service()
     missing = Counter(part for one in contained for part in one["missing"])
     return Readiness(
         redis=redis,
-        artifacts="writable" if _writable(settings.artifacts) else "not_writable",
+        artifacts="not_writable" if fault else "writable",
+        file_store=f"{settings.file_store.kind}: {fault or 'ok'}",
         workers_online=online,
         containment_missing=dict(sorted(missing.items())),
         containment_optional=dict(Counter(part for one in contained for part in one.get("optional", ()))),
@@ -127,15 +129,3 @@ def _unknown(digest: str, found: Refused) -> str:
     waits = "is withdrawn by an administrator" if found.withdrawn else "waits for an administrator"
     allow = f": assay workers allow {digest}" if digest else ""
     return f"identity {digest or 'none'} ({found.release}) {waits}{allow}"
-
-
-def _writable(folder: Path) -> bool:
-    """Whether a file can be written there: only trying detects a full disk or a share that is away."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"x")
-            file.flush()
-    except OSError:
-        return False
-    return True

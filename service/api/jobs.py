@@ -191,7 +191,7 @@ class Acting:
         """Does what a verb says, and tells the workers; the job afterwards, None if it is deleted."""
         row = self.store.jobs.act(verb, job.id)
         if row is None:
-            remove_artifacts(self.settings.artifacts, job.id)
+            remove_artifacts(self.settings.file_store, job.id)
             return None
         if row.state in STOPPED:
             self.live.cancel(row)

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from assay.service.contract.errors import TooLarge, Unavailable
-from assay.service.files.job_files import FILE_MODE, FOLDER_MODE
+from assay.service.files.file_store import FileStore
+from assay.service.files.job_files import FILE_MODE
 from assay.service.store.artifacts import UPLOAD
 
 STEP = 16 * 1024**2  # Room beyond what has come, for a file of undeclared size.
@@ -46,9 +47,9 @@ class Hold:
 class Upload:
     """An upload into a folder, which is created when missing.
 
-    `folder` is in the file system of the final place; `room` is a limit in bytes; without a `name`, a name is
-    drawn. `path` and `size` (bytes) are of what was received so far. The constructor and every method but
-    `discard` raise Unavailable: the disk refuses the write.
+    `folder` is in the file system of a store that is a folder; `room` is a limit in bytes; without a `name`,
+    a name is drawn. `path` and `size` (bytes) are of what was received so far. The constructor and every
+    method but `discard` raise Unavailable: the disk or the store refuses the write.
     """
 
     def __init__(self, folder: Path, room: int | None = None, name: str | None = None) -> None:
@@ -81,11 +82,20 @@ class Upload:
             os.fsync(self._file.fileno())
             self._file.close()
 
-    def place(self, target: Path) -> None:
-        """Moves the closed file to its final place, in the same file system."""
+    @contextmanager
+    def staged(self, files: FileStore) -> Iterator[None]:
+        """Does the slow part of `place` ahead of the block, which may be a transaction."""
         with _disk():
-            target.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-            self.path.replace(target)
+            files.stage(self.path)
+        try:
+            yield
+        finally:
+            files.unstage(self.path)
+
+    def place(self, files: FileStore, job: str, name: str) -> None:
+        """Moves the closed file to its job."""
+        with _disk():
+            files.put(self.path, job, name, self.sha256)
 
     def discard(self) -> None:
         """Removes the file, unless it was placed."""

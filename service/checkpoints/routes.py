@@ -166,7 +166,7 @@ def get_checkpoint(name: PathName, store: StoreDep) -> Checkpoint:
 )
 def delete_checkpoint(name: PathName, store: StoreDep, settings: SettingsDep) -> None:
     """Deletes the checkpoint and its file, unless a job that has not ended needs it."""
-    remove_artifacts(settings.artifacts, store.checkpoints.delete(name))
+    remove_artifacts(settings.file_store, store.checkpoints.delete(name))
 
 
 def _register(
@@ -179,16 +179,17 @@ def _register(
     settings: Settings,
 ) -> tuple[CheckpointRow, bool]:
     model = model_of_file(catalog, given, upload.path, reading)
-    return store.checkpoints.add(
-        name,
-        model=model,
-        sha256=upload.sha256,
-        size=upload.size,
-        place=lambda job_id: upload.place(settings.artifacts / job_id / WEIGHTS),
-        reading=reading,
-        quota=quota_of(settings),
-        upload=upload.path.name.removeprefix(UPLOAD),
-    )
+    with upload.staged(settings.file_store):
+        return store.checkpoints.add(
+            name,
+            model=model,
+            sha256=upload.sha256,
+            size=upload.size,
+            place=lambda job_id: upload.place(settings.file_store, job_id, WEIGHTS),
+            reading=reading,
+            quota=quota_of(settings),
+            upload=upload.path.name.removeprefix(UPLOAD),
+        )
 
 
 def checkpoint_view(row: CheckpointRow) -> Checkpoint:

@@ -92,7 +92,7 @@ def show_examples(
         raise NotFound(f"evaluation {evaluation} of job {job.id} has no results")
     result = results[evaluation]
     columns, choice, rows = chosen_examples(store, job, evaluation, results, address)
-    gallery = gallery_or_none(settings.artifacts, store.artifacts.of(job.id), evaluation)
+    gallery = gallery_or_none(settings.file_store, store.artifacts.of(job.id), evaluation)
     every = shown_columns(columns)
     folded = folded_columns(columns, every, load().norm_of(result.name, result.params)) - {choice.sort}
     names = [name for name in every if address.all or name not in folded]

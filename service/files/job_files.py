@@ -42,6 +42,11 @@ def open_job_file(folder: Path, name: str) -> BinaryIO:
     """Open a job's file; OSError if missing, misnamed, a link, no regular file, or of a second name."""
     if not is_job_file(name):
         raise OSError(errno.EINVAL, f"{name[:100]!r} is no name of a job's file")
+    return open_plain_file(folder, name)
+
+
+def open_plain_file(folder: Path, name: str) -> BinaryIO:
+    """As `open_job_file`, of any name."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     place = os.open(folder, flags | os.O_DIRECTORY)
     try:
@@ -53,12 +58,3 @@ def open_job_file(folder: Path, name: str) -> BinaryIO:
         os.close(descriptor)
         raise OSError(errno.EINVAL, f"{name} is no regular file, or has a second name")
     return os.fdopen(descriptor, "rb")
-
-
-def read_job_file(folder: Path, name: str, most: int) -> bytes:
-    """The content of a file of a job; OSError as of `open_job_file`, or for more than `most` bytes."""
-    with open_job_file(folder, name) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"{name} has more than {most:,} bytes")
-    return content

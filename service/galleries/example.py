@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -30,7 +29,8 @@ from assay.service.dashboard.example_rows import (
 )
 from assay.service.dashboard.examples import TITLES, ExampleAddressDep, example_count, grid_of, neighbours
 from assay.service.dashboard.frame import render
-from assay.service.galleries.files import class_text, gallery_files, read_gallery
+from assay.service.files.file_store import FileStore
+from assay.service.galleries.files import UNREADABLE, class_text, gallery_files, read_gallery
 from assay.service.galleries.pages import MAX_WORDS, ShownItem, evaluation_labels, shown_items
 from assay.service.galleries.saved import SavedExample, read_saved, saved_file
 from assay.service.plots.routes import Scheme, plot_answer
@@ -80,9 +80,9 @@ def show_example(
     result, example = results[evaluation], str(rows[evaluation]["id"][0])
     same = {index: row for index, row in rows.items() if index in results and row.get("id") == [example]}
     files = store.artifacts.of(job.id)
-    kept = _kept(settings.artifacts, files, result.protocol == "pixel", evaluation, number, example)
+    kept = _kept(settings.file_store, files, result.protocol == "pixel", evaluation, number, example)
     outcomes = _outcomes(same, results, evaluation_labels(stored), kept.names)
-    steps = read_steps(settings.artifacts, saved_file(files, evaluation, number, "trace"), example)
+    steps = read_steps(settings.file_store, saved_file(files, evaluation, number, "trace"), example)
     seen = seen_codes(steps)
     label = same[evaluation].get("label", [None])[0]
     path = f"/jobs/{job.id}/examples/{evaluation}"
@@ -134,7 +134,7 @@ def show_trace(
     rows = _found(store, job, evaluation, number, store.results.of(job.id))[1]
     example = str(rows[evaluation]["id"][0])
     file = saved_file(store.artifacts.of(job.id), evaluation, number, "trace")
-    steps = read_steps(settings.artifacts, file, example)
+    steps = read_steps(settings.file_store, file, example)
     if not steps:
         raise NotFound(f"no steps of evaluation {evaluation} on example {number} were kept")
     return plot_answer(request, settings, trace(steps, example), "svg", scheme, f"assay-{job.id}-trace")
@@ -159,13 +159,13 @@ def _found(
 
 
 def _kept(
-    folder: Path, files: Sequence[ArtifactRow], drawn: bool, evaluation: int, number: int, example: str
+    kept: FileStore, files: Sequence[ArtifactRow], drawn: bool, evaluation: int, number: int, example: str
 ) -> KeptPictures:
     """What is kept to look at, of the evaluation's gallery, else of its saved examples."""
     found: dict[int, Gallery] = {}
     for file in sorted(gallery_files(files), key=lambda file: file.index != evaluation)[:MAX_GALLERIES]:
-        with suppress(NotFound):
-            found[file.index] = read_gallery(folder, file)
+        with suppress(*UNREADABLE):
+            found[file.index] = read_gallery(kept, file)
     names = {one.index: one.name for gallery in reversed(found.values()) for one in gallery.classes}
     having = [index for index, gallery in found.items() if any(one.id == example for one in gallery.items)]
     if evaluation in having:
@@ -174,7 +174,7 @@ def _kept(
         legend = [one for one in gallery.classes if one.colour is not None]
         return KeptPictures(names, having, kind=gallery.kind, items=items, legend=legend)
     row = saved_file(files, evaluation, number)
-    saved = None if row is None else read_saved(folder, row, example, drawn=drawn)
+    saved = None if row is None else read_saved(kept, row, example, drawn=drawn)
     return KeptPictures(names, having, saved=saved)
 
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from pydantic import ValidationError
 
+from assay.service.api.artifacts import UNREADABLE as UNREADABLE
 from assay.service.api.artifacts import read_artifact
 from assay.service.contract.errors import NotFound
 from assay.service.contract.gallery import (
@@ -28,6 +28,7 @@ from assay.service.contract.gallery import (
     GalleryMaps,
     GallerySeries,
 )
+from assay.service.files.file_store import FileStore
 from assay.service.store.rows import ArtifactRow
 
 NAME = re.compile(r"gallery-(\d{3,6})-([A-Za-z0-9_.-]{1,200})\.json", re.ASCII)
@@ -78,16 +79,16 @@ def gallery_files(rows: Iterable[ArtifactRow]) -> list[GalleryFile]:
     return sorted(found, key=lambda file: file.index)
 
 
-def read_gallery(folder: Path, file: GalleryFile) -> Gallery:
+def read_gallery(files: FileStore, file: GalleryFile) -> Gallery:
     """The gallery of a file."""
-    return _parsed(folder, file.row)
+    return _parsed(files, file.row)
 
 
-def gallery_or_none(folder: Path, rows: Iterable[ArtifactRow], evaluation: int) -> Gallery | None:
+def gallery_or_none(files: FileStore, rows: Iterable[ArtifactRow], evaluation: int) -> Gallery | None:
     """The gallery of an evaluation among the files of a job; None without a gallery that can be read."""
-    with suppress(NotFound):
+    with suppress(*UNREADABLE):
         return next(
-            (read_gallery(folder, one) for one in gallery_files(rows) if one.index == evaluation), None
+            (read_gallery(files, one) for one in gallery_files(rows) if one.index == evaluation), None
         )
     return None
 
@@ -99,10 +100,10 @@ def pictures_of(gallery: Gallery) -> dict[str, int]:
 
 
 @lru_cache(maxsize=KEPT)
-def _parsed(folder: Path, row: ArtifactRow) -> Gallery:
+def _parsed(files: FileStore, row: ArtifactRow) -> Gallery:
     """The row has the hash of the content: a file with other content is read again."""
     try:
-        return Gallery.model_validate_json(read_artifact(folder, row, MAX_BYTES))
+        return Gallery.model_validate_json(read_artifact(files, row, MAX_BYTES))
     except (ValidationError, OSError) as error:
         raise NotFound(f"the gallery {row.name!r} cannot be read: it is damaged") from error
 

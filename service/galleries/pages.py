@@ -19,6 +19,7 @@ from assay.service.contract.stored_specs import evaluations_in, user_spec
 from assay.service.dashboard.forms import see
 from assay.service.dashboard.frame import render
 from assay.service.galleries.files import (
+    UNREADABLE,
     Drawing,
     GalleryFile,
     answer_text,
@@ -82,7 +83,7 @@ def show_gallery(
     """The examples of an evaluation before and after, with links to the other galleries of the job."""
     files = gallery_files(store.artifacts.of(job.id))
     file = _file(files, job, evaluation)
-    gallery = read_gallery(settings.artifacts, file)
+    gallery = read_gallery(settings.file_store, file)
     values = {
         "title": f"Gallery of {file.evaluation}",
         "section": "/jobs",
@@ -140,14 +141,16 @@ def _item(gallery: Gallery, number: int) -> GalleryItem:
 
 def gallery_of(store: TenantStore, settings: Settings, job: JobRow, evaluation: int) -> Gallery:
     """The gallery of an evaluation."""
-    return read_gallery(settings.artifacts, _file(gallery_files(store.artifacts.of(job.id)), job, evaluation))
+    return read_gallery(
+        settings.file_store, _file(gallery_files(store.artifacts.of(job.id)), job, evaluation)
+    )
 
 
 def preview_of(settings: Settings, files: Sequence[GalleryFile], strongest: int | None) -> Preview | None:
     """The first examples of a gallery that has some and can be read; first of the evaluation `strongest`."""
     for file in sorted(files, key=lambda file: file.index != strongest)[:TRIED]:
-        with suppress(NotFound):
-            gallery = read_gallery(settings.artifacts, file)
+        with suppress(*UNREADABLE):
+            gallery = read_gallery(settings.file_store, file)
             if gallery.items:
                 return Preview(file, gallery, shown_items(gallery, PREVIEWED))
     return None

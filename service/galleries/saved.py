@@ -19,6 +19,7 @@ from assay.service.api.artifacts import open_artifact, read_artifact
 from assay.service.contract.errors import AssayError
 from assay.service.contract.gallery import MAX_BYTES
 from assay.service.contract.strict_json import parse_json
+from assay.service.files.file_store import FileStore
 from assay.service.files.safetensors_header import read_header
 from assay.service.galleries.files import MAX_SIDE, SIGNATURE
 from assay.service.store.rows import ArtifactRow
@@ -53,12 +54,12 @@ def saved_file(
     return found
 
 
-def read_saved(folder: Path, row: ArtifactRow, example: str, *, drawn: bool) -> SavedExample | None:
+def read_saved(files: FileStore, row: ArtifactRow, example: str, *, drawn: bool) -> SavedExample | None:
     """The adversarial example of an id, or None; `drawn`: whether values are pixels in [0, 1]."""
     try:
         if row.name.endswith(".jsonl"):
-            return _text(row, read_artifact(folder, row, MAX_BYTES), example)
-        return _image(folder, row, example, drawn)
+            return _text(row, read_artifact(files, row, MAX_BYTES), example)
+        return _image(files, row, example, drawn)
     except (AssayError, OSError, ValueError, KeyError, IndexError, TypeError):
         return None
 
@@ -69,8 +70,8 @@ def _text(row: ArtifactRow, content: bytes, example: str) -> SavedExample | None
     return next((SavedExample(row.name, text=text) for text in texts), None)
 
 
-def _image(folder: Path, row: ArtifactRow, example: str, drawn: bool) -> SavedExample | None:
-    with open_artifact(folder, row) as file:
+def _image(files: FileStore, row: ArtifactRow, example: str, drawn: bool) -> SavedExample | None:
+    with open_artifact(files, row) as file:
         # The file that was opened, not what its job has put under that name since.
         header = read_header(Path(f"/dev/fd/{file.fileno()}"))
         ids = parse_json(header.metadata["ids"].encode(), MAX_DEPTH)

@@ -6,12 +6,8 @@ its own training, and files that it may write.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import re
-from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Header, Query, Request, Response
@@ -22,10 +18,11 @@ from assay.service.api.artifacts import OpenFileResponse
 from assay.service.api.authentication import GATEWAY_PATH
 from assay.service.api.deps import BodyDep, StrictRouter, validated
 from assay.service.api.upload_file import Upload
-from assay.service.contract.errors import InvalidSpec, InvalidState, NotFound, TooLarge
+from assay.service.contract.errors import InvalidSpec, InvalidState, NotFound, TooLarge, Unavailable
 from assay.service.contract.fleet import gateway as wire
 from assay.service.contract.records import ArtifactDescription, OutcomeExtra
-from assay.service.files.job_files import is_job_file, media_type_of, open_job_file
+from assay.service.files.file_store import FileStore, StoreAway, described
+from assay.service.files.job_files import is_job_file
 from assay.service.gateway.calls import GatewayDep, WorkerGateway, WorkerRoute
 from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.rows import Claim
@@ -35,7 +32,6 @@ router = StrictRouter(prefix=GATEWAY_PATH, tag="gateway", route_class=WorkerRout
 STEP = re.compile(wire.STEP_FILE)
 OF_MERGE = re.compile(r"(plot|outcomes|gallery)-\w+(-\w+)?(\.\w+)+")  # Files that the merge writes itself
 MAX_FILES = 1000
-CHUNK = 1024**2
 SHA256 = r"^[0-9a-f]{64}$"
 
 
@@ -49,8 +45,8 @@ def sources(body: BodyDep, gateway: GatewayDep) -> dict[str, Any]:
     return {
         "specs": specs,
         "checkpoints": {name: asdict(row) for name, row in needed.items()},
-        "artifacts": sorted(Path(row.path).name for row in gateway.store.artifacts.of(held.job_id)),
-        "steps": [path.name for path in _steps(gateway, held)],
+        "artifacts": sorted(row.name for row in gateway.store.artifacts.of(held.job_id)),
+        "steps": _steps(gateway, held),
     }
 
 
@@ -62,8 +58,11 @@ def download(body: BodyDep, gateway: GatewayDep) -> Response:
     sha256 = _sha256_of(gateway, held, call.job, call.name)
     if sha256 and sha256 == call.known:
         return Response(status_code=304)
+    step = STEP.fullmatch(call.name)
     try:
-        file = open_job_file(gateway.settings.artifacts / call.job, call.name)
+        file = gateway.settings.file_store.open(call.job, call.name, step[2] if step else sha256)
+    except StoreAway as error:
+        raise Unavailable(f"file {call.name} of job {call.job} cannot be had now: {error.strerror}") from None
     except OSError:
         raise NotFound(f"job {call.job} has no file {call.name}") from None
     return OpenFileResponse(file, call.name, f'"{sha256}"')
@@ -79,7 +78,7 @@ async def upload(
 ) -> None:
     """Places a file of the claim in its job's folder."""
     held = gateway.claim(token)
-    target, there = await run_in_threadpool(_target, gateway, held, name, sha256)
+    there = await run_in_threadpool(_check_target, gateway, held, name, sha256)
     written = await run_in_threadpool(
         Upload, gateway.settings.artifacts, gateway.settings.max_checkpoint_bytes
     )
@@ -91,7 +90,7 @@ async def upload(
             _check_room(gateway, there + arriving[held.job_id])
             await run_in_threadpool(written.write, chunk)
         await run_in_threadpool(written.close)
-        await run_in_threadpool(_place, gateway, held, written, target, sha256)
+        await run_in_threadpool(_place, gateway, held, written, name, sha256)
     finally:
         arriving[held.job_id] -= come
         if arriving[held.job_id] <= 0:
@@ -101,27 +100,24 @@ async def upload(
 
 def placed(gateway: WorkerGateway, held: Claim, extra: OutcomeExtra) -> OutcomeExtra:
     """The outcome with its files as they lie here. Raises InvalidSpec: a file is another, or missing."""
-    folder = gateway.settings.artifacts / held.job_id
-    found = extra.copy()
+    files, found = gateway.settings.file_store, extra.copy()
     if "artifacts" in extra:
-        found["artifacts"] = [_described(folder, one) for one in extra["artifacts"]]
+        found["artifacts"] = [_described(files, held.job_id, one) for one in extra["artifacts"]]
     if "gallery" in extra:
-        found["gallery"] = _described(folder, extra["gallery"])
+        found["gallery"] = _described(files, held.job_id, extra["gallery"])
     return found
 
 
-def _described(folder: Path, stated: ArtifactDescription) -> ArtifactDescription:
-    name, digest, size = stated["name"], hashlib.sha256(), 0
+def _described(files: FileStore, job: str, stated: ArtifactDescription) -> ArtifactDescription:
+    name = stated["name"]
     try:
-        with open_job_file(folder, name) as file:
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
+        if files.holds(job, name, stated["sha256"], stated["size"]):
+            return described(name, f"{job}/{name}", stated["size"], stated["sha256"])
+    except StoreAway as error:
+        raise Unavailable(f"the file {name!r} cannot be looked at now: {error.strerror}") from None
     except OSError:
         raise InvalidSpec(f"the outcome names the file {name!r}, which was not sent") from None
-    if (size, digest.hexdigest()) != (stated["size"], stated["sha256"]):
-        raise InvalidSpec(f"the outcome names another file {name!r} than was sent")
-    return {**stated, "path": str(folder / name), "media_type": media_type_of(name)}
+    raise InvalidSpec(f"the outcome names another file {name!r} than was sent")
 
 
 def _needed_jobs(gateway: WorkerGateway, held: Claim) -> list[str]:
@@ -164,12 +160,12 @@ def _check_room(gateway: WorkerGateway, size: int) -> None:
         )
 
 
-def _target(gateway: WorkerGateway, held: Claim, name: str, sha256: str) -> tuple[Path, int]:
-    """Where a file of the claim belongs, and the bytes of the job's other files.
+def _check_target(gateway: WorkerGateway, held: Claim, name: str, sha256: str) -> int:
+    """The bytes of the job's other files.
 
-    Raises InvalidState: not a name that it may write.
+    Raises InvalidState: a name that the claim may not write, or too many files; Unavailable.
     """
-    spec, folder = gateway.tokens.spec(held), gateway.settings.artifacts / held.job_id
+    spec = gateway.tokens.spec(held)
     step = STEP.fullmatch(name)
     if step is not None:
         allowed = held.kind == "train" and sha256.startswith(step[2])
@@ -180,31 +176,35 @@ def _target(gateway: WorkerGateway, held: Claim, name: str, sha256: str) -> tupl
         allowed = held.kind in ("train", "evaluate") and is_job_file(name) and not weights
     if not allowed:
         raise InvalidState(f"the claim may leave no file {name[:100]!r}")
-    others = [*_sizes(folder, name)]
-    if len(others) >= MAX_FILES:
+    sizes = _sizes(gateway, held)
+    sizes.pop(name, None)
+    if len(sizes) >= MAX_FILES:
         raise InvalidState(f"the job has {MAX_FILES:,} files; allowed: no more")
-    return folder / name, sum(others)
+    return sum(sizes.values())
 
 
-def _sizes(folder: Path, apart: str) -> Iterator[int]:
-    for path in folder.glob("*"):
-        with contextlib.suppress(FileNotFoundError):  # an older step was removed
-            if path.name != apart:
-                yield path.stat().st_size
-
-
-def _place(gateway: WorkerGateway, held: Claim, written: Upload, target: Path, sha256: str) -> None:
+def _place(gateway: WorkerGateway, held: Claim, written: Upload, name: str, sha256: str) -> None:
     if written.sha256 != sha256:
         raise InvalidSpec(f"the file has the hash {written.sha256}, {sha256} was stated")
-    _, there = _target(gateway, held, target.name, sha256)  # It may have been claimed again meanwhile.
-    _check_room(gateway, there + written.size)
-    written.place(target)
-    if STEP.fullmatch(target.name):
-        for old in _steps(gateway, held)[wire.MAX_CHECKPOINTS :]:
-            old.unlink(missing_ok=True)
+    # It may have been claimed again meanwhile.
+    _check_room(gateway, _check_target(gateway, held, name, sha256) + written.size)
+    written.place(gateway.settings.file_store, held.job_id, name)
+    _remove_old_steps(gateway, held)
 
 
-def _steps(gateway: WorkerGateway, held: Claim) -> list[Path]:
+def _steps(gateway: WorkerGateway, held: Claim) -> list[str]:
     """The checkpoints of the claim's training, newest first."""
-    folder = gateway.settings.artifacts / held.job_id
-    return sorted((path for path in folder.glob("step-*.pt") if STEP.fullmatch(path.name)), reverse=True)
+    return sorted(filter(STEP.fullmatch, _sizes(gateway, held)), reverse=True)
+
+
+def _remove_old_steps(gateway: WorkerGateway, held: Claim) -> None:
+    if held.kind == "train":
+        for old in _steps(gateway, held)[wire.MAX_CHECKPOINTS :]:
+            gateway.settings.file_store.remove(held.job_id, old)
+
+
+def _sizes(gateway: WorkerGateway, held: Claim) -> dict[str, int]:
+    try:
+        return gateway.settings.file_store.sizes(held.job_id)
+    except StoreAway as error:
+        raise Unavailable(f"the files of the job cannot be listed now: {error.strerror}") from None

@@ -37,7 +37,7 @@ def picture(job: JobDep, name: str, request: Request, store: StoreDep, settings:
     etag = f'"{row.sha256}"'
     if (same := unchanged(request, etag)) is not None:
         return same
-    content = read_artifact(settings.artifacts, row, MAX_PICTURE_BYTES)
+    content = read_artifact(settings.file_store, row, MAX_PICTURE_BYTES)
     return Response(content, media_type=SVG, headers={**PICTURE_HEADERS, "ETag": etag})
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from fastapi import Path, Query, Request, Response
 
-from assay.service.api.artifacts import read_artifact
+from assay.service.api.artifacts import UNREADABLE, read_artifact
 from assay.service.api.deps import (
     CatalogDep,
     JobDep,
@@ -159,8 +159,8 @@ def plots_with(store: TenantStore, settings: Settings, job: JobRow, results: Res
         spec = made.get(kind)  # Made from results, with the job's present name and the newest form.
         if spec is None and kind in stored and stored[kind].size <= MAX_STORED_BYTES:
             try:
-                spec = json.loads(read_artifact(settings.artifacts, stored[kind], MAX_STORED_BYTES))
-            except (NotFound, OSError, ValueError) as error:
+                spec = json.loads(read_artifact(settings.file_store, stored[kind], MAX_STORED_BYTES))
+            except (*UNREADABLE, ValueError) as error:
                 logger.warning("job %s: the stored plot %s cannot be read: %s", job.id, kind, error)
         if isinstance(spec, dict):
             found[kind] = spec
@@ -179,8 +179,8 @@ def table_plots(store: TenantStore, settings: Settings, job: JobRow) -> Iterator
         if named is None or not is_picture(row):
             continue
         try:
-            content = read_artifact(settings.artifacts, row, MAX_PICTURE_BYTES)
-        except (NotFound, OSError) as error:
+            content = read_artifact(settings.file_store, row, MAX_PICTURE_BYTES)
+        except UNREADABLE as error:
             logger.warning("job %s: the plot %s cannot be read: %s", job.id, row.name, error)
             continue
         yield f"{named[2]} (evaluation {int(named[1]) + 1})", content

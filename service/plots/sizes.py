@@ -6,10 +6,9 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 
-from assay.service.api.artifacts import open_artifact
-from assay.service.contract.errors import NotFound
+from assay.service.api.artifacts import UNREADABLE, open_artifact
+from assay.service.files.file_store import FileStore
 from assay.service.settings import Settings
 from assay.service.store.rows import ArtifactRow
 
@@ -56,16 +55,16 @@ def picture_size(settings: Settings, row: ArtifactRow | None) -> Size | None:
     if row is None or row.expired_at is not None:
         return None
     try:
-        return _size_of(settings.artifacts, row)
-    except (NotFound, OSError) as error:
+        return _size_of(settings.file_store, row)
+    except UNREADABLE as error:
         logger.warning("the size of %s cannot be read: %s", row.name, error)
         return None
 
 
 @lru_cache(maxsize=4096)
-def _size_of(folder: Path, row: ArtifactRow) -> Size | None:
+def _size_of(files: FileStore, row: ArtifactRow) -> Size | None:
     """The row has the hash of the content: a file with other content is read again."""
-    with open_artifact(folder, row) as file:
+    with open_artifact(files, row) as file:
         return svg_size(file.read(HEAD_BYTES))
 
 

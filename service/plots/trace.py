@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from pydantic import ValidationError
 
 from assay.service.api.artifacts import read_artifact
 from assay.service.contract.errors import AssayError
 from assay.service.contract.findings.traces import MAX_BYTES, TracedStep, TraceFile
+from assay.service.files.file_store import FileStore
 from assay.service.plots.marks import categories, quantity
 from assay.service.plots.theme import DataRows, Vega, cycled, frame
 from assay.service.store.rows import ArtifactRow
@@ -75,10 +75,10 @@ def seen_codes(steps: Sequence[TracedStep]) -> set[str]:
     return found | ({"unconverged"} if held and rise > max(0.01, 0.05 * abs(before)) else set())
 
 
-def read_steps(folder: Path, row: ArtifactRow | None, example: str) -> list[TracedStep]:
+def read_steps(files: FileStore, row: ArtifactRow | None, example: str) -> list[TracedStep]:
     """The steps of an attack on an example; empty where the file has none, or cannot be read."""
     with suppress(AssayError, ValidationError, OSError):
         if row is not None:
-            content = read_artifact(folder, row, MAX_BYTES)
+            content = read_artifact(files, row, MAX_BYTES)
             return TraceFile.model_validate_json(content).examples.get(example, [])
     return []

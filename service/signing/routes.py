@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import secrets
-import stat
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from fastapi import Response
 
@@ -26,7 +22,8 @@ from assay.service.api.views import JOBS_PATH
 from assay.service.contract.errors import InvalidState, NotFound, Unavailable
 from assay.service.contract.results import Results
 from assay.service.contract.times import iso
-from assay.service.files.job_files import FILE_MODE, FOLDER_MODE, SIGNATURE_FILE
+from assay.service.files.file_store import StoreAway, read_bounded
+from assay.service.files.job_files import SIGNATURE_FILE
 from assay.service.settings import Settings
 from assay.service.signing.keys import BadKey, keyring, public_keys
 from assay.service.signing.statement import SignedFile, content_of, sign
@@ -89,12 +86,11 @@ def _signed(settings: Settings, results: Results, rows: Sequence[ArtifactRow]) -
 
 def _kept(store: TenantStore, settings: Settings, results: Results, rows: Sequence[ArtifactRow]) -> bytes:
     """The signature among the job's files; a new one is put there if it is missing."""
-    path = settings.artifacts / results.job / SIGNATURE_FILE
-    content = _found(settings, results.job, path)
+    content = _found(settings, results.job)
     if content is None:
         content = _signed(settings, results, rows)
         try:
-            content = _placed(settings, results.job, path, content)
+            content = _placed(settings, results.job, content)
         except OSError as error:
             logger.warning("job %s: its signature is not kept: %s", results.job, error)
             return content
@@ -102,26 +98,23 @@ def _kept(store: TenantStore, settings: Settings, results: Results, rows: Sequen
     if not any(row.name == SIGNATURE_FILE and row.sha256 == digest for row in rows):
         try:
             store.artifacts.add(
-                results.job, SIGNATURE_FILE, str(path), len(content), digest, "application/json"
+                results.job, SIGNATURE_FILE, SIGNATURE_FILE, len(content), digest, "application/json"
             )
         except NotFound:  # the job was just deleted
-            remove_artifacts(settings.artifacts, results.job)
+            remove_artifacts(settings.file_store, results.job)
             raise
     return content
 
 
-def _found(settings: Settings, job_id: str, path: Path) -> bytes | None:
+def _found(settings: Settings, job_id: str) -> bytes | None:
     """The content of a signature file, if this service has signed it, for this job."""
     # Evaluators write to the job's folder too: the file may be anything, of any size.
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        content = read_bounded(settings.file_store, job_id, SIGNATURE_FILE, "", MAX_SIGNATURE_BYTES)
+    except StoreAway:
+        raise
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size > MAX_SIGNATURE_BYTES:
-            return None
-        content = file.read(MAX_SIGNATURE_BYTES)
     try:
         signed = opened(content, public_keys(keyring(settings).public()))
     except BadSignature:
@@ -129,20 +122,13 @@ def _found(settings: Settings, job_id: str, path: Path) -> bytes | None:
     return content if signed.job == job_id else None
 
 
-def _placed(settings: Settings, job_id: str, path: Path, content: bytes) -> bytes:
+def _placed(settings: Settings, job_id: str, content: bytes) -> bytes:
     """Writes a signature; the first of several at once stays, and is returned."""
-    path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:
-            file.write(content)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            others = _found(settings, job_id, path)
-            if others is not None:
-                return others
-            os.replace(temporary, path)
-        return content
-    finally:
-        temporary.unlink(missing_ok=True)
+        settings.file_store.write(job_id, SIGNATURE_FILE, content, once=True)
+    except FileExistsError:
+        others = _found(settings, job_id)
+        if others is not None:
+            return others
+        settings.file_store.write(job_id, SIGNATURE_FILE, content)
+    return content

@@ -24,6 +24,7 @@ from sqlalchemy.exc import ArgumentError
 from assay.service.catalog.catalog import load_with
 from assay.service.contract.limits import Limits
 from assay.service.contract.problems import message_of, nearest
+from assay.service.files.file_store import FileStore, FolderFiles
 from assay.service.submission.limits import JobLimits
 
 PREFIX = "ASSAY_"
@@ -186,6 +187,11 @@ class Connections(BaseSettings):
     def artifacts(self) -> Path:
         """The folder that holds `<job id>/<artifact name>`; all machines of a service share it."""
         return self.state / "artifacts"
+
+    @property
+    def file_store(self) -> FileStore:
+        """The store of the jobs' files."""
+        return FolderFiles(self.artifacts)
 
 
 def wrong_settings(error: ValidationError | SettingsError) -> list[str]:

@@ -219,7 +219,7 @@ def retry_study(study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> 
 def delete_study(study: StudyDep, store: StoreDep, settings: SettingsDep) -> None:
     """Deletes the study with its jobs, their results and artifacts."""
     for job_id in store.features.of(Studies).delete(study.id):
-        remove_artifacts(settings.artifacts, job_id)
+        remove_artifacts(settings.file_store, job_id)
 
 
 def study_view(row: StudyRow) -> StudyStatus:

@@ -6,14 +6,12 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from assay.service.contract.gallery import MAX_BYTES, Gallery, GalleryClass, GalleryItem, chosen
 from assay.service.contract.records import ArtifactDescription
-from assay.service.files.job_files import read_job_file
+from assay.service.files.file_store import FileStore, StoreAway, read_bounded
 from assay.service.files.json_bounds import JsonBounds
 from assay.service.store.rows import OutcomeRow
-from assay.workers.jobs import artifacts
 
 log = logging.getLogger(__name__)
 # Items of a shard, which has at most as many items as a gallery before they are cut to `MAX_BYTES`.
@@ -22,27 +20,29 @@ BOUNDS = JsonBounds(MAX_SHARD_BYTES, values=500_000, containers=100_000)
 
 
 def write_gallery(
-    folder: Path, index: int, name: str, rows: Sequence[OutcomeRow]
+    files: FileStore, job: str, index: int, name: str, rows: Sequence[OutcomeRow]
 ) -> list[ArtifactDescription]:
     """Writes the gallery of an evaluation from its outcome `rows`, the same in any order of its shards."""
     described = [row.extra["gallery"] for row in rows if "gallery" in row.extra]
     if not described:
         return []
     try:
-        gallery = joined_gallery([_read(folder, one) for one in described])
+        gallery = joined_gallery([_read(files, job, one) for one in described])
         content = gallery.model_dump_json().encode()
-        return [artifacts.write(folder / f"gallery-{index:03d}-{name}.json", content)]
+        return [files.write(job, f"gallery-{index:03d}-{name}.json", content)]
+    except StoreAway:
+        raise
     except Exception as error:
-        log.warning("%s: evaluation %s, %r, has no gallery: %s", folder.name, index, name, error)
+        log.warning("%s: evaluation %s, %r, has no gallery: %s", job, index, name, error)
         return []
 
 
-def remove_parts(folder: Path, rows: Sequence[OutcomeRow]) -> None:
+def remove_parts(files: FileStore, job: str, rows: Sequence[OutcomeRow]) -> None:
     """Deletes the candidates of shards once their evaluation has its result."""
     for row in rows:
         if "gallery" in row.extra:
             with suppress(OSError):
-                (folder / Path(row.extra["gallery"]["name"]).name).unlink()
+                files.remove(job, row.extra["gallery"]["name"])
 
 
 def joined_gallery(parts: Sequence[Gallery]) -> Gallery:
@@ -61,9 +61,9 @@ def joined_gallery(parts: Sequence[Gallery]) -> Gallery:
     return whole.model_copy(update={"items": fitting, "left_out": len(items) - len(fitting)})
 
 
-def _read(folder: Path, described: ArtifactDescription) -> Gallery:
+def _read(files: FileStore, job: str, described: ArtifactDescription) -> Gallery:
     """The candidates of a shard: a stranger's file, bounded before it is parsed."""
-    content = read_job_file(folder, described["name"], MAX_SHARD_BYTES)
+    content = read_bounded(files, job, described["name"], described["sha256"], MAX_SHARD_BYTES)
     if hashlib.sha256(content).hexdigest() != described["sha256"]:
         raise ValueError(f"{described['name']} is not the file that its shard wrote")
     BOUNDS.check(content)

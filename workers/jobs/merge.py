@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import cast
 
 from assay.service.catalog.catalog import load as load_catalog
@@ -31,6 +30,7 @@ from assay.service.contract.results import (
 )
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Execution, user_spec
 from assay.service.contract.times import iso_or_none
+from assay.service.files.file_store import FileStore
 from assay.service.metrics.arithmetic import prepared_passes
 from assay.service.metrics.table import Context, OutcomeTable, Summary, as_csv, joined, with_units
 from assay.service.plots.tallies import tally_shards
@@ -57,12 +57,12 @@ class Merged:
     plot: str | None  # the text of an SVG file, or None
 
 
-def save_evaluation(store: Store, folder: Path, job_id: str, evaluation: int) -> None:
+def save_evaluation(store: Store, files: FileStore, job_id: str, evaluation: int) -> None:
     """Merge an evaluation after all its shards; save it with its outcome table."""
-    _save_one(store, folder, store.jobs.get(job_id), evaluation, store.results.outcomes(job_id, evaluation))
+    _save_one(store, files, store.jobs.get(job_id), evaluation, store.results.outcomes(job_id, evaluation))
 
 
-def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> None:
+def save_job(store: Store, files: FileStore, job_id: str, *, svg: bool = False) -> None:
     """Merge the evaluations without a result, plot them, and end the job; its shards are all done.
 
     `svg` renders the plots, too, once the job has ended.
@@ -73,7 +73,7 @@ def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> N
     for index in range(len(evaluations(job))):
         rows = store.results.outcomes(job_id, index)
         if index not in merged:
-            _save_one(store, folder, job, index, rows)
+            _save_one(store, files, job, index, rows)
         else:
             _add_caution(store, job, index, plan_of(job, rows), merged[index])
         named = plan_of(job, rows)["evaluations"][index].get("class_names", [])
@@ -82,9 +82,9 @@ def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> N
         measured += [replace(row, columns={}) for row in rows]
     check_identities(plan_of(job, measured), measured)
     results = saved_results(store, job_id)
-    plots = save_plots(store, folder, job, results, tallies)
+    plots = save_plots(store, files, job, results, tallies)
     if store.jobs.succeed(job_id, provenance(job, measured), **summarised(results)) and svg:
-        render_plots(store, folder, job_id, plots)
+        render_plots(store, files, job_id, plots)
 
 
 class MixedIdentities(ValueError):
@@ -124,20 +124,20 @@ def evaluations(job: JobRow) -> list[EvaluationItem]:
     return [final_evaluation(spec)] if spec["kind"] == "train" else spec["evaluations"]
 
 
-def _save_one(store: Store, folder: Path, job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> None:
+def _save_one(store: Store, files: FileStore, job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> None:
     merged = merge_evaluation(job, index, rows)
     name = merged.result.name
-    described = [artifacts.write_text(folder / f"outcomes-{index:03d}-{name}.csv", merged.csv)]
-    described += artifacts.of_shards(folder, [row.extra for row in rows])
-    described += write_gallery(folder, index, name, rows)
+    described = [files.write(job.id, f"outcomes-{index:03d}-{name}.csv", merged.csv.encode())]
+    described += artifacts.of_shards([row.extra for row in rows])
+    described += write_gallery(files, job.id, index, name, rows)
     if merged.plot is not None:
-        described.append(artifacts.write_text(folder / f"plot-{index:03d}-{name}.svg", merged.plot))
+        described.append(files.write(job.id, f"plot-{index:03d}-{name}.svg", merged.plot.encode()))
     for one in described:
         store.artifacts.add(job.id, **one)
     result = merged.result.model_dump(mode="json")
     store.results.save(job.id, index, result)
     _add_caution(store, job, index, plan_of(job, rows), result)
-    remove_parts(folder, rows)
+    remove_parts(files, job.id, rows)
 
 
 def _add_caution(store: Store, job: JobRow, index: int, plan: Plan, result: ResultJson) -> None:

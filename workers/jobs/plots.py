@@ -6,18 +6,16 @@ import contextlib
 import json
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Results
-from assay.service.files.job_files import read_job_file
+from assay.service.files.file_store import FileStore, StoreAway, read_bounded
 from assay.service.files.json_bounds import JsonBounds
 from assay.service.plots.kinds import LabelledResults, Vega, plots_of
 from assay.service.plots.render import RenderError, render
 from assay.service.store.rows import JobRow
 from assay.service.store.store import Store
-from assay.workers.jobs import artifacts
 
 log = logging.getLogger(__name__)
 # A record for each epoch, with what its recipe measures.
@@ -27,39 +25,40 @@ TRAINING_LOG = "training_log.jsonl"  # as workers/training/training_log.py names
 
 
 def save_plots(
-    store: Store, folder: Path, job: JobRow, results: Results, tallies: Mapping[int, Mapping[str, Any]]
+    store: Store, files: FileStore, job: JobRow, results: Results, tallies: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Vega]:
     """Store the plots of a job as data; their specs by kind. NotFound of a deleted job, or an OSError."""
-    labelled = LabelledResults(job.name or job.id, results, tallies, _training_records(folder))
+    labelled = LabelledResults(job.name or job.id, results, tallies, _training_records(files, job.id))
     plots = plots_of([labelled])
     for kind, spec in plots.items():
-        store.artifacts.add(job.id, **artifacts.write_text(folder / f"plot-{kind}.vl.json", json.dumps(spec)))
+        store.artifacts.add(job.id, **files.write(job.id, f"plot-{kind}.vl.json", json.dumps(spec).encode()))
     return plots
 
 
-def render_plots(store: Store, folder: Path, job_id: str, plots: Mapping[str, Vega]) -> None:
+def render_plots(store: Store, files: FileStore, job_id: str, plots: Mapping[str, Vega]) -> None:
     """Store plots as SVG once the job has ended; the service renders a plot that failed when asked for it."""
     for kind, spec in plots.items():
-        path = folder / f"plot-{kind}.svg"
+        name = f"plot-{kind}.svg"
         try:
-            store.artifacts.add(job_id, **artifacts.write(path, render(spec, "svg")))
-        except NotFound:  # the job was deleted meanwhile, with its folder
-            path.unlink(missing_ok=True)
+            store.artifacts.add(job_id, **files.write(job_id, name, render(spec, "svg")))
+        except NotFound:  # the job was deleted meanwhile, with its files
             with contextlib.suppress(OSError):
-                folder.rmdir()
+                files.clear(job_id)
             return
         except (RenderError, OSError) as error:
-            log.warning("%s: not rendered: %s", path, error)
+            log.warning("job %s: %s is not rendered: %s", job_id, name, error)
 
 
-def _training_records(folder: Path) -> list[dict[str, Any]]:
+def _training_records(files: FileStore, job_id: str) -> list[dict[str, Any]]:
     try:
-        content = read_job_file(folder, TRAINING_LOG, MAX_LOG_BYTES)
+        content = read_bounded(files, job_id, TRAINING_LOG, "", MAX_LOG_BYTES)
         LOG_BOUNDS.check(content)
         records = [json.loads(line) for line in content.decode().splitlines()]
     except FileNotFoundError:
         return []
+    except StoreAway:
+        raise
     except (OSError, ValueError, RecursionError) as error:
-        log.warning("%s: no training curves: %s", folder / TRAINING_LOG, error)
+        log.warning("job %s: no training curves: %s", job_id, error)
         return []
     return [record for record in records if isinstance(record, dict) and isinstance(record.get("epoch"), int)]

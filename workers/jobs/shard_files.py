@@ -19,10 +19,10 @@ from assay.service.contract.gallery import (
 )
 from assay.service.contract.messages import EvaluateRequest
 from assay.service.contract.records import ArtifactDescription, OutcomeExtra
+from assay.service.files.file_store import write_file
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.evaluation.engine.gallery.images import colour
 from assay.workers.evaluation.engine.outcomes import Outcomes, WithGallery
-from assay.workers.jobs import artifacts
 
 log = logging.getLogger(__name__)
 
@@ -89,4 +89,4 @@ def _hex(index: int) -> str:
 def _write(request: EvaluateRequest, stem: str, suffix: str, content: bytes) -> ArtifactDescription:
     evaluation = request["spec"]["evaluations"][request["evaluation"]]["name"]
     name = f"{stem}-{request['evaluation']:03d}-{evaluation}-{request['start']:08d}{suffix}"
-    return artifacts.write(Path(request["folder"]) / name, content)
+    return write_file(Path(request["folder"]) / name, content)

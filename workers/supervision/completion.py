@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
 import logging
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.fleet import traces
 from assay.service.contract.states import JobState
+from assay.service.files.file_store import StoreAway
 from assay.service.store.rows import Claim, Finished
 from assay.service.store.store import Store
 from assay.workers.jobs import merge
@@ -38,16 +41,15 @@ def finish_job(store: Store, settings: WorkerSettings, job_id: str) -> None:
 
 
 def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int | None) -> None:
-    folder = settings.folder(job_id)
     try:
         with traces.span("merge", store.jobs.get(job_id).trace, job=job_id):
             if evaluation is None:
-                merge.save_job(store, folder, job_id, svg=settings.render_plots)
+                merge.save_job(store, settings.file_store, job_id, svg=settings.render_plots)
             else:
-                merge.save_evaluation(store, folder, job_id, evaluation)
-    except DATABASE_UNAVAILABLE as error:
+                merge.save_evaluation(store, settings.file_store, job_id, evaluation)
+    except (*DATABASE_UNAVAILABLE, StoreAway) as error:
         # Recorded: missing results are merged at the job's end, at the latest by the reaper.
-        log.warning("job %s: the database is away, merging later: %s", job_id, error)
+        log.warning("job %s: the database or the store of files is away, merging later: %s", job_id, error)
     except NotFound:
         log.info("job %s: deleted before its results were merged", job_id)
     except merge.MixedIdentities as error:
@@ -65,5 +67,6 @@ def _drop_checkpoints(store: Store, settings: WorkerSettings, job_id: str) -> No
     except (NotFound, *DATABASE_UNAVAILABLE):
         return
     if succeeded:
-        for path in settings.folder(job_id).glob(CHECKPOINTS):
-            path.unlink(missing_ok=True)
+        with contextlib.suppress(StoreAway):  # they go with the job's files
+            for name in fnmatch.filter(settings.file_store.names(job_id), CHECKPOINTS):
+                settings.file_store.remove(job_id, name)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-import uuid
 from collections.abc import Collection, Iterator
 from itertools import islice
-from pathlib import Path
 
+from assay.service.files.file_store import StoreAway, age_of
 from assay.service.store.artifacts import AGAIN, UPLOAD
 from assay.service.store.ids import is_id
 from assay.service.store.store import Store
@@ -26,7 +25,6 @@ BATCH = 100
 MAX_PER_SWEEP = 100  # The calling reaper has lost shards to handle: the next sweep deletes the rest
 SOON_SECONDS = 30.0
 ORPHAN_SECONDS = 7 * DAY  # The database may be a backup, older than a folder without a job
-GOING = ".expired-"
 
 
 class Retention:
@@ -34,7 +32,7 @@ class Retention:
 
     def __init__(self, store: Store, settings: WorkerSettings) -> None:
         self._store = store
-        self._folder = settings.artifacts
+        self._folder, self._files = settings.artifacts, settings.file_store
         self._keep = settings.keep_artifacts_days * DAY or None
         self._keep_audit_days = settings.keep_audit_days
         self._due = time.monotonic()
@@ -44,22 +42,24 @@ class Retention:
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + EVERY_SECONDS
             self.sweep_audit()
-            if self.sweep() >= MAX_PER_SWEEP:
-                self._due = time.monotonic() + SOON_SECONDS
+            try:
+                if self.sweep() >= MAX_PER_SWEEP:
+                    self._due = time.monotonic() + SOON_SECONDS
+            except StoreAway as error:
+                log.warning("no files are deleted now: %s", error)
 
     def sweep(self) -> int:
         """One pass over the folders; returns the number removed. OperationalError: no database."""
-        for path in self._folder.glob(f"{GOING}*"):
-            shutil.rmtree(path, ignore_errors=True)  # left by a killed worker
+        self._files.tidy()
         for path in self._folder.glob(f"{UPLOAD}*"):
-            if _age(path) > DAY:  # of a killed service: a day without a byte is no upload
+            if age_of(path) > DAY:  # of a killed service: a day without a byte is no upload
                 path.unlink(missing_ok=True)
         for path in self._folder.glob(f"{AGAIN}*"):
-            if _age(path) > DAY:
+            if age_of(path) > DAY:
                 shutil.rmtree(path, ignore_errors=True)
         removed, known = 0, 0
         orphans: set[str] = set()
-        for names in _batches(path.name for path in self._folder.glob("*") if is_id(path.name)):
+        for names in _batches(filter(is_id, self._files.jobs())):
             verdict = self._store.artifacts.expire(names, self._keep)
             known += len(names) - len(verdict.unknown)
             orphans |= verdict.unknown
@@ -75,27 +75,21 @@ class Retention:
             log.info("%d audit entries were removed, older than %d days", removed, self._keep_audit_days)
 
     def _remove_orphans(self, orphans: Collection[str], known: int) -> int:
-        old = sorted(name for name in orphans if _age(self._folder / name) > ORPHAN_SECONDS)
+        old = sorted(name for name in orphans if self._files.age(name) > ORPHAN_SECONDS)
         if old and len(orphans) > known:
             log.warning(
-                "%d of %d job folders in %s have no job in the database: nothing is deleted,"
+                "%d of %d job folders have no job in the database: nothing is deleted,"
                 " it looks like the wrong database or the wrong folder",
                 len(orphans),
                 len(orphans) + known,
-                self._folder,
             )
             return 0
         return sum(self._remove(name) for name in old)
 
     def _remove(self, job_id: str) -> bool:
-        folder = self._folder / job_id
-        # Renamed first: a retry of the job must not find half of its old files.
-        going = self._folder / f"{GOING}{job_id}-{uuid.uuid4().hex}"
         try:
-            folder.rename(going)
-            shutil.rmtree(going)
-        except FileNotFoundError:  # another worker was faster
-            return False
+            if not self._files.clear(job_id):  # another worker was faster
+                return False
         except OSError as error:
             log.warning("job %s: its files could not be deleted: %s", job_id, error)
             return False
@@ -106,11 +100,3 @@ class Retention:
 def _batches(names: Iterator[str]) -> Iterator[list[str]]:
     while batch := list(islice(names, BATCH)):
         yield batch
-
-
-def _age(folder: Path) -> float:
-    try:
-        newest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
-    except OSError:
-        return 0.0
-    return time.time() - newest

@@ -30,6 +30,7 @@ def test_readiness_counts_the_workers(api: httpx.Client, app_store: Any) -> None
         "database": "ok",
         "redis": "unused",
         "artifacts": "writable",
+        "file_store": "folder: ok",
         "workers_online": {"auto": 2, "cpu": 2, "cuda": 1},
         "workers_with_another_catalog": 0,
         "containment_missing": {},

@@ -12,6 +12,7 @@ import pytest
 
 from assay.service.api.upload_file import Upload
 from assay.service.contract.errors import TooLarge, Unavailable
+from assay.service.files.file_store import FolderFiles
 
 
 def test_what_came_is_placed_with_its_size_and_hash(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ def test_what_came_is_placed_with_its_size_and_hash(tmp_path: Path) -> None:
         upload.write(part)
     upload.close()
     assert (upload.size, upload.sha256) == (6, hashlib.sha256(b"abcdef").hexdigest())
-    upload.place(tmp_path / "artifacts" / "job" / "weights")
+    upload.place(FolderFiles(tmp_path / "artifacts"), "job", "weights")
     upload.discard()
     assert [p.name for p in (tmp_path / "artifacts").rglob("*")] == ["job", "weights"]
     assert (tmp_path / "artifacts" / "job" / "weights").read_bytes() == b"abcdef"
@@ -33,7 +34,7 @@ def test_neither_an_upload_nor_its_folder_is_open_to_other_users(tmp_path: Path)
         upload = Upload(tmp_path)
         modes = [upload.path.stat().st_mode]
         upload.close()
-        upload.place(tmp_path / "job" / "weights")
+        upload.place(FolderFiles(tmp_path), "job", "weights")
     finally:
         os.umask(before)
     modes += [path.stat().st_mode for path in (tmp_path / "job", tmp_path / "job" / "weights")]
@@ -55,7 +56,7 @@ def test_a_disk_that_does_not_take_it_is_said(tmp_path: Path) -> None:
     upload = Upload(tmp_path / "folder")
     upload.close()
     with pytest.raises(Unavailable, match="could not be stored"):
-        upload.place(tmp_path / "file" / "weights")
+        upload.place(FolderFiles(tmp_path / "file"), "job", "weights")
 
 
 def test_more_than_there_is_room_for_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.service.files.job_files import is_job_file, media_type_of, open_job_file, read_job_file
+from assay.service.files.job_files import is_job_file, media_type_of, open_job_file
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,3 @@ def test_a_folder_that_is_a_link_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "job").symlink_to(tmp_path / "other")
     with pytest.raises(OSError, match="job"):
         open_job_file(tmp_path / "job", "x.csv")
-
-
-def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_bytes(b"12345")
-    assert read_job_file(tmp_path, "x.csv", 5) == b"12345"
-    with pytest.raises(OSError, match="has more than 4 bytes"):
-        read_job_file(tmp_path, "x.csv", 4)

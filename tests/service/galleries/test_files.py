@@ -12,6 +12,7 @@ import pytest
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.gallery import MAX_BYTES, Gallery, GalleryAnswer, GalleryImage, GallerySeries
+from assay.service.files.file_store import FolderFiles
 from assay.service.galleries.files import (
     DRAWN_HEIGHT,
     DRAWN_WIDTH,
@@ -111,12 +112,12 @@ def stored(folder: Path, content: bytes) -> GalleryFile:
 def test_a_gallery_is_read_and_a_damaged_one_told(tmp_path: Path) -> None:
     head = {"kind": "image", "evaluation": "pgd", "params": {}, "protocol": "pixel", "classes": []}
     whole = Gallery.model_validate({**head, "items": [image(png(2, 3)).model_dump()]})
-    assert read_gallery(tmp_path, stored(tmp_path, whole.model_dump_json().encode())) == whole
+    assert read_gallery(FolderFiles(tmp_path), stored(tmp_path, whole.model_dump_json().encode())) == whole
     for content in (b"", b"{", b"[]", b"\xff\xfe", b'{"version": 2}', b"[" * 100_000):
         with pytest.raises(
             NotFound, match=r"the gallery 'gallery-000-pgd\.json' cannot be read: it is damaged"
         ):
-            read_gallery(tmp_path, stored(tmp_path, content))
+            read_gallery(FolderFiles(tmp_path), stored(tmp_path, content))
 
 
 def test_a_picture_is_a_png_of_the_stated_size() -> None:

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save
 
+from assay.service.files.file_store import FolderFiles
 from assay.service.galleries.saved import read_saved, saved_file
 from assay.service.store.rows import ArtifactRow
 
@@ -35,14 +36,14 @@ def test_a_picture_has_the_rounded_pixels(tmp_path: Path, channels: int, dtype: 
     file_content = save(tensors, {"ids": json.dumps(["a", "b", "c"])})
     file = row(tmp_path, "adversarial-000-pgd-00000000.safetensors", file_content)
     for place, example in enumerate("abc"):
-        found = read_saved(tmp_path, file, example, drawn=True)
+        found = read_saved(FolderFiles(tmp_path), file, example, drawn=True)
         assert found is not None
         content = base64.b64decode(found.address.removeprefix("data:image/png;base64,"))
         pixels = np.asarray(Image.open(io.BytesIO(content)))
         wanted = np.floor(255 * np.nan_to_num(values[place]).clip(0, 1) + 0.5).transpose(1, 2, 0)
         assert np.array_equal(pixels.reshape(wanted.shape), wanted)
-    assert read_saved(tmp_path, file, "d", drawn=True) is None
-    undrawn = read_saved(tmp_path, file, "a", drawn=False)
+    assert read_saved(FolderFiles(tmp_path), file, "d", drawn=True) is None
+    undrawn = read_saved(FolderFiles(tmp_path), file, "a", drawn=False)
     assert undrawn is not None
     assert undrawn.address == ""
 
@@ -50,7 +51,7 @@ def test_a_picture_has_the_rounded_pixels(tmp_path: Path, channels: int, dtype: 
 def test_a_text_is_found_by_its_id(tmp_path: Path) -> None:
     lines = "".join(json.dumps({"id": one, "text": f"text {one}\u2028"}) + "\n" for one in "ab")
     file = row(tmp_path, "adversarial-000-word_swap-00000000.jsonl", lines.encode())
-    found = read_saved(tmp_path, file, "b", drawn=True)
+    found = read_saved(FolderFiles(tmp_path), file, "b", drawn=True)
     assert found is not None
     assert found.text == "text b\u2028"
 
@@ -69,16 +70,19 @@ def test_damaged_files_are_not_shown(tmp_path: Path) -> None:
         save({"images": np.zeros(1)}, {"ids": '["b"]'}),
     ):
         file = row(tmp_path, "adversarial-000-pgd-00000000.safetensors", content)
-        assert read_saved(tmp_path, file, "a", drawn=True) is None
+        assert read_saved(FolderFiles(tmp_path), file, "a", drawn=True) is None
     found = read_saved(
-        tmp_path, row(tmp_path, "adversarial-000-pgd-00000000.safetensors", series), "a", drawn=True
+        FolderFiles(tmp_path),
+        row(tmp_path, "adversarial-000-pgd-00000000.safetensors", series),
+        "a",
+        drawn=True,
     )
     assert found is not None
     assert found.address == ""
     file = row(tmp_path, "adversarial-000-pgd-00000000.safetensors", cut)
-    assert read_saved(tmp_path, file, "b", drawn=True) is None
+    assert read_saved(FolderFiles(tmp_path), file, "b", drawn=True) is None
     file = row(tmp_path, "adversarial-000-words-00000000.jsonl", b"[1]\n{}\n")
-    assert read_saved(tmp_path, file, "a", drawn=True) is None
+    assert read_saved(FolderFiles(tmp_path), file, "a", drawn=True) is None
 
 
 def test_the_file_is_of_the_shard_with_the_example(tmp_path: Path) -> None:

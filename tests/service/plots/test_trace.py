@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from assay.service.contract.findings.traces import VERSION, TracedStep
+from assay.service.files.file_store import FolderFiles
 from assay.service.plots.trace import MAX_SERIES, PANELS, read_steps, seen_codes, trace
 from assay.service.store.rows import ArtifactRow
 
@@ -54,7 +55,7 @@ def test_a_step_out_of_bounds_is_not_drawn(tmp_path: Path, place: int, given: ob
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(content))
         row = ArtifactRow(JOB, path.name, str(path), path.stat().st_size, "a", "", 0.0, None)
-        assert len(read_steps(tmp_path, row, "x")) == count
+        assert len(read_steps(FolderFiles(tmp_path), row, "x")) == count
 
 
 def test_steps_are_cases_of_warnings_by_their_rules() -> None:

@@ -23,6 +23,7 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, delete
 
+from assay.service.files.file_store import FolderFiles
 from assay.service.metrics.table import present
 from assay.service.settings import Settings
 from assay.service.store.store import Store, open_store
@@ -194,7 +195,7 @@ def test_old_outcomes_merge_to_the_same_results(
     for job_id in old_state.jobs():
         assert old_state.store.results.of(job_id) == {}
         for index in range(len(evaluations(old_state.store.jobs.get(job_id)))):
-            save_evaluation(old_state.store, tmp_path / "artifacts" / job_id, job_id, index)
+            save_evaluation(old_state.store, FolderFiles(tmp_path / "artifacts"), job_id, index)
     # Since then top5 is left out where a model has five classes or fewer.
     gone = ".metrics.top5 is only in the old answer"
     found = changed_answers(old_state, serve, tmp_path, merged=True)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from assay.service.contract import gallery as contract
 from assay.service.contract.gallery import Gallery, GalleryClass, GalleryImage, GalleryText, chosen
+from assay.service.files.file_store import FolderFiles
 from assay.service.store.rows import OutcomeRow
 from assay.workers.jobs import artifacts
 from assay.workers.jobs.galleries import joined_gallery, remove_parts, write_gallery
@@ -74,16 +75,20 @@ def test_items_over_the_limit_are_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(whole.model_dump_json()) <= 2500
 
 
+def of_job(folder: Path) -> tuple[FolderFiles, str]:
+    return FolderFiles(folder.parent), folder.name
+
+
 def test_a_gallery_is_written_and_its_parts_go(tmp_path: Path) -> None:
     rows = [row(tmp_path, 0, part(image(1))), row(tmp_path, 1, part(image(0)))]
-    (described,) = write_gallery(tmp_path, 0, "pgd", rows)
+    (described,) = write_gallery(*of_job(tmp_path), 0, "pgd", rows)
     assert described["name"] == "gallery-000-pgd.json"
     found = Gallery.model_validate_json((tmp_path / "gallery-000-pgd.json").read_bytes())
     assert [one.id for one in found.items] == ["x0", "x1"]
-    remove_parts(tmp_path, rows)
+    remove_parts(*of_job(tmp_path), rows)
     assert [path.name for path in tmp_path.iterdir()] == ["gallery-000-pgd.json"]
-    assert write_gallery(tmp_path, 0, "pgd", rows) == [], "a repetition leaves what is there"
-    remove_parts(tmp_path, rows)
+    assert write_gallery(*of_job(tmp_path), 0, "pgd", rows) == [], "a repetition leaves what is there"
+    remove_parts(*of_job(tmp_path), rows)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"version": 2}', "x" * 100])
@@ -91,22 +96,22 @@ def test_malformed_candidates_fail_no_job(tmp_path: Path, content: str) -> None:
     good = row(tmp_path, 0, part(image(1)))
     described = artifacts.write_text(tmp_path / "gallery-000-pgd-00000001.json", content)
     bad = OutcomeRow(0, 1, 0, {}, 0.0, 0, 0, {"gallery": described})  # type: ignore[arg-type]
-    assert write_gallery(tmp_path, 0, "pgd", [good, bad]) == []
+    assert write_gallery(*of_job(tmp_path), 0, "pgd", [good, bad]) == []
 
 
 def test_a_link_or_another_file_is_not_read(tmp_path: Path) -> None:
     one = row(tmp_path, 0, part(image(1)))
     path = tmp_path / one.extra["gallery"]["name"]
     path.write_text(path.read_text() + " ")
-    assert write_gallery(tmp_path, 0, "pgd", [one]) == []
+    assert write_gallery(*of_job(tmp_path), 0, "pgd", [one]) == []
     path.rename(tmp_path / "elsewhere.json")
     path.symlink_to(tmp_path / "elsewhere.json")
-    assert write_gallery(tmp_path, 0, "pgd", [one]) == []
+    assert write_gallery(*of_job(tmp_path), 0, "pgd", [one]) == []
 
 
 def test_evaluations_without_candidates_have_no_gallery(tmp_path: Path) -> None:
     plain = OutcomeRow(0, 0, 0, {}, 0.0, 0, 0, {})  # type: ignore[arg-type]
-    assert write_gallery(tmp_path, 0, "clean", [plain]) == []
+    assert write_gallery(*of_job(tmp_path), 0, "clean", [plain]) == []
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def test_saving_twice_changes_nothing(store: Store, tmp_path: Path) -> None:
     states = []
     for _ in range(2):
         for evaluation in range(2):
-            merge.save_evaluation(store, chosen.folder(job.id), job.id, evaluation)
+            merge.save_evaluation(store, chosen.file_store, job.id, evaluation)
         finish_job(store, chosen, job.id)
         files = {a.name: (a.sha256, Path(a.path).read_bytes()) for a in store.artifacts.of(job.id)}
         states.append((store.results.of(job.id), files, store.jobs.get(job.id).state))
@@ -335,7 +335,7 @@ def test_a_file_that_cannot_be_written_fails_the_job(
 def test_a_deleted_job_is_no_error(store: Store, tmp_path: Path) -> None:
     finish_job(store, settings(tmp_path), "0" * 26)
     with pytest.raises(NotFound):
-        merge.save_job(store, tmp_path, "0" * 26)
+        merge.save_job(store, settings(tmp_path).file_store, "0" * 26)
 
 
 def test_provenance_names_all_devices_once(store: Store) -> None:

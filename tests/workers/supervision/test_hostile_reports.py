@@ -16,6 +16,7 @@ import pytest
 
 from assay.service.api.artifacts import open_artifact
 from assay.service.contract.errors import NotFound
+from assay.service.files.file_store import FolderFiles
 from assay.service.store.rows import JobRow
 from assay.service.store.store import Store
 from assay.workers.supervision.supervisor import Supervisor
@@ -55,7 +56,7 @@ def nothing_came_of_it(store: Store, supervisor: Supervisor, job: JobRow, state:
     assert len(text) < 20_000
     for row in store.artifacts.of(job.id):
         try:
-            with open_artifact(state / "artifacts", row) as file:
+            with open_artifact(FolderFiles(state / "artifacts"), row) as file:
                 assert SECRET not in file.read(), row
         except NotFound:
             continue
@@ -134,7 +135,7 @@ def test_a_file_that_becomes_a_link_once_it_is_known(store: Store, tmp_path: Pat
         (row,) = [one for one in store.artifacts.of(job.id) if one.name == "stolen.csv"]
         assert (row.size, row.media_type) == (4, "text/csv; charset=utf-8")
         with pytest.raises(NotFound):
-            open_artifact(tmp_path / "artifacts", row)
+            open_artifact(FolderFiles(tmp_path / "artifacts"), row)
         nothing_came_of_it(store, supervisor, job, tmp_path)
 
 

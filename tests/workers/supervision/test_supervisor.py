@@ -193,7 +193,7 @@ def test_data_on_which_workers_disagree_are_a_caution_on_every_row(store: Store,
         assert cautions(job_id) == [[]] * len(store.results.of(job_id))
         store.workers.beat("b", "box", ["cuda"], 1, {"data": {"digits": "another"}}, 1, "box:b")
         for _ in range(2):
-            merge.save_job(store, tmp_path, job_id)
+            merge.save_job(store, settings(tmp_path).file_store, job_id)
         assert [[text.count("another on box:b") for text in row] for row in cautions(job_id)] == [[1]] * 2
         later = submit(store, "shards=1")
         assert ended(store, later).state == "succeeded"
