@@ -98,9 +98,9 @@ COMPILE := uv --no-config pip compile --quiet --universal --python-version 3.11 
 
 lock: ## resolve the requirements anew into the locks; UPGRADE=--upgrade takes newer releases
 	$(COMPILE) --extra dev -o requirements-dev.txt
-	$(COMPILE) --extra service -c requirements-dev.txt -o requirements-service.txt
-	$(COMPILE) --extra worker -c requirements-dev.txt -o requirements-worker.txt
-	$(COMPILE) --extra reference -c requirements-dev.txt -o requirements-reference.txt
+	$(COMPILE) --extra service --extra s3 -c requirements-dev.txt -o requirements-service.txt
+	$(COMPILE) --extra worker --extra s3 -c requirements-dev.txt -o requirements-worker.txt
+	$(COMPILE) --extra reference --extra s3 -c requirements-dev.txt -o requirements-reference.txt
 	$(NOT_OLDER) requirements-worker.txt | $(COMPILE) --extra textattack -c /dev/stdin -o requirements-textattack.txt
 
 # What TextAttack holds back; all other packages are the worker's.

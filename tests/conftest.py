@@ -26,6 +26,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.object_stores import moto_server
 from tests.support.sampling import PARTS, changed_files, costly_left_out, left_out, part_of_commit
 
 LOCAL_NAMES = {"", "localhost"}
@@ -83,6 +84,13 @@ def no_network() -> Iterator[None]:
     patch.setattr(socket, "getaddrinfo", guarded_getaddrinfo)
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The address of an S3 server."""
+    with moto_server() as address:
+        yield address
 
 
 @pytest.hookimpl(wrapper=True)

@@ -159,12 +159,21 @@ def _workers(store: Store, settings: WorkerSettings, count: int) -> Iterator[lis
             supervisor.ring()
 
     supervisors += [
-        Supervisor(ledger, settings, device_classes=devices, number=n, ring_others=ring_all)
+        Supervisor(
+            ledger, settings, device_classes=devices, number=n, files=ledger.files, ring_others=ring_all
+        )
         for n in range(count)
     ]
     if supervisors:
         supervisors.append(
-            Supervisor(ledger, settings, device_classes=(CHECKS,), number=count, ring_others=ring_all)
+            Supervisor(
+                ledger,
+                settings,
+                device_classes=(CHECKS,),
+                number=count,
+                files=ledger.files,
+                ring_others=ring_all,
+            )
         )
     threads: list[Supervisor | Reaper] = [
         *supervisors,

@@ -32,7 +32,14 @@ class Node:
         self._store = open_store(settings.database, migrate=False)
         ledger = DirectLedger(self._store, settings)
         self._supervisors = [
-            Supervisor(ledger, settings, device_classes=classes, number=number, ring_others=ring_others)
+            Supervisor(
+                ledger,
+                settings,
+                device_classes=classes,
+                number=number,
+                files=ledger.files,
+                ring_others=ring_others,
+            )
             for number, classes in enumerate((devices, (CHECKS,)))
         ]
         self._reaper = Reaper(self._store, settings, device_classes=devices, ring=self.ring)

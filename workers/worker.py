@@ -113,9 +113,11 @@ def _not_ours(folder: Path) -> str | None:
 
 def _work(store: Store, settings: WorkerSettings, stopping: threading.Event) -> None:
     end = _end_of(settings)
+    ledger = DirectLedger(store, settings)
     supervisor = Supervisor(
-        DirectLedger(store, settings),
+        ledger,
         settings,
+        files=ledger.files,
         device_classes=device_classes(),
         seconds_left=end.seconds_left,
     )

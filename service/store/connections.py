@@ -22,9 +22,12 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from assay.service.catalog.catalog import load_with
+from assay.service.contract.extras import MissingExtra, require
 from assay.service.contract.limits import Limits
 from assay.service.contract.problems import message_of, nearest
 from assay.service.files.file_store import FileStore, FolderFiles
+from assay.service.files.presigned import S3Place
+from assay.service.files.s3_files import s3_files
 from assay.service.submission.limits import JobLimits
 
 PREFIX = "ASSAY_"
@@ -35,6 +38,9 @@ NumberOrNone = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 # A week on a CPU worker, thirty days on a GPU.
 MAX_JOB_SECONDS: dict[DeviceClass, float | None] = {"cpu": 7 * 86400.0, "cuda": 30 * 86400.0}
 SECRETS = Path("/run/secrets")
+BUCKET = re.compile(
+    r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}){0,8}/?", re.ASCII
+)
 OTHERS = ("key", "url", "profile", "commit")  # Variables that are no settings of the service or its workers
 MIN_PASSWORD_LENGTH = 12
 DEFAULT_PASSWORDS = frozenset(  # Shipped with examples and images: they would only look safe.
@@ -60,6 +66,21 @@ class Connections(BaseSettings):
     database_password: SecretStr = Field(SecretStr(""), description="goes into a URL without one")
     redis_url: str = Field("", description="redis://host:6379/0; only the distributed mode uses it")
     redis_password: SecretStr = Field(SecretStr(""), description="goes into a URL without one")
+
+    files: str = Field(
+        "",
+        description="`s3://bucket/prefix`: an object store that keeps the files of jobs (extra `s3`); empty:"
+        " the state folder",
+    )
+    files_cache_bytes: int = Field(
+        20 * 1024**3, ge=0, description="of this machine's copies of files in an object store"
+    )
+    s3_endpoint: str = Field(
+        "", description="address of an object store that is not Amazon's; else AWS_ENDPOINT_URL"
+    )
+    s3_region: str = Field("", description="of the bucket; else AWS_REGION, or us-east-1")
+    s3_access_key_id: SecretStr = Field(SecretStr(""), description="else AWS_ACCESS_KEY_ID")
+    s3_secret_access_key: SecretStr = Field(SecretStr(""), description="else AWS_SECRET_ACCESS_KEY")
 
     catalog: Path | None = Field(None, description="file with the components of other packages")
     data_store: Path | None = Field(
@@ -119,6 +140,35 @@ class Connections(BaseSettings):
             return None
         load_with(str(given))
         return given
+
+    @field_validator("files")
+    @classmethod
+    def _bucket(cls, given: str) -> str:
+        if not given:
+            return given
+        if not BUCKET.fullmatch(given):
+            raise ValueError("allowed: s3://bucket or s3://bucket/prefix, of letters, digits and - . _")
+        try:
+            require("ASSAY_FILES=s3://...", "s3")
+        except MissingExtra as error:
+            raise ValueError(str(error)) from None
+        return given
+
+    @model_validator(mode="after")
+    def _reachable_store(self) -> Self:
+        if self.files:
+            place = self._s3_place
+            parts = urlsplit(place.endpoint)
+            if not parts.hostname or parts.scheme not in ("http", "https") or parts.path.strip("/"):
+                raise ValueError(
+                    f"{PREFIX}S3_ENDPOINT: the object store has no address; allowed: https://host[:port]"
+                )
+            if not (place.access_key_id and place.secret_access_key):
+                raise ValueError(
+                    f"{PREFIX}FILES needs {PREFIX}S3_ACCESS_KEY_ID and {PREFIX}S3_SECRET_ACCESS_KEY, or AWS's"
+                    " variables of these names"
+                )
+        return self
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -185,13 +235,31 @@ class Connections(BaseSettings):
 
     @property
     def artifacts(self) -> Path:
-        """The folder that holds `<job id>/<artifact name>`; all machines of a service share it."""
+        """The folder that holds `<job id>/<artifact name>`; shared by all machines, or each machine's own."""
         return self.state / "artifacts"
 
     @property
     def file_store(self) -> FileStore:
         """The store of the jobs' files."""
-        return FolderFiles(self.artifacts)
+        if not self.files:
+            return FolderFiles(self.artifacts)
+        return s3_files(self._s3_place, self.state / "file-copies", self.files_cache_bytes, os.getpid())
+
+    @property
+    def _s3_place(self) -> S3Place:
+        bucket, _, prefix = self.files.removeprefix("s3://").partition("/")
+        region = self.s3_region or os.environ.get("AWS_REGION", "us-east-1")
+        amazon = f"https://s3.{region}.amazonaws.com"
+        key, secret = self.s3_access_key_id.get_secret_value(), self.s3_secret_access_key.get_secret_value()
+        return S3Place(
+            bucket,
+            prefix.strip("/"),
+            (self.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL") or amazon).rstrip("/"),
+            region,
+            key or os.environ.get("AWS_ACCESS_KEY_ID", ""),
+            secret or os.environ.get("AWS_SECRET_ACCESS_KEY", ""),
+            "" if key else os.environ.get("AWS_SESSION_TOKEN", ""),
+        )
 
 
 def wrong_settings(error: ValidationError | SettingsError) -> list[str]:

@@ -303,7 +303,7 @@ def test_every_setting_exists(names: tuple[str, ...], service: str) -> None:
 
 def test_the_example_lists_every_variable() -> None:
     used = set().union(*map(variables, FILES))
-    listed = set(re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    listed = set(re.findall(r"^#?([A-Z0-9_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
     assert listed == used | OF_DOCKER
     settings = {
         f"ASSAY_{field.upper()}" for kind in (Settings, WorkerSettings) for field in kind.model_fields

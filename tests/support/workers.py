@@ -43,8 +43,8 @@ def settings(state: Path, **changes: Any) -> WorkerSettings:
 def supervising(store: Store, chosen: WorkerSettings, count: int = 1) -> Iterator[list[Supervisor]]:
     """Running supervisors, stopped at the end."""
     supervisors = [
-        Supervisor(DirectLedger(store, chosen), chosen, device_classes=("cpu", CHECKS), number=n)
-        for n in range(count)
+        Supervisor(ledger, chosen, device_classes=("cpu", CHECKS), number=n, files=ledger.files)
+        for n, ledger in enumerate(DirectLedger(store, chosen) for _ in range(count))
     ]
     for supervisor in supervisors:
         supervisor.start()

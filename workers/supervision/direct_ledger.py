@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
 from assay.service.contract.errors import NotFound
@@ -19,6 +18,7 @@ from assay.service.store.fleet.workers import CounterKey
 from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.claim_files import SharedFiles, StoredFiles
 from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.ledger import Asked, Heartbeat
 
@@ -30,6 +30,9 @@ class DirectLedger:
 
     def __init__(self, store: Store, settings: WorkerSettings) -> None:
         self._store, self._settings = store, settings
+        self.files: StoredFiles | SharedFiles = (
+            StoredFiles(store, settings) if settings.files else SharedFiles(settings)
+        )
 
     def beat(self, beat: Heartbeat) -> None:
         """As `WorkLedger`."""
@@ -94,8 +97,11 @@ class DirectLedger:
         self._store.shards.limit(claim, seconds)
 
     def finish(self, claim: Claim, outcome: OutcomeRow) -> Finished | None:
-        """As `WorkLedger`."""
-        return self._store.shards.finish(claim, outcome)
+        """As `WorkLedger`, after its files. Raises StoreAway."""
+        self.files.send(claim, outcome.extra)
+        finished = self._store.shards.finish(claim, outcome)
+        self.files.forget(claim, outcome.extra)
+        return finished
 
     def adrift(self, claim: Claim) -> bool:
         """As `WorkLedger`."""
@@ -151,7 +157,7 @@ class DirectLedger:
 
     def artifact_names(self, claim: Claim) -> set[str]:
         """As `WorkLedger`."""
-        return {Path(row.path).name for row in self._store.artifacts.of(claim.job_id)}
+        return {row.name for row in self._store.artifacts.of(claim.job_id)}
 
     def complete(self, claim: Claim, finished: Finished) -> None:
         """As `WorkLedger`."""

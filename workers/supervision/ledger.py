@@ -19,6 +19,7 @@ from assay.service.contract.records import PlanWithShards, TrainingSpeed
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import Spec
 from assay.service.contract.weights.stored_checkpoints import CheckpointRow
+from assay.service.files.file_store import StoreAway
 from assay.service.store.fleet.cordons import Cordon
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.fleet.lanes import OpenLane
@@ -31,7 +32,7 @@ class GatewayAway(Exception):
 
 
 DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, NoFreeConnection)
-LEDGER_AWAY = (*DATABASE_UNAVAILABLE, GatewayAway)
+LEDGER_AWAY = (*DATABASE_UNAVAILABLE, GatewayAway, StoreAway)
 
 
 @dataclass(frozen=True)

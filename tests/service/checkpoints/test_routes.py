@@ -5,14 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from assay.service.files import s3_files
+from assay.service.files.s3_files import STAGING
 from assay.service.settings import Settings
 from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.store import Store
+from tests.support.object_stores import Network, new_bucket, settings_of
 from tests.support.pages import page
 from tests.support.tensors import tensor_file, with_header
 
@@ -358,3 +363,33 @@ def test_a_check_counts_as_no_job_on_the_overview(
     assert sum(app_store.overview().jobs.values()) == 2
     assert counts == {"succeeded": 1}
     assert '<a href="/jobs?state=queued"><b>0</b>' in page(api, "/")
+
+
+def test_an_upload_goes_to_the_object_store_once(
+    s3_server: str, tmp_path: Path, app_store: Store, serve: Any
+) -> None:
+    chosen = Settings(state=tmp_path / "own", **settings_of(new_bucket(s3_server)))
+    with serve(chosen, app_store) as api:
+        assert [upload(api).status_code for _ in range(2)] == [202, 200]
+        job_id = app_store.checkpoints.get("ours", tenant=None).job_id
+        assert [*chosen.file_store.sizes(job_id)] == ["weights.safetensors"]
+        assert chosen.file_store.holds(job_id, "weights.safetensors", DIGEST, len(FILE))
+        assert [*chosen.file_store.sizes(STAGING)] == [], "of the second, which is the same"
+        assert files(chosen) == []
+
+
+def test_an_upload_without_the_object_store_is_refused(
+    s3_server: str, tmp_path: Path, app_store: Store, serve: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(s3_files, "RETRIES", 0)
+    network = Network(s3_server)
+    network.mode = "down"
+    place = replace(new_bucket(s3_server), endpoint=network.url)
+    chosen = Settings(state=tmp_path / "own", **settings_of(place))
+    with serve(chosen, app_store) as api:
+        answer = upload(api)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (503, "unavailable")
+        assert (files(chosen), api.get(PATH).json()["items"]) == ([], [])
+        network.mode = "fine"
+        assert upload(api).status_code == 202
+    network.close()

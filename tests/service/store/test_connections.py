@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from assay.service.store.connections import Connections
+from assay.service.store.connections import Connections, wrong_settings
 
 GOOD = {
     "mode": "distributed",
@@ -58,3 +60,42 @@ def test_servers_on_this_machine_may_do_without_passwords() -> None:
     local = {"database_url": "postgresql+psycopg:///assay", "redis_url": "redis://127.0.0.1:6379/3"}
     connections = Connections(**GOOD | local | {"database_password": "", "redis_password": ""})
     assert connections.redis == "redis://127.0.0.1:6379/3"
+
+
+S3 = {"s3_access_key_id": "AKIA", "s3_secret_access_key": "hidden-key"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"files": "/srv/files", **S3}, "allowed: s3://bucket or s3://bucket/prefix"),
+        ({"files": "s3://Bad_Bucket", **S3}, "allowed: s3://bucket or s3://bucket/prefix"),
+        ({"files": "s3://bucket/../x", **S3}, "allowed: s3://bucket or s3://bucket/prefix"),
+        ({"files": "s3://bucket/x", **S3, "s3_endpoint": "minio:9000"}, "ASSAY_S3_ENDPOINT"),
+        ({"files": "s3://bucket", "s3_access_key_id": "AKIA"}, "ASSAY_S3_SECRET_ACCESS_KEY"),
+    ],
+)
+def test_an_object_store_is_named_whole(given: dict[str, Any], said: str, monkeypatch: Any) -> None:
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    with pytest.raises(ValidationError) as refused:
+        Connections(**given)
+    told = "\n".join(wrong_settings(refused.value))
+    assert said in told
+    assert "hidden-key" not in told
+
+
+def test_an_object_store_without_its_client_says_how_to_install_it(monkeypatch: Any) -> None:
+    monkeypatch.setattr("assay.service.contract.extras.has_module", lambda name: name != "obstore")
+    assert Connections().file_store.kind == "folder"
+    with pytest.raises(ValidationError, match=r"pip install 'assay-robustness\[s3\]'"):
+        Connections(files="s3://bucket", **S3)  # type: ignore[arg-type]
+
+
+def test_the_keys_of_amazon_are_those_of_the_environment(monkeypatch: Any) -> None:
+    known = {"ACCESS_KEY_ID": "AKIA", "SECRET_ACCESS_KEY": "k", "SESSION_TOKEN": "t", "REGION": "eu-x"}
+    for name, value in known.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    place = Connections(files="s3://bucket/a/b/")._s3_place
+    assert (place.bucket, place.prefix, place.region, place.session_token) == ("bucket", "a/b", "eu-x", "t")
+    assert place.endpoint == "https://s3.eu-x.amazonaws.com"
+    assert Connections(files="s3://bucket", **S3)._s3_place.session_token == ""  # type: ignore[arg-type]
