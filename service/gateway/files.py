@@ -68,6 +68,22 @@ def download(body: BodyDep, gateway: GatewayDep) -> Response:
     return OpenFileResponse(file, call.name, f'"{sha256}"')
 
 
+@router.post("/presign", include_in_schema=False)
+def presign(body: BodyDep, gateway: GatewayDep) -> dict[str, Any]:
+    """A call to the store itself, instead of `download` or `upload`; without `url` there is no way there."""
+    call = validated(wire.PresignCall, body)
+    held, files, sha256 = gateway.claim(call.token), gateway.settings.file_store, call.sha256
+    if call.method == "GET":
+        sha256 = _sha256_of(gateway, held, call.job, call.name)
+    elif call.job != held.job_id or call.size > gateway.settings.max_checkpoint_bytes:
+        raise InvalidState(f"the claim may leave no file {call.name[:100]!r} of {call.size:,} bytes there")
+    else:
+        _check_room(gateway, _check_target(gateway, held, call.name, sha256) + call.size)
+        _remove_old_steps(gateway, held)
+    found = files.presign(call.method, call.job, call.name, sha256, call.size)
+    return {"url": None} if found is None else {**asdict(found), "sha256": sha256}
+
+
 @router.post("/upload", include_in_schema=False)
 async def upload(
     request: Request,

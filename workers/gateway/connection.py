@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import httpx
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 PATH = "/api/v1/worker"
 TIMEOUT_SECONDS = 30.0
 KEPT_SECONDS = 3.0  # A connection without a call: less than the service keeps it
+THROUGH_SECONDS = 600.0  # Without another question for presigned calls
 LOCAL = ("localhost", "127.0.0.1", "::1")
 # The service is busy, starts, or does not know the key yet: the same call may be answered later.
 AWAY = frozenset({401, 403, 408, 429}) | frozenset(range(500, 600))
@@ -40,6 +42,9 @@ class Gateway:
             transport=transport,
             trust_env=not local,
         )
+        # Without the key of the workers, which is the gateway's.
+        self._stores = httpx.Client(timeout=TIMEOUT_SECONDS, transport=transport, trust_env=not local)
+        self._through_until = float("-inf")
 
     def call(self, name: str, body: Mapping[str, Any], *, wait: float = 0.0) -> Any:
         """The answer's JSON; `wait`: seconds that the service may take longer.
@@ -80,6 +85,35 @@ class Gateway:
                 _read(answer)
             yield answer
 
+    def presigned(
+        self, claim: Claim, method: str, job: str, name: str, **facts: Any
+    ) -> dict[str, Any] | None:
+        """A call to the store itself; None: the file goes through the gateway. Raises as `call`."""
+        if time.monotonic() < self._through_until:
+            return None
+        body = {"token": claim.token, "method": method, "job": job, "name": name, **facts}
+        try:
+            found: dict[str, Any] = self.call("/presign", body)
+        except errors.NotFound:  # of an earlier version
+            found = {"url": None}
+        if found["url"] is None:
+            self._through_until = time.monotonic() + THROUGH_SECONDS
+            return None
+        return found
+
+    @contextmanager
+    def stored(self, place: Mapping[str, Any], content: BinaryIO | None = None) -> Iterator[httpx.Response]:
+        """The open answer of the store to a presigned call. Raises GatewayAway: none, or an error."""
+        with (
+            reaching(),
+            self._stores.stream(
+                "GET" if content is None else "PUT", place["url"], headers=place["headers"], content=content
+            ) as answer,
+        ):
+            if answer.is_error:
+                raise GatewayAway(f"the store of files answers {answer.status_code}")
+            yield answer
+
     def upload(self, claim: Claim, path: Path, sha256: str) -> None:
         """Sends a file of a claim. Raises as `call`; OSError: it cannot be read."""
         headers = {"Assay-Claim": claim.token, **self._authorization()}
@@ -90,6 +124,7 @@ class Gateway:
     def close(self) -> None:
         """Closes the connections."""
         self._http.close()
+        self._stores.close()
 
     def _authorization(self) -> dict[str, str]:
         key = self._settings.read_worker_key()

@@ -199,6 +199,16 @@ class FinishCall(HeldCall):
     extra: WireFacts
 
 
+class PresignCall(HeldCall):
+    """A file that a worker would get from the store of files itself, or put there, with its hash and size."""
+
+    method: Literal["GET", "PUT"]
+    job: WireId
+    name: WireName
+    sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
+    size: WireCount = 0
+
+
 class DownloadCall(HeldCall):
     """A file that the claim's job needs; `known`: the SHA-256 of the worker's copy."""
 

@@ -15,6 +15,7 @@ from assay.service.store.store import Store
 from tests.service.conftest import running
 from tests.service.gateway.test_routes import PATH, PLAN, claimed, finishing, key
 from tests.support.jobs import add, evaluate_spec, outcome, train_spec
+from tests.support.object_stores import new_bucket, settings_of
 
 WEIGHTS = "weights.safetensors"
 
@@ -132,3 +133,69 @@ def test_files_of_a_job_are_bounded_in_sum(store: Store, tmp_path: Path) -> None
         assert sent(http, held, header, "c.csv", b"xx").status_code == 200, "what was refused counts no more"
     folder = tmp_path / "artifacts" / held["job_id"]
     assert {path.name: path.stat().st_size for path in folder.iterdir()} == {"a.csv": 8, "c.csv": 2}
+
+
+def presigned(
+    client: httpx.Client, held: Any, header: Any, method: str, job: str, name: str, **facts: Any
+) -> Any:
+    body = {"token": held["token"], "method": method, "job": job, "name": name, **facts}
+    return client.post(f"{PATH}/presign", json=body, headers=header)
+
+
+def test_a_folder_has_no_presigned_address(http: Any, store: Store) -> None:
+    job_id, header = add(store, train_spec()), key(store)
+    facts = {"sha256": "0" * 64, "size": 1}
+    answer = presigned(http, claimed(http, header), header, "PUT", job_id, "a.csv", **facts)
+    assert answer.json() == {"url": None}
+
+
+def test_a_file_of_a_claim_travels_between_node_and_store(
+    store: Store, tmp_path: Path, s3_server: str
+) -> None:
+    """As a file that came through the service: by the same rules, and looked at before its outcome counts."""
+    place = new_bucket(s3_server)
+    chosen = Settings(state=tmp_path, require_keys=True, **settings_of(place))
+    job_id, header, sha256 = add(store, train_spec()), key(store), hashlib.sha256(b"x").hexdigest()
+    with running(create_app(chosen, store=store)) as transport:
+        http = httpx.Client(transport=transport, base_url="http://127.0.0.1:8000")
+        held = claimed(http, header)
+        facts = {"sha256": sha256, "size": 1}
+        for job, name, more in (
+            (job_id, "outcomes-000-clean.csv", facts),
+            (job_id, "../a.csv", facts),
+            (job_id, "a.csv", {**facts, "size": 2**40}),
+            (add(store, train_spec()), "a.csv", facts),
+        ):
+            refused = presigned(http, held, header, "PUT", job, name, **more)
+            assert refused.status_code == 409, (job, name)
+        assert presigned(http, held, header, "GET", job_id, "a.csv").status_code == 409
+        found = presigned(http, held, header, "PUT", job_id, "a.csv", **facts).json()
+        assert place.secret_access_key not in str(found)
+        named = {"name": "a.csv", "path": "/x", "size": 1, "sha256": sha256, "media_type": "x"}
+        plan = {name: value for name, value in PLAN.items() if name != "shards"}
+        extra = {**finishing(held)["extra"], "artifacts": [named], "plan": plan}
+        body = finishing(held, n=1, columns={"id": ["a"]}, extra=extra)
+        refused = http.post(f"{PATH}/finish", json=body, headers=header)
+        assert "which was not sent" in refused.json()["error"]["message"]
+        assert httpx.put(found["url"], content=b"x", headers=found["headers"], timeout=60).status_code == 200
+        assert http.post(f"{PATH}/finish", json=body, headers=header).status_code == 200
+    assert [*chosen.file_store.sizes(job_id)] == ["a.csv"]
+
+
+def test_a_node_that_puts_other_bytes_is_found_out(store: Store, tmp_path: Path, s3_server: str) -> None:
+    chosen = Settings(state=tmp_path, require_keys=True, **settings_of(new_bucket(s3_server)))
+    job_id, header, sha256 = add(store, train_spec()), key(store), hashlib.sha256(b"x").hexdigest()
+    with running(create_app(chosen, store=store)) as transport:
+        http = httpx.Client(transport=transport, base_url="http://127.0.0.1:8000")
+        held = claimed(http, header)
+        found = presigned(http, held, header, "PUT", job_id, "a.csv", sha256=sha256, size=1).json()
+        httpx.put(
+            found["url"], content=b"y", timeout=60
+        )  # moto asks for no signature: as a store that heeds no checksum
+        named = {"name": "a.csv", "path": "/x", "size": 1, "sha256": sha256, "media_type": "x"}
+        plan = {name: value for name, value in PLAN.items() if name != "shards"}
+        extra = {**finishing(held)["extra"], "artifacts": [named], "plan": plan}
+        body = finishing(held, n=1, columns={"id": ["a"]}, extra=extra)
+        refused = http.post(f"{PATH}/finish", json=body, headers=header)
+        assert "another file" in refused.json()["error"]["message"]
+        assert store.results.outcomes(job_id, 0) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,19 @@ class Service:
         self.content, self.stated, self.steps = CONTENT, SHA256, [STEP]
         self.downloads: list[Any] = []
         self.sent: dict[str, bytes] = {}
+        self.place: dict[str, Any] = {"url": None}
+        self.asked: list[Any] = []
+        self.store: Any = None
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/sources"):
             return httpx.Response(200, json={"steps": self.steps})
+        if request.url.path.endswith("/presign"):
+            self.asked.append(json.loads(request.read()))
+            return httpx.Response(200, json=self.place)
+        if request.url.host == "store.example":
+            assert "authorization" not in request.headers
+            return self.store(request)
         if request.url.path.endswith("/upload"):
             assert request.headers["assay-claim"] == "token"
             self.sent[request.url.params["name"]] = request.read()
@@ -115,6 +125,8 @@ def test_of_a_shard_that_is_over_the_outcome_says_what_became_of_it(service: Ser
     """The answer of an earlier `/finish` was lost: files are taken no longer, and the outcome is as told."""
 
     def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/presign"):
+            return httpx.Response(200, json={"url": None})
         if request.url.path.endswith("/upload"):
             error = {"type": "invalid_state", "message": "the claim stands no longer", "details": []}
             return httpx.Response(409, json={"error": error})
@@ -130,3 +142,63 @@ def test_of_a_shard_that_is_over_the_outcome_says_what_became_of_it(service: Ser
     row = OutcomeRow(0, 0, 1, {"id": ["a"]}, 1.0, 1, 1, extra)
     assert ledger.finish(held("evaluate"), row) == Finished(evaluation_done=True, job_done=False)
     gateway.close()
+
+
+STORE = {"url": "https://store.example/x?signed", "headers": {"x-amz-checksum-sha256": "c"}}
+
+
+def outcome_files(tmp_path: Path) -> Any:
+    path = tmp_path / "artifacts" / JOB / "log.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONTENT)
+    return {"artifacts": [{"name": path.name, "sha256": SHA256}]}
+
+
+def test_files_go_to_the_store_and_come_from_it(
+    files: GatewayFiles, service: Service, tmp_path: Path
+) -> None:
+    put: list[bytes] = []
+
+    def store(request: httpx.Request) -> httpx.Response:
+        assert request.headers["x-amz-checksum-sha256"] == "c"
+        if request.method == "PUT":
+            assert request.headers["content-length"] == str(len(CONTENT))
+            put.append(request.read())
+            return httpx.Response(200)
+        return httpx.Response(200, content=CONTENT)
+
+    service.place, service.store = {**STORE, "sha256": SHA256}, store
+    files.send(held(), outcome_files(tmp_path))
+    assert (put, service.sent) == ([CONTENT], {})
+    assert service.asked[0] == {
+        "token": "token", "method": "PUT", "job": JOB, "name": "log.jsonl", "sha256": SHA256, "size": 7
+    }  # fmt: skip
+    for _ in range(2):
+        assert files.weights(held(), SOURCE).read_bytes() == CONTENT
+    assert service.downloads == []
+
+
+@pytest.mark.parametrize("fault", ["away", "refuses", "lies"])
+def test_files_go_through_the_gateway_where_the_store_fails(
+    files: GatewayFiles, service: Service, tmp_path: Path, fault: str
+) -> None:
+    def store(request: httpx.Request) -> httpx.Response:
+        if fault == "away":
+            raise httpx.ConnectError("no way there")
+        if fault == "refuses" or request.method == "PUT":
+            return httpx.Response(403)
+        return httpx.Response(200, content=b"other bytes")
+
+    service.place, service.store = {**STORE, "sha256": SHA256}, store
+    files.send(held(), outcome_files(tmp_path))
+    assert service.sent == {"log.jsonl": CONTENT}
+    assert files.weights(held(), SOURCE).read_bytes() == CONTENT
+    assert len(service.downloads) == 1
+
+
+def test_a_gateway_without_an_object_store_is_asked_once(
+    files: GatewayFiles, service: Service, tmp_path: Path
+) -> None:
+    files.send(held(), outcome_files(tmp_path))
+    files.weights(held(), SOURCE)
+    assert (len(service.asked), len(service.downloads)) == (1, 1)
