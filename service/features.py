@@ -26,6 +26,7 @@ FEATURES = (  # In the order of the documentation and of the help.
     "tenants",  # API keys, weights and limits
     "audit",  # reads who did what
     "workers",  # shows workers, takes them out of service, and asks schedulers of machines for them
+    "usage",  # tells what jobs, tenants, tags and studies have cost
     "gateway",  # gives workers shards over HTTP, and takes outcomes
     "datasets",  # gives nodes the published data sets
     "mcp",  # gives agents the service as tools

@@ -22,7 +22,6 @@ from assay.service.client.result_views import ResultsView
 from assay.service.client.transport import API, BadAnswer, Connection, naming, parsed, part
 from assay.service.contract import errors
 from assay.service.contract.events import Event
-from assay.service.contract.fleet.version import ServiceVersion
 from assay.service.contract.results import Artifact, Page
 from assay.service.contract.summaries import Sort
 from assay.service.contract.warning_codes import WarningMeaning
@@ -30,6 +29,7 @@ from assay.service.plots.client import PlotCalls
 from assay.service.signing.client import SignatureCalls
 from assay.service.studies.client import StudyCalls
 from assay.service.tenants.client import TenantCalls
+from assay.service.usage.client import UsageCalls
 from assay.service.webhooks.client import WebhookCalls
 from assay.service.workers.client import WorkerCalls
 
@@ -79,6 +79,7 @@ class AssayClient(
     TenantCalls,
     AuditCalls,
     WorkerCalls,
+    UsageCalls,
 ):
     """Client of a service. Close it, or use it in a `with` block.
 
@@ -93,10 +94,6 @@ class AssayClient(
         except (errors.Unavailable, BadAnswer):
             return False
         return True
-
-    def version(self) -> ServiceVersion:
-        """Versions of the service and its API, and the code of its workers."""
-        return parsed(ServiceVersion, self._json("GET", "/version"))
 
     def submit(self, spec: Mapping[str, Any] | str | bytes, *, idempotency_key: str | None = None) -> JobView:
         """Posts a job: its spec, or its JSON text, sent as it is.

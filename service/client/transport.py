@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from assay.service.contract import errors
 from assay.service.contract.extras import DISTRIBUTION, version_of
+from assay.service.contract.fleet.version import ServiceVersion
 from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.results import Page
 
@@ -169,6 +170,10 @@ class Connection:
             if etag := response.headers.get("etag", ""):
                 self._kept[query] = (etag, body)
         return self._object(body)
+
+    def version(self) -> ServiceVersion:
+        """Versions of the service and its API, and the code of its workers."""
+        return parsed(ServiceVersion, self._json("GET", "/version"))
 
     def other_version(self) -> str:
         """The service's other version, in words; empty where it is this client's."""

@@ -111,11 +111,12 @@ class Checkpoints(StorePart):
         with self._database.writing() as connection:
             found = _read(connection, name, tenant)
             job_id = found.job_id
-            lock_job(connection, job_id)
+            check = lock_job(connection, job_id)
             user = unfinished_dependent(connection, job_id)
             if user is not None:
                 raise InvalidState(f"job {user.id} is not finished and needs the checkpoint {name}")
-            delete_job(connection, job_id, tenant)
+            if check is not None:
+                delete_job(connection, check)
             record(connection, by, "checkpoint.delete", name, detail={"sha256": found.sha256})
         return job_id
 

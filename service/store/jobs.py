@@ -22,8 +22,8 @@ from assay.service.store.rows import JobRow, SourceRow
 from assay.service.store.tables import LEFT, jobs, results, shards
 from assay.service.store.transactions.deadline import overdue, overdue_message
 from assay.service.store.transactions.dependencies import unfinished_dependent
-from assay.service.store.transactions.end_job import cancel_job, delete_job, end_job, one_line, problem
-from assay.service.store.transactions.event_log import record_message
+from assay.service.store.transactions.end_job import cancel_job, delete_job, end_job, problem
+from assay.service.store.transactions.event_log import one_line, record_message
 from assay.service.store.transactions.repetition import free_waiting
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.submit import add_job, change_tags, known_job
@@ -140,7 +140,7 @@ class Jobs(StorePart):
                 # The id of another tenant's job must not be disclosed.
                 name = f"job {dependent.id}" if dependent.tenant == job.tenant else "a job of another tenant"
                 raise InvalidState(f"{name} is not finished and needs the weights of job {job_id}")
-            delete_job(connection, job_id, job.tenant)
+            delete_job(connection, job)
             record(connection, by, "job.delete", job_id, detail=owner_of(job.tenant, by))
 
     def tag(

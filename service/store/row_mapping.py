@@ -62,7 +62,7 @@ def shard_row(row: Row[Any]) -> ShardRow:
     """A row of `shards` as a value."""
     columns = dict(row._mapping)
     queueing = ("precedence", "tenant", "identity", "requirements", "queued_at")
-    unshown = ("claimed_at", "pool", "progressed_at", "failed_as", "saved_step", "all_failures")
+    unshown = ("claimed_at", "pool", "progressed_at", "failed_as", "saved_step", "saved_at", "all_failures")
     for name in (*queueing, *unshown):
         del columns[name]
     return ShardRow(**columns | {"state": ShardState(row.state)})

@@ -22,14 +22,14 @@ from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.row_mapping import read_job, shard_row
 from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ProgressSnapshot, ShardRow
 from assay.service.store.tables import RUNNING, jobs, shards
+from assay.service.store.transactions.charge import ALL, charge
 from assay.service.store.transactions.claim import Claimer, candidate, changed_clock, fits, retake, take
 from assay.service.store.transactions.deadline import lower_deadline, put_right
-from assay.service.store.transactions.end_job import one_line
-from assay.service.store.transactions.event_log import record_message
+from assay.service.store.transactions.event_log import one_line, record_message
 from assay.service.store.transactions.finish import finish, finished_before
 from assay.service.store.transactions.progress import progress_snapshot, set_done
 from assay.service.store.transactions.release import ShardFailure, count_failure, expire, fail, requeue
-from assay.service.store.transactions.standings import charge, read_pool, set_clock
+from assay.service.store.transactions.standings import read_pool, set_clock
 from assay.service.store.transactions.transitions import (
     CLAIMABLE,
     HELD,
@@ -163,9 +163,9 @@ class Shards(StorePart):
     def checkpoint(self, claim: Claim, step: int) -> None:
         """Records a saved training step; a later step voids earlier failures and losses."""
         with self._database.writing() as connection:
-            none = {"failures": 0, "failed_as": None, "losses": 0, "device_faults": 0, "saved_step": step}
-            later = update(shards).where(HELD, shards.c.saved_step < step).values(none)
-            connection.execute(later, of_claim(claim))
+            none = {"failures": 0, "failed_as": None, "losses": 0, "device_faults": 0}
+            later = update(shards).where(HELD, shards.c.saved_step < step)
+            connection.execute(later.values(**none, saved_step=step, saved_at=now()), of_claim(claim))
 
     def limit(self, claim: Claim, seconds: float) -> None:
         """Gives the job a deadline in so many seconds, unless an earlier one or a user's timeout exists."""
@@ -199,7 +199,7 @@ class Shards(StorePart):
                 write_plan(connection, job, plan, requirements, repeat)
             else:
                 requeue(connection, job, shard)
-            charge(connection, job.tenant, [shard])
+            charge(connection, job, [shard], measured=ALL if planned else None)
             return planned
 
     def finish(self, claim: Claim, outcome: OutcomeRow) -> Finished | None:
@@ -210,14 +210,14 @@ class Shards(StorePart):
         missed the answer) writes nothing and returns the same.
         """
         with self._database.writing() as connection:
-            found = lock_claim(connection, claim)
+            found, retaken = lock_claim(connection, claim), False
             if found is None and retake(connection, claim):
-                found = lock_claim(connection, claim)
+                found, retaken = lock_claim(connection, claim), True
             if found is None:
                 return finished_before(connection, claim)
             job, shard = found
             completions = finish(connection, job, shard, outcome)
-            charge(connection, job.tenant, [shard])
+            charge(connection, job, [shard], measured=outcome.seconds, retaken=retaken)
             return completions
 
     def fail(
@@ -242,7 +242,7 @@ class Shards(StorePart):
             if found is not None:
                 failure = ShardFailure(error_type, message, retry, fingerprint)
                 count_failure(connection, *found, failure, cap, cap_in_all)
-                charge(connection, found[0].tenant, [found[1]])
+                charge(connection, found[0], [found[1]])
             return read_job(connection, claim.job_id)
 
     def canceled(self, claim: Claim) -> None:
@@ -267,7 +267,7 @@ class Shards(StorePart):
             else:
                 requeue(connection, job, shard, device_faults=faults)
                 record_message(connection, job.id, one_line(message))
-            charge(connection, job.tenant, [shard])
+            charge(connection, job, [shard])
 
     def expire(
         self, *, cap: int = 20, dead_owners: Sequence[str] = (), leases: bool = True, at: float | None = None
@@ -321,7 +321,7 @@ class Shards(StorePart):
                 requeue(connection, job, shard)
                 if message:
                     record_message(connection, job.id, one_line(message))
-                charge(connection, job.tenant, [shard])
+                charge(connection, job, [shard])
 
 
 def is_being_planned(connection: Connection, device_classes: Sequence[str]) -> bool:

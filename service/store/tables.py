@@ -124,8 +124,9 @@ shards = Table(
     Column("failures", Integer, nullable=False),
     Column("failed_as", Text),  # Of the last failure; null where it has none.
     Column("losses", Integer, nullable=False),
-    # The last saved step of a training, and the failures of the attempt.
+    # The last saved step of a training, when it was saved, and the failures of the attempt.
     Column("saved_step", BigInteger, nullable=False, server_default="0"),
+    Column("saved_at", Double),
     Column("all_failures", Integer, nullable=False, server_default="0"),
     Column("device_faults", Integer, nullable=False, server_default="0"),  # Faults of workers' devices.
     Column("done", BigInteger, nullable=False),

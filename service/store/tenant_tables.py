@@ -4,6 +4,7 @@
     audit                             who did what; triggers refuse changes (migration 0011)
     tenants                           weights and limits that differ from the defaults
     accounts                          device-seconds of each tenant in each pool of workers
+    usage, deleted_tags               device-seconds of each job by pool and day, and tags of deleted jobs
     gateway_secrets                   the secret that signs the tokens of workers' claims
     clocks                            virtual time of each pool (`fair_queue`)
     reservations                      uploads in flight, with the bytes that are kept free for them
@@ -89,6 +90,28 @@ accounts = Table(
     Column("virtual", Double, nullable=False),  # Device-seconds over weight
     Column("day", BigInteger, nullable=False),  # Device-seconds on one day, counted from 1970-01-01 in UTC.
     Column("seconds", Double, nullable=False),
+)
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("job_id", Identifier, primary_key=True),  # No foreign key: the entries outlive their jobs.
+    Column("pool", Text, primary_key=True),
+    Column("day", BigInteger, primary_key=True, autoincrement=False),  # On which claims ended, as above.
+    Column("tenant", Identifier, nullable=False),
+    Column("kind", Text, nullable=False),  # The job's.
+    Column("study_id", Identifier),
+    # Device-milliseconds, all of them and what of them measured nothing that is kept.
+    *(Column(name, BigInteger, nullable=False) for name in ("milliseconds", "starts", "lost", "repeated")),
+    Index("usage_day_idx", "day", "tenant"),
+)
+
+deleted_tags = Table(
+    "deleted_tags",
+    metadata,
+    Column("tag", PlainText, primary_key=True),
+    Column("job_id", Identifier, primary_key=True),
+    Index("deleted_tags_job_id_idx", "job_id"),
 )
 
 clocks = Table(

@@ -174,7 +174,7 @@ class Studies(TenantPart):
             _check_unneeded(connection, study_id, ids, row.tenant)
             connection.execute(studies.delete().where(studies.c.id == study_id))
             for job in of_study:
-                delete_job(connection, job.id, job.tenant)
+                delete_job(connection, job)
             for job_id in ids:
                 record(connection, self._by, "job.delete", job_id, detail={"study": study_id})
             record(

@@ -12,11 +12,11 @@ from assay.service.store.clock import now
 from assay.service.store.ids import new_id
 from assay.service.store.rows import Claim
 from assay.service.store.tables import checkpoints, jobs
+from assay.service.store.transactions.charge import ALL, charge
 from assay.service.store.transactions.claim import retake
 from assay.service.store.transactions.end_job import end_job
 from assay.service.store.transactions.event_log import record_state_event
 from assay.service.store.transactions.release import fail
-from assay.service.store.transactions.standings import charge
 from assay.service.store.transactions.submit import add_first_shard, job_values
 from assay.service.store.transactions.transitions import complete, lock_claim
 
@@ -79,5 +79,5 @@ def end_check(connection: Connection, claim: Claim, verdict: VerdictRecord, erro
     else:
         complete(connection, shard)
         end_job(connection, job.id, {JobState.STARTING}, JobState.SUCCEEDED)
-    charge(connection, job.tenant, [shard])
+    charge(connection, job, [shard], measured=ALL)
     return True

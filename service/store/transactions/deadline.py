@@ -80,8 +80,11 @@ def put_right(connection: Connection, jump: float, lease_seconds: float, elapsed
     # Before a jump forward all times are older than the jump is long; before one back, older or in the
     # future.
     begun = now() - (jump if jump > 0 else elapsed)
-    claimed = case((shards.c.claimed_at.between(begun, now()), shards.c.claimed_at), else_=_moved(jump))
-    values = {"lease_until": now() + lease_seconds, "claimed_at": claimed, "progressed_at": now()}
+    values = {
+        "lease_until": now() + lease_seconds,
+        "progressed_at": now(),
+        **{name: _moved(shards.c[name], jump, begun) for name in ("claimed_at", "saved_at")},
+    }
     right: ColumnElement[bool] = jobs.c.started_at.between(begun, now())
     if jump < 0:
         # Their shards tell which deadlines are of a plan since the jump; none may pass by the jump.
@@ -102,7 +105,7 @@ def put_right(connection: Connection, jump: float, lease_seconds: float, elapsed
     connection.execute(update(jobs).where(started).values(late))
 
 
-def _moved(jump: float) -> ColumnElement[float]:
-    """When a shard was claimed, by a clock that jumped; never in the future."""
-    moved = shards.c.claimed_at + jump
-    return case((moved > now(), now()), else_=moved)
+def _moved(time: ColumnElement[float], jump: float, begun: ColumnElement[float]) -> ColumnElement[float]:
+    """A time of a claim by a clock that jumped after `begun`; never in the future."""
+    moved = time + jump
+    return case((time.between(begun, now()), time), (moved > now(), now()), else_=moved)

@@ -6,13 +6,15 @@ import heapq
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, Row, bindparam, select
 
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.tables import RUNNING, jobs, shards
+from assay.service.store.transactions.charge import charge, keep_tags
 from assay.service.store.transactions.dependencies import dependencies_met, waiting_dependents
-from assay.service.store.transactions.standings import charge, running_shards
+from assay.service.store.transactions.event_log import one_line
+from assay.service.store.transactions.standings import running_shards
 from assay.service.store.transactions.transitions import lock_job, transition_job, transition_shards
 
 ENDED_AS = {JobState.FAILED: "failed", JobState.CANCELED: "was canceled", JobState.TIMED_OUT: "timed out"}
@@ -23,12 +25,6 @@ RUNNING_OF_JOB = select(shards.c.id).where(shards.c.job_id == bindparam("job"), 
 def problem(error_type: str, message: str) -> dict[str, str]:
     """The error of a job."""
     return {"type": error_type, "message": message}
-
-
-def one_line(message: str, max_length: int = 500) -> str:
-    """The message as one line of at most `max_length` characters."""
-    line = " ".join(message.split())
-    return line if len(line) <= max_length else line[: max_length - 1] + "…"
 
 
 def end_job(
@@ -106,9 +102,10 @@ def _described(connection: Connection, job_id: str, how: str) -> tuple[str, str]
     return f"checkpoint {job.spec['name']}", f"was rejected: {(job.error or {}).get('message', how)}"
 
 
-def delete_job(connection: Connection, job_id: str, tenant: str | None) -> None:
+def delete_job(connection: Connection, job: Row[Any]) -> None:
     """Deletes a job with everything below it, and charges its tenant for what workers still held."""
     # Workers may still be stopping shards of a failed job. Only the audit is written after this.
-    stopped = connection.execute(running_shards(job_id)).all()
-    connection.execute(jobs.delete().where(jobs.c.id == job_id))
-    charge(connection, tenant, stopped)
+    stopped = connection.execute(running_shards(job.id)).all()
+    keep_tags(connection, job.id, running=bool(stopped))
+    connection.execute(jobs.delete().where(jobs.c.id == job.id))
+    charge(connection, job, stopped)

@@ -111,3 +111,9 @@ def _insert(connection: Connection, job_id: str, number: int, kind: EventType, d
 def _thin(connection: Connection, job_id: str, until: int) -> None:
     old = (events.c.job_id == job_id) & (events.c.seq <= until) & (events.c.seq % THIN_BY != 0)
     connection.execute(delete(events).where(old, events.c.type.in_(["progress", "log"])))
+
+
+def one_line(message: str, max_length: int = 500) -> str:
+    """The message as one line of at most `max_length` characters."""
+    line = " ".join(message.split())
+    return line if len(line) <= max_length else line[: max_length - 1] + "…"

@@ -11,11 +11,11 @@ from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.tables import RUNNING, jobs, shards
+from assay.service.store.transactions.charge import charge
 from assay.service.store.transactions.deadline import pause
 from assay.service.store.transactions.end_job import cancel_when_idle, end_job, problem
 from assay.service.store.transactions.event_log import record_message
 from assay.service.store.transactions.progress import set_done
-from assay.service.store.transactions.standings import charge
 from assay.service.store.transactions.transitions import (
     CLAIMABLE,
     complete,
@@ -131,7 +131,7 @@ def _expire_job(database: Database, job_id: str, lost: ColumnElement[bool], cap:
             assert job is not None
             _lose(connection, job, shard, cap)
         if rows:
-            charge(connection, locked.tenant, rows)
+            charge(connection, locked, rows)
     return len(rows)
 
 

@@ -17,12 +17,13 @@ from assay.service.store.clock import now
 from assay.service.store.fleet.quotas import check_submission
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.tables import artifacts, jobs, results, shards
+from assay.service.store.transactions.charge import charge, void
 from assay.service.store.transactions.claim import start_job
 from assay.service.store.transactions.dependencies import lock_required, required_jobs
 from assay.service.store.transactions.end_job import cancel_job
 from assay.service.store.transactions.release import DIFFERENT, release
 from assay.service.store.transactions.repetition import draw
-from assay.service.store.transactions.standings import charge, running_shards, tenant_limits
+from assay.service.store.transactions.standings import running_shards, tenant_limits
 from assay.service.store.transactions.submit import add_first_shard
 from assay.service.store.transactions.transitions import is_left, lock_job, transition_job, transition_shards
 from assay.service.submission.dependencies import dependencies_of
@@ -74,7 +75,7 @@ def retry_job(
         queued = lock_job(connection, job_id)  # Only the merge is missing; no claim will start the job.
         assert queued is not None
         start_job(connection, queued, running=True)
-    charge(connection, job.tenant, stopped)
+    charge(connection, job, stopped)
 
 
 def _stopped(connection: Connection, job: Row[Any]) -> Row[Any]:
@@ -111,7 +112,8 @@ def _forget_plan(connection: Connection, job: Row[Any]) -> dict[str, Any]:
         "attempt": job.attempt + 1,
         "planned_by": job.plan.get("identity"),
     }
-    charge(connection, job.tenant, held)
+    void(connection, job.id)
+    charge(connection, job, held)
     return {**UNPLANNED, "replans": [*(job.replans or []), replan]}
 
 

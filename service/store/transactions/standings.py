@@ -11,7 +11,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Dialect,
-    Double,
     Row,
     Select,
     bindparam,
@@ -293,36 +292,3 @@ def lift(connection: Connection, tenant: str, pool: str, virtual: float) -> None
 def running_shards(job_id: str) -> Select[Any]:
     """The statement for the shards of a job that workers hold."""
     return select(shards).where(shards.c.job_id == job_id, RUNNING)
-
-
-def charge(connection: Connection, tenant: str | None, ended: Sequence[Row[Any]]) -> None:
-    """Charges a tenant for shards that have just stopped running. The last statement of a transaction."""
-    # The rows were read before the shards were moved, under their job's lock: each claim is charged once. A
-    # dead worker's claim is charged until its lease ended: the device was taken. No transaction waits for a
-    # job's lock while it holds an account: no deadlock.
-    held = [shard for shard in ended if shard.claimed_at is not None and shard.pool is not None]
-    if not held:
-        return
-    owner = tenant or ""
-    at = float(connection.execute(MOMENT).scalar_one())
-    day = int(at // DAY_SECONDS)
-    for pool in sorted({shard.pool for shard in held}):
-        mine = [shard for shard in held if shard.pool == pool]
-        seconds = sum(_elapsed(shard, min(at, shard.lease_until or at)) for shard in mine)
-        charged = {"tenant": owner, "pool": pool, "day": day, "seconds": seconds}
-        connection.execute(_charged(connection.dialect.name), {**charged, "owner": owner, "spent": seconds})
-
-
-@lru_cache
-def _charged(dialect: str) -> Any:
-    """The statement that adds to an account, for an engine."""
-    weight = select(tenants.c.weight).where(tenants.c.name == bindparam("owner")).scalar_subquery()
-    share = bindparam("spent", type_=Double) / func.coalesce(weight, 1.0)
-    new: Any = (sqlite if dialect == "sqlite" else postgresql).insert(accounts).values(virtual=share)
-    same = accounts.c.day == new.excluded.day
-    added = {
-        "virtual": accounts.c.virtual + new.excluded.virtual,
-        "day": new.excluded.day,
-        "seconds": case((same, accounts.c.seconds + new.excluded.seconds), else_=new.excluded.seconds),
-    }
-    return new.on_conflict_do_update(index_elements=[accounts.c.tenant, accounts.c.pool], set_=added)

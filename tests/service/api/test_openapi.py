@@ -46,6 +46,7 @@ FEATURE_ROUTES: dict[str, set[str]] = {
         "list_workers", "cordon_worker", "uncordon_worker", "drain_worker",
         "list_identities", "allow_identity", "withdraw_identity", "list_fleets", "report_fleet",
     },
+    "usage": {"get_usage"},
     "mcp": set(),  # asks the service as any client
     "evalhub": set(),  # too
 }  # fmt: skip
@@ -130,7 +131,7 @@ def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, documen
         stated = {"name", "normalization", "positions", "class_names"}
         audit = {"after", "before", "tenant", "action", "key"}
         drawn = {"scheme", "rows", "columns", "metric"}
-        others = {"adjust", "decode", "dry_run", "follow", "format", "jobs"}
+        others = {"adjust", "decode", "dry_run", "follow", "format", "jobs", "by", "since", "until"}
         assert known <= filters | stated | audit | drawn | others
 
 
