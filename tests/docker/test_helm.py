@@ -18,8 +18,10 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
+from assay.service.api.authentication import GATEWAY_PATH
 from assay.service.app import create_app
 from assay.service.settings import Settings
+from assay.workers.containment.limits import machine_memory
 from assay.workers.settings import WorkerSettings
 from tests.support.chart import (
     CHART,
@@ -32,6 +34,7 @@ from tests.support.chart import (
     rendered,
     rendered_with,
     run,
+    secret_variables,
     with_values,
 )
 from tests.support.compose import load
@@ -39,6 +42,8 @@ from tests.support.compose import load
 CUSTOM = json.loads((ROOT / "tests" / "support" / "custom_kinds.json").read_text())
 VERSIONS = ("1.28", "1.33", "1.37")
 BOTH = {"app.kubernetes.io/name": "assay", "app.kubernetes.io/instance": "lab"}
+# Of the object store (`files`): settings of the service where it has that store.
+OBJECT_STORE = {"ASSAY_FILES", "ASSAY_S3_ENDPOINT", "ASSAY_S3_REGION"}
 DNS = {
     "to": [
         {
@@ -47,6 +52,10 @@ DNS = {
         }
     ],
     "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}],
+}
+SERVICE = {
+    "to": [{"podSelector": {"matchLabels": {**BOTH, "app.kubernetes.io/component": "service"}}}],
+    "ports": [{"protocol": "TCP", "port": "http"}],
 }
 every = pytest.mark.parametrize("name", SETS)
 
@@ -143,13 +152,15 @@ def test_a_claim_that_must_not_change_is_mounted_read_only(name: str) -> None:
 @every
 def test_the_chart_has_no_secret_and_names_those_that_exist(name: str) -> None:
     assert not kinds(rendered(name), "Secret")
-    needed = {"service": ["database", "redis"], "keeper": ["database", "redis"], "worker": ["database"]}
+    stores = [
+        {"name": f"assay-{store}", "items": [{"key": "password", "path": f"assay_{store}_password"}]}
+        for store in ("database", "redis")
+    ]
+    own = [{"name": "assay-workers", "items": [{"key": "worker", "path": "assay_worker_key"}]}]
     for component, template in pods(rendered(name)).items():
         (volume,) = [one for one in template["spec"]["volumes"] if one["name"] == "passwords"]
-        assert [source["secret"] for source in volume["projected"]["sources"]] == [
-            {"name": f"assay-{store}", "items": [{"key": "password", "path": f"assay_{store}_password"}]}
-            for store in needed.get(component, ["database", "redis"])
-        ]
+        found = [source["secret"] for source in volume["projected"]["sources"]]
+        assert found == (own if component == "worker" else stores)
         for container in template["spec"]["containers"]:
             assert not re.search(r"PASSWORD|://[^/@\s]*:[^/@\s]*@", json.dumps(container["env"]))
 
@@ -157,7 +168,7 @@ def test_the_chart_has_no_secret_and_names_those_that_exist(name: str) -> None:
 def test_only_the_service_has_the_key_that_signs() -> None:
     holders = [name for name, one in pods(rendered("all")).items() if "signing" in json.dumps(one)]
     assert holders == ["service"]
-    claims = {name: pods(rendered("all"))[name]["spec"]["volumes"] for name in ("service", "worker")}
+    claims = {name: pods(rendered("all"))[name]["spec"]["volumes"] for name in ("service", "keeper")}
     shared = {"name": "state", "persistentVolumeClaim": {"claimName": "shared"}}
     assert all(shared in volumes for volumes in claims.values())
     (made,) = kinds(rendered("all"), "PersistentVolumeClaim").values()
@@ -170,7 +181,7 @@ def test_every_setting_exists(name: str) -> None:
     known = {f"ASSAY_{field.upper()}" for kind in (Settings, WorkerSettings) for field in kind.model_fields}
     for template in pods(rendered(name)).values():
         for container in template["spec"]["containers"]:
-            assert set(environment(container)) <= known
+            assert set(environment(container)) - OBJECT_STORE <= known
 
 
 def test_settings_of_the_values_go_before_those_of_the_chart() -> None:
@@ -191,8 +202,60 @@ def test_what_runs_is_what_compose_runs() -> None:
     for component in ("service", "keeper"):
         volumes = {one["name"]: one for one in found[component]["spec"]["volumes"]}
         assert volumes["state"] == {"name": "state", "persistentVolumeClaim": {"claimName": "lab-state"}}
+    assert {"name": "state", "emptyDir": {"sizeLimit": "50Gi"}} in found["worker"]["spec"]["volumes"]
     shared = {"name": "shared", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}}
     assert shared in found["worker"]["spec"]["volumes"]
+
+
+@every
+def test_a_worker_knows_the_gateway_alone(name: str) -> None:
+    """It has no database, and its evaluator the pod's whole memory."""
+    if name == "without workers":
+        assert "worker" not in pods(rendered(name))
+        return
+    (container,) = pods(rendered(name))["worker"]["spec"]["containers"]
+    told = environment(container)
+    assert told["ASSAY_GATEWAY"] == "http://lab.team.svc"
+    assert told["ASSAY_WORKER_KEY_FILE"] == "/run/secrets/assay_worker_key"
+    stores = ("DATABASE", "REDIS", "FILES", "S3", "MODE", "MAX_EVALUATOR_BYTES")
+    assert not [one for one in told if any(part in one for part in stores)]
+    assert secret_variables(container) == {}
+    settings = WorkerSettings(gateway=told["ASSAY_GATEWAY"])
+    assert settings.memory_each(1) == machine_memory()
+    # The volume is root's, and the worker wants a folder of its own user.
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert Path(told["ASSAY_STATE"]).parent == Path(mounts["state"])
+
+
+def test_nodes_outside_reach_the_gateway_by_a_name_of_its_own() -> None:
+    found = kinds(rendered("objects"), "Ingress")
+    assert found.keys() == {"lab", "lab-gateway"}
+    spec = found["lab-gateway"]["spec"]
+    assert spec["tls"] == [{"hosts": ["nodes.example"], "secretName": "nodes-tls"}]
+    (rule,) = spec["rules"]
+    assert rule["host"] == "nodes.example"
+    assert [(path["path"], path["pathType"]) for path in rule["http"]["paths"]] == [(GATEWAY_PATH, "Prefix")]
+    (service,) = pods(rendered("objects"))["service"]["spec"]["containers"]
+    assert "nodes.example" in json.loads(environment(service)["ASSAY_ALLOWED_HOSTS"])
+    assert kinds(rendered("least"), "Ingress").keys() == {"lab"}
+
+
+def test_the_object_store_is_known_to_service_and_keeper() -> None:
+    told = {
+        "ASSAY_FILES": "s3://assay-files/lab",
+        "ASSAY_S3_ENDPOINT": "https://minio.example:9000",
+        "ASSAY_S3_REGION": "eu-1",
+    }
+    for component in ("service", "keeper"):
+        (container,) = pods(rendered("objects"))[component]["spec"]["containers"]
+        assert environment(container).items() >= told.items()
+        assert secret_variables(container) == {
+            "ASSAY_S3_ACCESS_KEY_ID": {"name": "assay-files", "key": "access-key-id"},
+            "ASSAY_S3_SECRET_ACCESS_KEY": {"name": "assay-files", "key": "secret-access-key"},
+        }
+        (plain,) = pods(rendered("least"))[component]["spec"]["containers"]
+        assert not OBJECT_STORE & environment(plain).keys()
+        assert secret_variables(plain) == {}
 
 
 def test_the_migration_comes_before_all_else() -> None:
@@ -229,16 +292,21 @@ def test_nothing_is_reached_but_the_stores(name: str) -> None:
     database, redis = towards("10.0.0.10/32", 5433), towards("10.0.0.11/32", 6379)
     staging = [towards("10.0.0.20/32", 443)] if name == "staged" else []
     hooks = SETS[name].get("service", {}).get("egress", [])
-    assert egress_of(objects, "worker") == [DNS, database, *staging]
-    assert egress_of(objects, "keeper") == [DNS, database, redis, *staging]
+    files = [towards("10.0.0.30/32", 9000)] if name == "objects" else []
+    if name != "without workers":
+        assert egress_of(objects, "worker") == [DNS, SERVICE, *files, *staging]
+    assert egress_of(objects, "keeper") == [DNS, *files, database, redis, *staging]
     assert egress_of(objects, "migration") == [DNS, database]
-    assert sorted(map(str, egress_of(objects, "service"))) == sorted(map(str, [DNS, *hooks, database, redis]))
+    assert sorted(map(str, egress_of(objects, "service"))) == sorted(
+        map(str, [DNS, *hooks, *files, database, redis])
+    )
 
 
 def test_only_the_service_is_reached_by_the_ingress_and_the_scaler() -> None:
     for name, callers in {
-        "all": ["ingress-nginx", "keda"],
-        "staged": ["keda"],
+        "all": ["ingress-nginx", "worker", "keda"],
+        "staged": ["worker", "keda"],
+        "objects": ["ingress-nginx", "worker", "keda"],
         "without workers": [],
     }.items():
         policies = kinds(rendered(name), "NetworkPolicy").values()
@@ -248,8 +316,12 @@ def test_only_the_service_is_reached_by_the_ingress_and_the_scaler() -> None:
         assert policy["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "service"
         rules = policy["spec"]["ingress"] or []
         assert all(rule["ports"] == [{"protocol": "TCP", "port": "http"}] for rule in rules)
-        peers = [peer["namespaceSelector"]["matchLabels"] for rule in rules for peer in rule["from"]]
-        assert peers == [{"kubernetes.io/metadata.name": caller} for caller in callers]
+        peers = [peer for rule in rules for peer in rule["from"]]
+        own = {"podSelector": {"matchLabels": {**BOTH, "app.kubernetes.io/component": "worker"}}}
+        names = {caller: {"kubernetes.io/metadata.name": caller} for caller in callers}
+        assert peers == [
+            own if one == "worker" else {"namespaceSelector": {"matchLabels": names[one]}} for one in callers
+        ]
 
 
 def test_workers_are_jobs_of_gpus_in_the_queue_of_kueue() -> None:
@@ -335,6 +407,9 @@ def test_under_ten_values_must_be_set() -> None:
             "propertyName 'ASSAY_DATABASE_PASSWORD'",
         ),
         ({"ingress": {"from": []}}, "/ingress/from"),
+        ({"files": {"url": "s3://assay-files"}}, "/files/secret"),
+        ({"files": {"url": "/srv/files"}}, "/files/url"),
+        ({"gateway": {"host": "https://nodes.example"}}, "/gateway/host"),
         ({"kueue": {"clusterQueue": "gpus"}}, "/kueue"),
         (
             {"data": {"claim": "sets", "staging": {"image": "a/b:1", "command": ["x"], "size": "1Gi"}}},

@@ -26,7 +26,7 @@ LEAST: dict[str, Any] = {
         "cidr": "10.0.0.10/32",
     },
     "redis": {"url": "rediss://redis.example/0", "secret": "assay-redis", "cidr": "10.0.0.11/32"},
-    "workers": {"key": "assay-scaler"},
+    "workers": {"key": "assay-workers"},
 }
 
 
@@ -87,6 +87,19 @@ SETS: dict[str, dict[str, Any]] = {
             },
         },
     ),
+    "objects": with_values(
+        LEAST,
+        {
+            "gateway": {"host": "nodes.example", "className": "nginx", "tlsSecret": "nodes-tls"},
+            "files": {
+                "url": "s3://assay-files/lab",
+                "endpoint": "https://minio.example:9000",
+                "region": "eu-1",
+                "secret": "assay-files",
+                "cidr": "10.0.0.30/32",
+            },
+        },
+    ),
     "without workers": with_values(LEAST, {"ingress": {"enabled": False}, "workers": {"enabled": False}}),
 }
 
@@ -137,5 +150,12 @@ def pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def environment(container: dict[str, Any]) -> dict[str, str]:
-    """A container's variables."""
-    return {item["name"]: item["value"] for item in container["env"]}
+    """A container's variables, without those of secrets."""
+    return {item["name"]: item["value"] for item in container["env"] if "value" in item}
+
+
+def secret_variables(container: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """The secret and its key of each variable that has one."""
+    return {
+        item["name"]: item["valueFrom"]["secretKeyRef"] for item in container["env"] if "valueFrom" in item
+    }

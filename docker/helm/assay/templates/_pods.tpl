@@ -45,9 +45,31 @@ securityContext:
     {{- end }}
 {{- end }}
 
+{{- /* The object store, and its key as variables: of the service and the keeper alone. */ -}}
+{{- define "assay.files.settings" -}}
+{{- with .Values.files }}
+{{- if .url }}
+ASSAY_FILES: {{ .url | quote }}
+{{- with .endpoint }}
+ASSAY_S3_ENDPOINT: {{ . | quote }}
+{{- end }}
+{{- with .region }}
+ASSAY_S3_REGION: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "assay.files.key" -}}
+{{- with .Values.files.secret }}
+- name: ASSAY_S3_ACCESS_KEY_ID
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: access-key-id}}
+- name: ASSAY_S3_SECRET_ACCESS_KEY
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: secret-access-key}}
+{{- end }}
+{{- end }}
+
 {{- define "assay.worker.settings" -}}
-ASSAY_DATABASE_URL: {{ .Values.database.url | quote }}
-ASSAY_STATE: /var/lib/assay
 ASSAY_DATA_ROOT: /data
 ASSAY_WEIGHTS_ROOT: /weights
 ASSAY_LOG_FORMAT: json
@@ -69,8 +91,6 @@ ASSAY_SANDBOX: required
 {{- end }}
 
 {{- define "assay.worker.volumes" -}}
-- name: state
-  persistentVolumeClaim: {claimName: {{ include "assay.state" . }}}
 - name: tmp
   emptyDir: {sizeLimit: 4Gi}
 - name: shared
