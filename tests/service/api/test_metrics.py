@@ -268,7 +268,7 @@ def test_pages_name_metrics_that_are_there(api: httpx.Client, app_store: Store) 
     families = parser.text_string_to_metric_families(api.get("/metrics").text)
     shown = {f"{one.name}_total" if one.type == "counter" else one.name for one in families}
     shown.remove("assay_info")
-    page = (Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "metrics.md").read_text()
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
     rules = [rule for block in blocks for group in block.get("groups", []) for rule in group["rules"]]
     assert len(rules) > 5
