@@ -19,6 +19,7 @@ from assay.service.cli.profiles import (
     load_config,
     save_config,
 )
+from assay.service.cli.terminal import fitted
 
 # A key of this length shows its end, a shorter key nothing.
 LONG_KEY, SHOWN_OF_KEY = 20, 4
@@ -119,9 +120,8 @@ def unset_one(options: Options) -> int:
     if config.profile != name:
         return _saved(config.profile, others)
     now = profiles.DEFAULT_PROFILE
-    sys.stderr.write(
-        f"the profile {name!r}, which was in use, had no other setting and is gone; in use: {now}\n"
-    )
+    said = f"the profile {name!r}, which was in use, had no other setting and is gone; in use: {now}"
+    sys.stderr.write(f"{fitted(said, sys.stderr)}\n")
     return _saved("", others)
 
 

@@ -23,11 +23,11 @@ from tests.support.terminals import ESCAPES, Make, Terminal
 # Commands that are not run here: another process takes their place, they wait, write files for programs, or
 # need a network, a browser, keys or what has ended. Their tables are drawn by the same function.
 ELSEWHERE = """
-config get, config set, config unset, config use, evaluate, attack, serve, worker, doctor, data check,
+evaluate, attack, serve, worker, doctor, data check,
 demo, open, mcp, evalhub, pull, mirror, import-pickle, import-onnx, keys create, keys list, keys revoke, sign,
 verify, download, checkpoints upload, webhooks add, webhooks deliveries, webhooks rotate, webhooks
 enable, webhooks remove, webhooks test, webhooks redeliver, replan, tenants list, tenants set, studies
-delete, studies results, studies run, studies watch, plot, report, gate, completion, workers allow,
+results, studies run, studies watch, plot, gate, completion, workers allow,
 workers withdraw, fleet slurm
 """
 # The others, with their arguments, in an order in which each has what it needs.
@@ -44,7 +44,11 @@ catalog attack
 catalog attack pgd
 warnings
 warnings subset
+config set url http://127.0.0.1:8000 --profile work
+config use work
+config get url
 config list
+config unset url
 checkpoints list
 checkpoints show mine
 studies list
@@ -66,6 +70,9 @@ cancel {c}
 retry {c}
 studies cancel {study}
 studies retry {study}
+report {a} -o report.md
+studies cancel {other}
+studies delete {other}
 checkpoints delete mine
 delete {b}
 """
@@ -96,7 +103,7 @@ def world(
     """Ids for the arguments: measured jobs, a queued job, a study, weights; files in the present folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ASSAY_URL", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", "/config")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "config")
     monkeypatch.setattr(commands, "AssayClient", lambda url: AssayClient(url, transport=transport))
     client = AssayClient("http://127.0.0.1", transport=transport)
     name = "a name of many words, as people give them to the runs of a long evening of experiments"
@@ -117,7 +124,7 @@ def world(
         "seeds": [0, 1],
         "evaluations": [{"name": "clean"}],
     }
-    return {**ids, "study": client.submit_study(study).id}
+    return {**ids, "study": client.submit_study(study).id, "other": client.submit_study(study).id}
 
 
 @pytest.mark.parametrize("columns", [80, 120])
