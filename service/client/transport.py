@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, TypeVar
@@ -184,15 +184,13 @@ class Connection:
             theirs = "older, without /version"
         except errors.AssayError:
             return ""
-        if theirs == mine:
-            return ""
-        return f" (the service's version is {str(theirs)[:40]}, this client's {mine}; install the service's)"
+        said = f" (the service's version is {str(theirs)[:40]}, this client's {mine}; install the service's)"
+        return "" if theirs == mine else said
 
     def _object(self, body: bytes) -> dict[str, Any]:
-        try:
+        found = None
+        with suppress(ValueError):
             found = json.loads(body)
-        except ValueError:
-            found = None
         if not isinstance(found, dict):
             raise BadAnswer(f"{self.url} answers, but not as an Assay service")
         return _Answered(found, self)
@@ -221,9 +219,8 @@ class Connection:
             _check_numbers(body)
             content = {"json": body}
         with reaching(self.url):
-            waited = self._http.timeout if timeout is None else timeout
             response = self._http.request(
-                method, path, params=params, headers=sent, timeout=waited, **content
+                method, path, params=params, headers=sent, timeout=timeout or self._http.timeout, **content
             )
         if response.is_error:
             raise error_of(response)
@@ -346,8 +343,7 @@ def error_of(response: httpx.Response) -> errors.AssayError:
         body = errors.ErrorEnvelope.model_validate_json(response.content).error
     except ValidationError:
         return BadAnswer(f"{response.url} answers {response.status_code}, but not as an Assay service")
-    kind = ERRORS.get(body.type, errors.AssayError)
-    return kind(body.message, body.details)
+    return ERRORS.get(body.type, errors.AssayError)(body.message, body.details)
 
 
 def parsed(model: type[Model], body: dict[str, Any]) -> Model:
@@ -364,8 +360,7 @@ def parsed(model: type[Model], body: dict[str, Any]) -> Model:
 
 def _without(body: Mapping[str, Any], places: Sequence[tuple[Any, ...]]) -> dict[str, Any] | None:
     """The answer without the fields at these places; None where it has none of them."""
-    kept: dict[str, Any] = copy.deepcopy(dict(body))
-    dropped = False
+    kept, dropped = copy.deepcopy(dict(body)), False
     for *way, last in places:
         inside: Any = kept
         for key in way:  # a word that is no key names a member of a union

@@ -24,8 +24,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import httpx
-
 from assay.service.contract.extras import require
 from assay.service.contract.records import ArtifactDescription
 from assay.service.files.file_store import (
@@ -301,6 +299,8 @@ class S3Files:
 
     def _checksum(self, key: str) -> str | None:
         """The sha256 that the store itself has checked; None: it has none, or of parts."""
+        import httpx
+
         headers = {"x-amz-checksum-mode": "ENABLED"}
         url = self._place.presigned("HEAD", key, headers, 60)
         answer = httpx.head(url, headers=headers, timeout=CALL_SECONDS)

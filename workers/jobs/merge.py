@@ -33,7 +33,6 @@ from assay.service.contract.times import iso_or_none
 from assay.service.files.file_store import FileStore
 from assay.service.metrics.arithmetic import prepared_passes
 from assay.service.metrics.table import Context, OutcomeTable, Summary, as_csv, joined, with_units
-from assay.service.plots.tallies import tally_shards
 from assay.service.reports.summaries import saved_results, summarised
 from assay.service.store.rows import JobRow, OutcomeRow
 from assay.service.store.store import Store
@@ -42,7 +41,7 @@ from assay.workers.jobs import artifacts
 from assay.workers.jobs.data_warnings import of_disagreement
 from assay.workers.jobs.final_evaluation import final_evaluation
 from assay.workers.jobs.galleries import remove_parts, write_gallery
-from assay.workers.jobs.plots import render_plots, save_plots
+from assay.workers.jobs.plots import render_plots, save_plots, tallied
 from assay.workers.jobs.warnings import Row, of_evaluation, row_arithmetic
 from assay.workers.published.corruptions import baseline_errors, with_constants
 from assay.workers.published.match import MeasuredRow, references
@@ -77,7 +76,7 @@ def save_job(store: Store, files: FileStore, job_id: str, *, svg: bool = False) 
         else:
             _add_caution(store, job, index, plan_of(job, rows), merged[index])
         named = plan_of(job, rows)["evaluations"][index].get("class_names", [])
-        tallies[index] = {**tally_shards([row.columns for row in rows]), "names": named}
+        tallies[index] = tallied(rows, named)
         # With millions of examples, load the columns for a single evaluation at a time.
         measured += [replace(row, columns={}) for row in rows]
     check_identities(plan_of(job, measured), measured)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.service.contract.errors import NotFound
@@ -14,7 +14,8 @@ from assay.service.files.file_store import FileStore, StoreAway, read_bounded
 from assay.service.files.json_bounds import JsonBounds
 from assay.service.plots.kinds import LabelledResults, Vega, plots_of
 from assay.service.plots.render import RenderError, render
-from assay.service.store.rows import JobRow
+from assay.service.plots.tallies import tally_shards
+from assay.service.store.rows import JobRow, OutcomeRow
 from assay.service.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -22,6 +23,11 @@ log = logging.getLogger(__name__)
 MAX_LOG_BYTES = 64 * 2**20
 LOG_BOUNDS = JsonBounds(MAX_LOG_BYTES, values=2_000_000, containers=200_000)
 TRAINING_LOG = "training_log.jsonl"  # as workers/training/training_log.py names it; that package needs torch
+
+
+def tallied(rows: Sequence[OutcomeRow], names: Sequence[str]) -> dict[str, Any]:
+    """Counts of an evaluation's examples, from its shards, and the names of its classes."""
+    return {**tally_shards([row.columns for row in rows]), "names": names}
 
 
 def save_plots(

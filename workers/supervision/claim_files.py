@@ -160,7 +160,7 @@ class StoredFiles:
             self._files.fetch(job_id, path.name, sha256, path)
 
     def _steps(self, job_id: str) -> list[str]:
-        return sorted(filter(STEP.fullmatch, self._files.names(job_id)), reverse=True)
+        return sorted(filter(STEP.fullmatch, self._files.sizes(job_id)), reverse=True)
 
     def _sha256_of(self, claim: Claim, job_id: str) -> str:
         """The hash of weights. Raises NotFound."""

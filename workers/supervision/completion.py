@@ -68,5 +68,5 @@ def _drop_checkpoints(store: Store, settings: WorkerSettings, job_id: str) -> No
         return
     if succeeded:
         with contextlib.suppress(StoreAway):  # they go with the job's files
-            for name in fnmatch.filter(settings.file_store.names(job_id), CHECKPOINTS):
+            for name in fnmatch.filter(settings.file_store.sizes(job_id), CHECKPOINTS):
                 settings.file_store.remove(job_id, name)
