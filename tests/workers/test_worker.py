@@ -201,7 +201,7 @@ def test_supervisors_of_a_node_say_together_that_they_go() -> None:
 
     def supervisor(name: str) -> Any:
         calls = {one: lambda one=one: order.append(f"{one} {name}") for one in ("start", "stop", "join")}
-        return SimpleNamespace(**calls, known_as=name, idle_seconds=0.0)
+        return SimpleNamespace(**calls, known_as=name, idle_seconds=0.0, inventory=None)
 
     def leave(one: Any) -> None:
         together.wait()  # a call that waits for an answer
@@ -209,5 +209,5 @@ def test_supervisors_of_a_node_say_together_that_they_go() -> None:
     ended = threading.Event()
     ended.set()
     end: Any = SimpleNamespace(reason=lambda idle: None)
-    worker._supervise([supervisor("a"), supervisor("b")], end, ended, leave)
+    worker._supervise(WorkerSettings(), [supervisor("a"), supervisor("b")], end, ended, leave)
     assert order == [f"{what} {name}" for what in ("start", "stop", "join") for name in ("a", "b")]

@@ -51,7 +51,7 @@ def leaves(routes: Sequence[Any]) -> Iterator[Any]:
         if inside is not None:
             yield from leaves(inside.routes)
             continue
-        assert type(route).__name__ in ("APIRoute", "StrictRoute", "Route"), (
+        assert type(route).__name__ in ("APIRoute", "StrictRoute", "WorkerRoute", "Route"), (
             "a mount? say here what is below it"
         )
         yield route

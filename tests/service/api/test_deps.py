@@ -81,4 +81,4 @@ def test_parameters_hidden_from_the_schema_are_known(client: TestClient) -> None
 def test_every_route_is_strict() -> None:
     routes = [route for router in (*ROUTERS, *PAGES) for route in router.routes]
     assert len(routes) > 90
-    assert {type(route) for route in routes} == {StrictRoute}
+    assert [route for route in routes if not isinstance(route, StrictRoute)] == []

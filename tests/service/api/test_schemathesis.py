@@ -44,7 +44,7 @@ CHECKED = ["submit_job", "list_jobs", "get_results", "stream_events", "compare_j
 CHECKED += ["create_key", "log_in", "upload_checkpoint", "list_checkpoints", "list_audit", "set_tenant"]
 CHECKED += ["submit_study", "list_studies", "get_study_results", "extend_study"]
 CHECKED += ["get_plot", "plot_jobs", "get_report", "get_table"]
-CHECKED += ["create_webhook", "list_webhook_deliveries", "report_fleet", "tag_job"]
+CHECKED += ["create_webhook", "list_webhook_deliveries", "report_fleet", "tag_job", "get_usage"]
 CASES = [(name, GenerationMode.POSITIVE) for name in OPERATIONS]
 CASES += [(name, GenerationMode.NEGATIVE) for name in CHECKED]
 

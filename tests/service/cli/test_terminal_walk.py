@@ -23,7 +23,7 @@ from tests.support.terminals import ESCAPES, Make, Terminal
 # Commands that are not run here: another process takes their place, they wait, write files for programs, or
 # need a network, a browser, keys or what has ended. Their tables are drawn by the same function.
 ELSEWHERE = """
-evaluate, attack, serve, worker, doctor, data check,
+evaluate, attack, serve, worker, doctor, data check, data publish, data stage, data list,
 demo, open, mcp, evalhub, pull, mirror, import-pickle, import-onnx, keys create, keys list, keys revoke, sign,
 verify, download, checkpoints upload, webhooks add, webhooks deliveries, webhooks rotate, webhooks
 enable, webhooks remove, webhooks test, webhooks redeliver, replan, tenants list, tenants set, studies
@@ -63,6 +63,8 @@ workers uncordon one
 workers drain one
 fleet list
 tag {a} --add seen
+usage
+usage --by tag
 audit
 help
 help more
@@ -78,7 +80,7 @@ delete {b}
 """
 
 
-PRINTING = 18  # of these lines print a table
+PRINTING = 20  # of these lines print a table
 
 
 def leaves(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[str]:
