@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -61,7 +61,7 @@ class UsageLedger(TenantPart):
         with self._database.reading() as connection:
             today = datetime.fromtimestamp(connection.execute(select(now())).scalar_one(), UTC).date()
             last = until or max(today, since or today)
-            first = since or last - timedelta(days=DAYS - 1)
+            first = since or date.fromordinal(max(1, last.toordinal() - DAYS + 1))
             used = _by_job(self._filter, (first - EPOCH).days, (last - EPOCH).days, (today - EPOCH).days)
             total, *rows = connection.execute(_page(by, used, limit, cursor)).all()
         following = encode_cursor(json.dumps([by, *_place(rows[limit - 1])])) if len(rows) > limit else None
@@ -143,7 +143,10 @@ def _page(by: UsageBy, used: FromClause, limit: int, cursor: str | None) -> Sele
     order = (lines.c.gpu_ended, lines.c.cpu_ended, func.coalesce(lines.c.key, ""))
     chosen = select(literal(1).label("place"), lines)
     if cursor is not None:
-        stated, gpu, cpu, key = json.loads(decode_cursor(cursor, CURSOR))
+        try:
+            stated, gpu, cpu, key = json.loads(decode_cursor(cursor, CURSOR))
+        except ValueError:
+            raise foreign_cursor(cursor) from None
         if stated != by:
             raise foreign_cursor(cursor)
         less = and_(order[0] == gpu, or_(order[1] < cpu, and_(order[1] == cpu, order[2] > key)))

@@ -15,6 +15,7 @@ from assay.service.cli import commands, main
 from assay.service.client import AssayClient
 from assay.service.settings import Settings
 from assay.service.store.clock import now
+from assay.service.store.ids import encode_cursor
 from assay.service.store.store import Store
 from assay.service.store.tables import jobs
 from assay.service.store.tenant_tables import usage
@@ -93,6 +94,9 @@ def test_a_line_of_the_csv_is_no_formula(api: httpx.Client, key: Callable[..., s
         ({"until": "2026-13-01"}, "until"),
         ({"limit": 201}, "limit"),
         ({"cursor": "Zm9v"}, "cursor"),
+        ({"cursor": encode_cursor('["job", 1, 1, "\\"]')}, "cursor"),
+        ({"cursor": encode_cursor('["job", 007, 1, "a"]')}, "cursor"),
+        ({"cursor": encode_cursor('["job", 1, 1, "a", 3, "b"]')}, "cursor"),
         ({"from": "2026-01-01"}, "from"),
     ],
 )
@@ -102,6 +106,13 @@ def test_a_wrong_parameter_is_named(
     answer = asked(api, key("alice"), **query)
     assert answer.status_code == 422
     assert [detail["loc"] for detail in answer.json()["error"]["details"]] == [["query", field]]
+
+
+def test_the_first_days_of_the_calendar_have_nothing(
+    api: httpx.Client, key: Callable[..., str], made: list[str]
+) -> None:
+    answer = asked(api, key("alice"), until="0001-01-05")
+    assert (answer.status_code, answer.json()["since"], answer.json()["items"]) == (200, "0001-01-01", [])
 
 
 @pytest.fixture
