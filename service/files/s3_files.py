@@ -210,11 +210,12 @@ class S3Files:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def presign(self, method: StoreMethod, job: str, name: str, sha256: str, size: int) -> Presigned | None:
-        """As `FileStore`; a put is bound to size and checksum."""
+        """As `FileStore`; a put is bound to size and checksum, and replaces no file."""
         if method == "PUT" and size > MAX_PRESIGNED_BYTES:
             return None
         checksum = base64.b64encode(bytes.fromhex(sha256)).decode() if method == "PUT" else ""
-        headers = {"content-length": str(size), "x-amz-checksum-sha256": checksum} if checksum else {}
+        bound = {"content-length": str(size), "if-none-match": "*", "x-amz-checksum-sha256": checksum}
+        headers = bound if checksum else {}
         url = self._place.presigned(method, _key(job, name), headers, PRESIGNED_SECONDS)
         return Presigned(url, headers)
 

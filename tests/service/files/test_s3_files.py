@@ -238,3 +238,12 @@ def test_a_presigned_put_and_get_need_no_key(files: S3Files) -> None:
     assert got is not None
     assert httpx.get(got.url, headers=got.headers, timeout=60).content == CONTENT
     assert files.presign("PUT", JOB, "x.csv", SHA256, 5 * 2**30 + 1) is None
+
+
+def test_a_presigned_put_replaces_no_file(files: S3Files) -> None:
+    """The address outlives its claim, and the file may be its successor's by then."""
+    put = files.presign("PUT", JOB, "x.csv", SHA256, len(CONTENT))
+    files.write(JOB, "x.csv", b"its successor's")
+    assert put is not None
+    assert httpx.put(put.url, content=CONTENT, headers=put.headers, timeout=60).status_code == 412
+    assert read_bounded(files, JOB, "x.csv", "", 100) == b"its successor's"
