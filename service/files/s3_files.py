@@ -70,7 +70,7 @@ class S3Files:
         self._store = _client(place, CALL_SECONDS, RETRIES)
         self._fetches = threading.BoundedSemaphore(FETCHES_AT_ONCE)
         self._staged: set[str] = set()
-        self._put: dict[tuple[str, str], None] = {}  # Keys and hashes that were read back, oldest first
+        self._put: dict[str, tuple[str, str]] = {}  # Hash and ETag of keys that were read back, oldest first
         self._failed_at = self._lied_at = self._probed_at = float("-inf")
         self._probed = ""
 
@@ -160,9 +160,10 @@ class S3Files:
         """As `FileStore`: by what was read back, by S3's own checksum, else by reading the file."""
         key = _key(job, name)
         with self._asking(key):
-            if self._obstore.head(self._store, key)["size"] != size:
+            found = self._obstore.head(self._store, key)
+            if found["size"] != size:
                 return False
-            if (key, sha256) in self._put:
+            if found["e_tag"] and self._put.get(key) == (sha256, found["e_tag"]):
                 return True
             if (checksum := self._checksum(key)) is not None:
                 return checksum == sha256
@@ -279,10 +280,10 @@ class S3Files:
             self._obstore.put(self._store, key, file, chunk_size=PART, max_concurrency=PARTS_AT_ONCE)
 
     def _check(self, key: str, sha256: str) -> None:
-        found = self._read(key)
+        mark, found = self._obstore.head(self._store, key)["e_tag"], self._read(key)
         if found != sha256:
             raise self._lie(key, found, sha256)
-        self._put = {**dict([*self._put.items()][-10_000:]), (key, sha256): None}
+        self._put = {**dict([*self._put.items()][-10_000:]), key: (sha256, mark)}
 
     def _read(self, key: str, file: BinaryIO | None = None) -> str:
         """The sha256 of an object, read in ranges, and written to a file."""

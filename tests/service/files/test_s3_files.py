@@ -130,6 +130,16 @@ def test_a_file_is_held_by_its_content_alone(files: S3Files, place: S3Place, tmp
             one.holds(JOB, "y.csv", SHA256, 3)
 
 
+def test_a_file_that_was_replaced_is_held_no_longer(files: S3Files, place: S3Place, tmp_path: Path) -> None:
+    """By this process, or by another."""
+    other, content = S3Files(place, tmp_path / "elsewhere", 10**6), CONTENT[::-1]
+    for writer in (files, other):
+        files.write(JOB, "x.csv", CONTENT)
+        writer.write(JOB, "x.csv", content)
+        assert not files.holds(JOB, "x.csv", SHA256, len(CONTENT))
+        assert files.holds(JOB, "x.csv", hashlib.sha256(content).hexdigest(), len(content))
+
+
 def test_the_cache_keeps_the_files_that_were_used_last(place: S3Place, tmp_path: Path) -> None:
     files = S3Files(place, tmp_path / "copies", 25)
     hashes = [files.write(JOB, f"{name}.csv", name.encode() * 10)["sha256"] for name in "abc"]
