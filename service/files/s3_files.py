@@ -69,7 +69,7 @@ class S3Files:
         self._cache, self._cache_bytes = cache, cache_bytes
         self._store = _client(place, CALL_SECONDS, RETRIES)
         self._fetches = threading.BoundedSemaphore(FETCHES_AT_ONCE)
-        self._staged: set[str] = set()
+        self._staged: dict[str, tuple[str, int]] = {}  # Hash and bytes of what was read back, by local name
         self._put: dict[str, tuple[str, str]] = {}  # Hash and ETag of keys that were read back, oldest first
         self._failed_at = self._lied_at = self._probed_at = float("-inf")
         self._probed = ""
@@ -105,15 +105,19 @@ class S3Files:
                 part.unlink(missing_ok=True)
 
     def stage(self, source: Path) -> None:
-        """As `FileStore`: under another key, from which `put` copies within the store."""
+        """As `FileStore`: under another key, read back, from which `put` copies within the store."""
+        key = f"{STAGING}/{source.name}"
         with open_plain_file(source.parent, source.name) as file:
-            self._upload(f"{STAGING}/{source.name}", file)
-        self._staged.add(source.name)
+            facts = digest_of(file)
+            self._upload(key, file)
+        with self._asking(key):
+            self._check(key, facts[0])
+        self._staged[source.name] = facts
 
     def unstage(self, source: Path) -> None:
         """As `FileStore`; `tidy` removes what stays."""
         if source.name in self._staged:
-            self._staged.discard(source.name)
+            del self._staged[source.name]
             with suppress(StoreAway, FileNotFoundError), self._asking(STAGING):
                 self._obstore.delete(self._store, f"{STAGING}/{source.name}")
 
@@ -123,9 +127,12 @@ class S3Files:
         OSError: the local file has another content, or is a link.
         """
         key = _key(job, name)
-        if source.name in self._staged:
-            with self._asking(key):
+        if (staged := self._staged.get(source.name)) is not None:
+            with self._asking(key):  # in a transaction: a large file is not read again
                 self._obstore.copy(self._store, f"{STAGING}/{source.name}", key)
+                size = self._obstore.head(self._store, key)["size"]
+                if staged != (sha256, size):
+                    raise self._lie(key, f"{staged[0]}, {size} bytes", sha256)
             self.unstage(source)
         else:
             try:
@@ -140,8 +147,8 @@ class S3Files:
                 if digest_of(file)[0] != sha256:  # its job may write it still
                     raise OSError(errno.EINVAL, f"{name} has another content than was stated")
                 self._upload(key, file)
-        with self._asking(key):
-            self._check(key, sha256)
+            with self._asking(key):
+                self._check(key, sha256)
         if not keep:
             source.unlink(missing_ok=True)
 

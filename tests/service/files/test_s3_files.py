@@ -92,13 +92,24 @@ def test_a_staged_file_is_placed_without_another_transfer(
     source = local_path(tmp_path, CONTENT)
     files.stage(source)
     assert source.exists()
-    monkeypatch.setattr(files, "_upload", None)
+    for slow in ("_upload", "_read"):  # a transaction waits
+        monkeypatch.setattr(files, slow, None)
     files.put(source, JOB, "w.safetensors", SHA256)
     assert (source.exists(), [*files.sizes(JOB)], [*files.sizes(s3_files.STAGING)]) == (
         False,
         ["w.safetensors"],
         [],
     )
+
+
+def test_a_staged_file_is_read_back_ahead_of_its_transaction(
+    troubled: S3Files, network: Network, tmp_path: Path
+) -> None:
+    source = local_path(tmp_path, CONTENT)
+    network.mode = "lying"
+    with pytest.raises(StoreAway, match="other bytes than were stored"):
+        troubled.stage(source)
+    assert source.exists()
 
 
 def test_a_staged_file_that_is_not_placed_goes(files: S3Files, tmp_path: Path) -> None:
