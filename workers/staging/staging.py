@@ -245,8 +245,8 @@ def sync(folder: Path) -> None:
 
 
 def _listed(tree: Path) -> Iterator[TreeFile]:
-    with tree.open("rb") as lines:
-        yield from read_tree(lines)
+    with tree.open("rb") as file:  # a line of it may be as long as a tree
+        yield from read_tree(iter(lambda: file.readline(MAX_LINE + 1), b""))
 
 
 def _is_whole(path: Path, one: TreeFile) -> bool:

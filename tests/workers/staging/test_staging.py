@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -296,3 +297,15 @@ def test_more_than_was_said_is_not_read(scratch: Scratch, monkeypatch: pytest.Mo
     with pytest.raises(StagingFailed, match="another content"):
         stage(scratch, source, "birds")
     assert sum(path.stat().st_size for path in scratch.root.rglob("*") if path.is_file()) < 1000
+
+
+def test_a_line_as_long_as_a_tree_is_not_read(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.write_bytes(b"x" * 2**23)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="line 1 of the tree"):
+            list(staging._listed(tree))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
