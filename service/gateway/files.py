@@ -22,7 +22,7 @@ from assay.service.contract.errors import InvalidSpec, InvalidState, NotFound, T
 from assay.service.contract.fleet import gateway as wire
 from assay.service.contract.records import ArtifactDescription, OutcomeExtra
 from assay.service.files.file_store import FileStore, StoreAway, described
-from assay.service.files.job_files import is_job_file
+from assay.service.files.job_files import RESERVED, is_job_file
 from assay.service.gateway.calls import GatewayDep, WorkerGateway, WorkerRoute
 from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.rows import Claim
@@ -189,7 +189,8 @@ def _check_target(gateway: WorkerGateway, held: Claim, name: str, sha256: str) -
         allowed = False
     else:
         weights = name == WEIGHTS and spec["kind"] != "train"
-        allowed = held.kind in ("train", "evaluate") and is_job_file(name) and not weights
+        own = is_job_file(name) and name not in RESERVED
+        allowed = held.kind in ("train", "evaluate") and own and not weights
     if not allowed:
         raise InvalidState(f"the claim may leave no file {name[:100]!r}")
     sizes = _sizes(gateway, held)
