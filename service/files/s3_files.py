@@ -221,9 +221,9 @@ class S3Files:
         """As `FileStore`; a put is bound to size and checksum, and replaces no file."""
         if method == "PUT" and size > MAX_PRESIGNED_BYTES:
             return None
-        checksum = base64.b64encode(bytes.fromhex(sha256)).decode() if method == "PUT" else ""
+        checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
         bound = {"content-length": str(size), "if-none-match": "*", "x-amz-checksum-sha256": checksum}
-        headers = bound if checksum else {}
+        headers = bound if method == "PUT" else {}
         url = self._place.presigned(method, _key(job, name), headers, PRESIGNED_SECONDS)
         return Presigned(url, headers)
 

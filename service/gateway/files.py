@@ -75,6 +75,8 @@ def presign(body: BodyDep, gateway: GatewayDep) -> dict[str, Any]:
     held, files, sha256 = gateway.claim(call.token), gateway.settings.file_store, call.sha256
     if call.method == "GET":
         sha256 = _sha256_of(gateway, held, call.job, call.name)
+    elif not sha256:
+        raise InvalidSpec("sha256: missing; a put is bound to it")
     elif call.job != held.job_id or call.size > gateway.settings.max_checkpoint_bytes:
         raise InvalidState(f"the claim may leave no file {call.name[:100]!r} of {call.size:,} bytes there")
     else:

@@ -171,6 +171,8 @@ def test_a_file_of_a_claim_travels_between_node_and_store(
             refused = presigned(http, held, header, "PUT", job, name, **more)
             assert refused.status_code == 409, (job, name)
         assert presigned(http, held, header, "GET", job_id, "a.csv").status_code == 409
+        unbound = presigned(http, held, header, "PUT", job_id, "a.csv", size=1)
+        assert (unbound.status_code, "sha256: missing" in unbound.text) == (422, True)
         found = presigned(http, held, header, "PUT", job_id, "a.csv", **facts).json()
         assert place.secret_access_key not in str(found)
         named = {"name": "a.csv", "path": "/x", "size": 1, "sha256": sha256, "media_type": "x"}
