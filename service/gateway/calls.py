@@ -52,6 +52,8 @@ class Shared:
     tokens: ClaimTokens | None = None
     held: Counter[str] = field(default_factory=Counter)
     arriving: Counter[str] = field(default_factory=Counter)  # Bytes of uploads in flight, by job
+    # Of presigned puts, by job and name: until when, and bytes
+    promised: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
 
     @contextmanager
     def holding(self, pool: str) -> Iterator[None]:

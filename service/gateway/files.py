@@ -7,6 +7,7 @@ its own training, and files that it may write.
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from assay.service.contract.fleet import gateway as wire
 from assay.service.contract.records import ArtifactDescription, OutcomeExtra
 from assay.service.files.file_store import FileStore, StoreAway, described
 from assay.service.files.job_files import RESERVED, is_job_file
+from assay.service.files.s3_files import PRESIGNED_SECONDS
 from assay.service.gateway.calls import GatewayDep, WorkerGateway, WorkerRoute
 from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.rows import Claim
@@ -83,7 +85,13 @@ def presign(body: BodyDep, gateway: GatewayDep) -> dict[str, Any]:
         _check_room(gateway, _check_target(gateway, held, call.name, sha256) + call.size)
         _remove_old_steps(gateway, held)
     found = files.presign(call.method, call.job, call.name, sha256, call.size)
-    return {"url": None} if found is None else {**asdict(found), "sha256": sha256}
+    if found is None:
+        return {"url": None}
+    if call.method == "PUT":
+        promised, place = gateway.shared.promised, (held.job_id, call.name)
+        size = max(call.size, promised.get(place, (0.0, 0))[1])  # the first of several puts stays
+        promised[place] = (time.monotonic() + PRESIGNED_SECONDS, size)
+    return {**asdict(found), "sha256": sha256}
 
 
 @router.post("/upload", include_in_schema=False)
@@ -179,7 +187,7 @@ def _check_room(gateway: WorkerGateway, size: int) -> None:
 
 
 def _check_target(gateway: WorkerGateway, held: Claim, name: str, sha256: str) -> int:
-    """The bytes of the job's other files.
+    """The bytes of the job's other files, also of those that presigned puts may still bring.
 
     Raises InvalidState: a name that the claim may not write, or too many files; Unavailable.
     """
@@ -195,11 +203,19 @@ def _check_target(gateway: WorkerGateway, held: Claim, name: str, sha256: str) -
         allowed = held.kind in ("train", "evaluate") and own and not weights
     if not allowed:
         raise InvalidState(f"the claim may leave no file {name[:100]!r}")
-    sizes = _sizes(gateway, held)
+    sizes = {**_promised(gateway, held.job_id), **_sizes(gateway, held)}
     sizes.pop(name, None)
     if len(sizes) >= MAX_FILES:
         raise InvalidState(f"the job has {MAX_FILES:,} files; allowed: no more")
     return sum(sizes.values())
+
+
+def _promised(gateway: WorkerGateway, job: str) -> dict[str, int]:
+    promised, at = gateway.shared.promised, time.monotonic()
+    for place, (until, _) in [*promised.items()]:
+        if until < at:
+            promised.pop(place, None)
+    return {name: size for (of, name), (_, size) in [*promised.items()] if of == job}
 
 
 def _place(gateway: WorkerGateway, held: Claim, written: Upload, name: str, sha256: str) -> None:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from assay.service.app import create_app
+from assay.service.gateway import files
 from assay.service.settings import Settings
 from assay.service.store.store import Store
 from tests.service.conftest import running
@@ -184,6 +185,23 @@ def test_a_file_of_a_claim_travels_between_node_and_store(
         assert httpx.put(found["url"], content=b"x", headers=found["headers"], timeout=60).status_code == 200
         assert http.post(f"{PATH}/finish", json=body, headers=header).status_code == 200
     assert [*chosen.file_store.sizes(job_id)] == ["a.csv"]
+
+
+def test_presigned_puts_count_before_they_arrive(
+    store: Store, tmp_path: Path, s3_server: str, monkeypatch: Any
+) -> None:
+    place = settings_of(new_bucket(s3_server))
+    chosen = Settings(state=tmp_path, require_keys=True, max_job_files_bytes=10, **place)
+    job_id, header, facts = add(store, train_spec()), key(store), {"sha256": "0" * 64, "size": 6}
+    with running(create_app(chosen, store=store)) as transport:
+        http = httpx.Client(transport=transport, base_url="http://127.0.0.1:8000")
+        held = claimed(http, header)
+        for name, status in (("a.csv", 200), ("b.csv", 413), ("a.csv", 200)):
+            assert presigned(http, held, header, "PUT", job_id, name, **facts).status_code == status
+        assert sent(http, held, header, "b.csv", b"x" * 6).status_code == 413
+        monkeypatch.setattr(files, "PRESIGNED_SECONDS", -1.0)
+        for name in ("a.csv", "b.csv"):
+            assert presigned(http, held, header, "PUT", job_id, name, **facts).status_code == 200
 
 
 def test_a_node_that_puts_other_bytes_is_found_out(store: Store, tmp_path: Path, s3_server: str) -> None:
