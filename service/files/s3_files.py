@@ -236,11 +236,8 @@ class S3Files:
         return "gives other bytes than were stored" if lied else self._probed
 
     def _probe(self) -> str:
-        store, key, data = (
-            _client(self._place, PROBE_SECONDS, 0),
-            f"{PROBE}/{uuid.uuid4().hex}",
-            secrets.token_bytes(64),
-        )
+        store, key = _client(self._place, PROBE_SECONDS, 0), f"{PROBE}/{uuid.uuid4().hex}"
+        data = secrets.token_bytes(64)
         try:
             self._obstore.put(store, key, data)
             same = bytes(self._obstore.get(store, key).bytes()) == data
