@@ -73,6 +73,7 @@ def test_the_table_of_normal_numbers_has_the_same_bits_everywhere() -> None:
     assert 4 * int(whole.max()) < 2**24
 
 
+@pytest.mark.costly
 def test_the_distribution_of_normal_numbers_is_as_stated() -> None:
     """The distribution function of a sum of four entries, by its characteristic function."""
     upper = variates.normal_table().double()[2**15 :]

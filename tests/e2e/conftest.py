@@ -11,10 +11,10 @@ from tests.e2e.jobs import finished, learning
 from tests.e2e.running import FORMS, SHARDED, RunningBox, RunningService
 from tests.support.databases import *  # noqa: F403 (fixtures)
 
-# In the forms after the first, these tests run in `make test`, the others in `make test-slow`.
+# In the forms after the first, these tests are costly, the others slow.
 IN_ALL = (
     "test_a_job_is_followed_from_its_submission_to_its_end",
-    "test_every_form_gives_the_same_results_and_files",  # with marks of its own
+    "test_every_form_gives_the_same_results_and_files",
 )
 Start = Callable[..., RunningService]
 HERE = Path(__file__).parent
@@ -80,8 +80,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         chosen = getattr(item, "callspec", None)
         is_later = chosen is not None and chosen.params.get("mode", first) != first
-        if is_later and HERE in item.path.parents and item.name.partition("[")[0] not in IN_ALL:
-            item.add_marker(pytest.mark.slow)
+        if is_later and HERE in item.path.parents:
+            often = item.name.partition("[")[0] in IN_ALL
+            item.add_marker(pytest.mark.costly if often else pytest.mark.slow)
 
 
 @pytest.hookimpl(trylast=True)

@@ -93,6 +93,7 @@ def test_a_transfer_attack_waits_for_its_model_and_keeps_it(shared: RunningServi
     assert results.provenance.weights_sha256 == weights(client, trained) != weights(client, other)
 
 
+@pytest.mark.costly
 def test_a_job_to_transfer_from_is_not_deleted_while_it_is_needed(
     shared: RunningService, trained: str
 ) -> None:

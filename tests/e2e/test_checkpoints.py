@@ -88,6 +88,7 @@ def test_weights_with_timms_names_are_attacked(
         assert ["foreign_normalization" in codes for codes in found] == [expected] * len(EVALUATIONS)
 
 
+@pytest.mark.costly
 def test_bad_files_are_refused_or_rejected_with_the_reason(
     client: AssayClient, weights_file: tuple[str, Path], tmp_path: Path
 ) -> None:

@@ -14,7 +14,6 @@ from tests.e2e.running import FORMS, SHARDED, RunningService
 from tests.storm.verdict import timeless
 
 FIRST, *OTHERS = FORMS
-ALWAYS = "gateway"  # The form whose workers share nothing with the service
 
 
 def measured(service: RunningService) -> dict[str, Any]:
@@ -48,11 +47,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.trains
-@pytest.mark.parametrize(
-    "mode",
-    [pytest.param(form, marks=() if form == ALWAYS else pytest.mark.slow) for form in OTHERS],
-    indirect=True,
-)
+@pytest.mark.parametrize("mode", OTHERS, indirect=True)
 def test_every_form_gives_the_same_results_and_files(
     start_service: Start, expected: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_the_result_of_a_job_in_a_sentence_and_a_table(ask: Ask, measured: list[
     assert "fgsm" in said
 
 
+@pytest.mark.costly
 def test_every_warning_of_a_result_is_explained(ask: Ask, measured: list[str]) -> None:
     said = ask("read_results", job=measured[0])
     codes = set(re.findall(r"^(?:note|warning|caution|invalid) (\w+)", said, re.MULTILINE))

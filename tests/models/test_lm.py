@@ -170,6 +170,7 @@ def test_an_encoder_has_no_output_layer() -> None:
         model(tokens())
 
 
+@pytest.mark.costly
 @pytest.mark.trains
 def test_it_learns_to_repeat_a_word() -> None:
     torch.manual_seed(0)

@@ -33,6 +33,7 @@ def test_parameter_counts(name: str) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
 
 
+@pytest.mark.costly
 def test_primal_attention_is_in_the_last_layer() -> None:
     with torch.device("meta"):
         model = timm.create_model("primal_plus_deit_small_patch16_224")

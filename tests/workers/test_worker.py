@@ -114,6 +114,7 @@ def alone(tmp_path: Path) -> Iterator[Callable[..., Alone]]:
         one.store.close()
 
 
+@pytest.mark.costly
 def test_it_ends_when_it_has_had_no_work_for_its_time(alone: Callable[..., Alone]) -> None:
     worker = alone(WORKER_IDLE_SECONDS="3")
     job_id = submit(worker.store, "shards=1 seconds=4")  # longer than it may idle
@@ -123,6 +124,7 @@ def test_it_ends_when_it_has_had_no_work_for_its_time(alone: Callable[..., Alone
     assert worker.store.workers.online("cpu") == 0
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_signal_gives_the_shard_back_uncounted(
     alone: Callable[..., Alone], tmp_path: Path, number: signal.Signals
@@ -138,6 +140,7 @@ def test_a_signal_gives_the_shard_back_uncounted(
     assert worker.store.workers.online("cpu") == 0
 
 
+@pytest.mark.costly
 def test_it_ends_at_its_time_and_leaves_what_does_not_fit(
     alone: Callable[..., Alone], tmp_path: Path
 ) -> None:

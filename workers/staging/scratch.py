@@ -2,10 +2,11 @@
 
     ROOT/NAME/                        a whole copy, and nothing else
     ROOT/.assay-staged/sets/KEY.json  what was staged there; without the folder it says nothing
-    ROOT/.assay-staged/locks/KEY      shared by those who use the copy; its time is the last use
+    ROOT/.assay-staged/locks/KEY      shared by those who use the copy; its time is the last use. It has the
+                                      inode and the time of the copy's folder
     ROOT/.assay-staged/parts/SHA256/  a copy in the making
 
-Folders without a record are somebody's own, and are never touched.
+Other folders are somebody's own and are never touched, also where they have taken the place of a copy.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Scratch:
                 return {}
             if written != self._read[0]:
                 self._read = (written, dict(self._records()))
-            return {name: one for name, one in self._read[1].items() if (self.root / name).is_dir()}
+            return {name: one for name, one in self._read[1].items() if self._is_copy(name)}
 
     @contextmanager
     def using(self, folders: Collection[str]) -> Iterator[None]:
@@ -127,9 +128,10 @@ class Scratch:
         self.check_place(one.name)
         target = self.root / one.name
         target.parent.mkdir(parents=True, exist_ok=True)
+        with self._open(one.name) as lock:
+            lock.truncate(0)
+            lock.write(_facts(made))
         write_record(self._record(one.name), one)
-        self._open(one.name).close()
-        os.utime(self._own / "locks" / key_of(one.name))
         made.rename(target)
 
     def remove(self, name: str) -> bool:
@@ -139,7 +141,8 @@ class Scratch:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-            self._discard(self.root / name)
+            if self._is_copy(name):
+                self._discard(self.root / name)
             self._record(name).unlink(missing_ok=True)
         return True
 
@@ -167,6 +170,13 @@ class Scratch:
     def _in_the_making(self, besides: str) -> int:
         parts = (path for path in (self._own / "parts").glob("*/set.json") if path.parent.name != besides)
         return sum(one.bytes for one in map(_read, parts) if one is not None)
+
+    def _is_copy(self, name: str) -> bool:
+        """Whether the folder is the copy that was placed there, as it was placed."""
+        try:
+            return _facts(self.root / name) == (self._own / "locks" / key_of(name)).read_text()
+        except OSError:
+            return False
 
     def _used_at(self, name: str) -> float:
         try:
@@ -202,6 +212,11 @@ def _read(path: Path) -> PublishedSet | None:
         return published_set(json.loads(path.read_text()))
     except (OSError, ValueError, TypeError, AttributeError):
         return None
+
+
+def _facts(folder: Path) -> str:
+    found = folder.stat()  # Inode numbers come again
+    return f"{found.st_ino} {found.st_mtime_ns}"
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -119,6 +119,7 @@ def test_random_blocks_are_others_none_twice_and_differ_by_head_and_layer() -> N
     assert not torch.equal(counts_of(other, 60), counts)
 
 
+@pytest.mark.costly
 def test_random_blocks_are_uniform() -> None:
     drawn = torch.zeros(20)
     for seed in range(300):

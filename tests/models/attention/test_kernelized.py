@@ -79,6 +79,7 @@ def test_a_causal_token_has_what_the_last_of_a_sequence_has() -> None:
         torch.testing.assert_close(causal(x)[:, count - 1], plain(x[:, :count])[:, -1], rtol=0, atol=1e-12)
 
 
+@pytest.mark.costly
 def test_dropout_acts_on_the_kernel_in_training_only() -> None:
     attention, x = made(dropout=0.5), tokens()
     evaluated = attention(x)

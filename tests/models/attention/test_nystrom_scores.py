@@ -72,6 +72,7 @@ def test_scores_far_beyond_the_range_of_exp_give_numbers() -> None:
     assert gradient.isfinite().all()
 
 
+@pytest.mark.costly
 def test_gradient_equals_finite_differences() -> None:
     x = tokens(6).requires_grad_()
     assert torch.autograd.gradcheck(made(landmarks=4), (x,))

@@ -106,6 +106,7 @@ def test_padding_anywhere_changes_nothing(landmarks: int) -> None:
         torch.testing.assert_close(found[example, mask[example]], attention(own)[0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.costly
 def test_gradient_equals_finite_differences() -> None:
     x = tokens(2, 6).requires_grad_()
     assert torch.autograd.gradcheck(made(landmarks=4), (x,))

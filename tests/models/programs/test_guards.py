@@ -227,6 +227,7 @@ def _attentive(net: Any, images: Tensor) -> Tensor:
     return added
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("answer", [_recurrent, _attentive])
 def test_real_programs_pass_the_checks_bit_for_bit(
     tmp_path: Path, answer: Callable[[Any, Tensor], Tensor]

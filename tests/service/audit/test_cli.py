@@ -93,6 +93,7 @@ def test_a_broken_export_leaves_no_file(run: Run, tmp_path: Path, app_store: Sto
     assert not list(tmp_path.glob("*jsonl*"))
 
 
+@pytest.mark.costly
 def test_verify_says_unbroken_and_its_head(run: Run, app_store: Store) -> None:
     code, out, err = run("--verify")
     assert (code, err) == (0, "")

@@ -201,6 +201,7 @@ def unused_port() -> int:
     return free_port()
 
 
+@pytest.mark.costly
 def test_the_jobs_of_a_study_are_runs_below_its_run(
     client: AssayClient, evaluate_body: Any, mlflow_store: str, project: str
 ) -> None:

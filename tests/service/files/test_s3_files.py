@@ -202,6 +202,7 @@ def test_a_store_that_lies_is_not_believed(troubled: S3Files, network: Network, 
     assert [*(tmp_path / "others").glob("*/*")] == []
 
 
+@pytest.mark.costly
 def test_a_slow_store_is_given_up(troubled: S3Files, network: Network, tmp_path: Path) -> None:
     source = local_path(tmp_path, CONTENT)
     network.mode = "slow"

@@ -155,6 +155,7 @@ def test_only_open_lanes_come_to_the_database(
     assert given == [(opened,)]
 
 
+@pytest.mark.costly
 def test_a_worker_with_too_little_time_is_not_woken_again_at_once(
     http: httpx.Client, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def test_hundred_workers_of_a_kind_are_one_look() -> None:
     assert run(wait()) == [False] * 100
 
 
+@pytest.mark.costly
 def test_a_shard_wakes_a_few_and_other_lanes_wake_everyone() -> None:
     async def wait(state: str) -> int:
         room, look, looked = WaitingRoom(), Told(state), asyncio.Event()
@@ -154,6 +155,7 @@ def test_a_pools_waiting_workers_are_of_some_kinds() -> None:
     run(wait())
 
 
+@pytest.mark.costly
 def test_a_worker_that_took_nothing_rests_while_others_are_woken() -> None:
     async def wait(state: str) -> list[bool]:
         room, look = WaitingRoom(), Told(state)

@@ -180,6 +180,7 @@ def test_any_results_survive_signing_and_saving(value: Any) -> None:
     assert result_problems(signed, canonical(results)) == []
 
 
+@pytest.mark.costly
 @given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_anything_else_is_refused_and_nothing_breaks(raw: bytes) -> None:
     with pytest.raises(BadSignature):

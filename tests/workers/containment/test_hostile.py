@@ -308,6 +308,7 @@ def test_temporary_files_count_among_those_of_a_job(evaluator: EvaluatorProcess,
         EvaluatorWatch(evaluator, folder, 1 << 20, 0.0).look()
 
 
+@pytest.mark.costly
 def test_processor_time_is_limited(state: Path) -> None:
     evaluator = EvaluatorProcess(hostile(state, max_processor_seconds=1))
     try:

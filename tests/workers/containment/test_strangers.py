@@ -303,6 +303,7 @@ def refuse(*arguments: Any, **options: Any) -> None:
     raise Unavailable("refused for the test")
 
 
+@pytest.mark.costly
 def test_fast_open_does_not_connect_past_the_rules_for_ports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

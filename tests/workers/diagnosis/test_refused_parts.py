@@ -55,6 +55,7 @@ def test_a_device_that_fails_without_the_containment_too_is_not_its_fault(tmp_pa
     assert found(tmp_path, need) == {"parts": [], "calls": [], "fault": ""}
 
 
+@pytest.mark.costly
 def test_a_refused_file_is_of_its_part(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "parameters").write_text("x")

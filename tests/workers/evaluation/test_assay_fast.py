@@ -68,6 +68,7 @@ def test_one_target_is_auto_pgd_on_the_margin(norm: Norm) -> None:
         assert torch.equal(getattr(plain, column), getattr(paired, column)), column
 
 
+@pytest.mark.costly
 def test_a_broken_example_takes_its_other_pairs_out() -> None:
     one, many = (run(pairs(targets), model()) for targets in (1, 6))
     assert not (many.correct & ~one.correct).any()
@@ -129,6 +130,7 @@ def test_of_many_classes_the_nearest_of_a_linear_model_are_attacked() -> None:
     assert not torch.equal(nearest_first(wrong[:, 1:8], distances, 2), wrong[:, 1:3])
 
 
+@pytest.mark.costly
 def test_neither_batches_nor_shards_matter() -> None:
     network = model().double()
     attack = assay_fast(epsilon=EPSILON, steps=3, queries=20, check_share=0.5, candidates=6)
@@ -144,6 +146,7 @@ def test_neither_batches_nor_shards_matter() -> None:
     assert sum(stage.forward for stage in whole.stages) == int(whole.forward.sum())
 
 
+@pytest.mark.costly
 def test_the_last_point_of_a_round_counts_in_every_batch() -> None:
     """Alone, all pairs of an example end a round together; beside others some go on, and all are noted."""
     network = model().double()
@@ -164,6 +167,7 @@ def test_the_last_point_of_a_round_counts_in_every_batch() -> None:
     torch.testing.assert_close(alone.adversarial, beside.adversarial, rtol=0, atol=1e-6)
 
 
+@pytest.mark.costly
 def test_the_check_is_on_a_share_of_what_is_left() -> None:
     share = assay_fast(epsilon=0.05, queries=30, check_share=0.3)
     found = run(share, model())
@@ -188,6 +192,7 @@ class Masked(nn.Module):
         return logits
 
 
+@pytest.mark.costly
 def test_masked_gradients_are_found_without_gradients() -> None:
     found = run(assay_fast(epsilon=EPSILON, check_share=0.5), Masked(model("convolutional")))
     pairs_stage, square_stage = found.stages

@@ -70,6 +70,7 @@ def test_each_flag_is_the_answer_to_that_corrupted_image(
     assert outcomes.columns()["corrupted"] == list(outcomes.corrupted)
 
 
+@pytest.mark.costly
 def test_neither_batches_nor_shards_matter_but_the_seed_does(
     model: Classifier, digits: tuple[Tensor, Tensor]
 ) -> None:

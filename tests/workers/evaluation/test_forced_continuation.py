@@ -117,6 +117,7 @@ def test_hits_and_losses_are_those_of_the_prompts(model: TokenModel, monkeypatch
         assert table["words"][index] == len(before)
 
 
+@pytest.mark.costly
 def test_one_step_with_every_swap_is_brute_force(model: TokenModel) -> None:
     target = VOCABULARY.ids(TARGET.split())
     found = run(model, max_share=0.01, steps=1, candidates=10_000, tried=100_000)
@@ -243,6 +244,7 @@ def test_the_share_and_the_cosine_hold_in_every_prompt(model: TokenModel) -> Non
     assert changes > 50
 
 
+@pytest.mark.costly
 def test_the_prompt_is_the_first_words_as_many_as_asked(model: TokenModel) -> None:
     assert run(model, (0, 1, 2), prompt=4).table["words"] == [4, 4, 4]
     assert run(model, (0, 1, 2), target="card").table["words"] == [8, 6, 8]

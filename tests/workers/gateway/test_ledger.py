@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.store import Store
 from assay.workers.gateway.connection import Gateway
@@ -79,6 +81,7 @@ def test_a_waiting_worker_is_woken_by_a_new_job(store: Store, tmp_path: Path) ->
         assert found[0].job_id == job_id
 
 
+@pytest.mark.costly
 def test_outcomes_wait_on_the_node_while_the_gateway_is_away(store: Store, tmp_path: Path) -> None:
     job_id = submit(store, "shards=2 evaluate:seconds=4")  # longer than a service takes to stop
     with serving(store, tmp_path / "service") as server:

@@ -112,6 +112,7 @@ def different(one: ExampleOutcomes, other: ExampleOutcomes) -> int:
     return int(torch.stack(unequal).any(0).sum())
 
 
+@pytest.mark.costly
 def test_a_difference_would_be_seen(attacked) -> None:
     outcomes = attacked("symvit", "float64", BATCH_SIZES[0]).outcomes
     changed = outcomes.forward.clone()

@@ -248,6 +248,7 @@ def test_a_hidden_example_is_found_by_what_needs_no_gradient(bench: Bench) -> No
     assert "noise_stronger_than_gradient" in across(results)
 
 
+@pytest.mark.costly
 def test_a_model_that_rolls_dice_is_noticed(bench: Bench) -> None:
     torch.manual_seed(0)
     results = bench.run(Dice(), *GRID[:4])

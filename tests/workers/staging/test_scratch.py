@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,19 @@ def test_a_record_without_its_folder_says_nothing(scratch: Scratch, source: Fold
     assert names(scratch) == {"a", "b"}
     (scratch.root / FOLDER / "sets" / "z.json").write_text("[]")
     assert names(scratch) == {"a", "b"}
+
+
+def test_a_folder_in_the_place_of_a_copy_is_somebodys_own(scratch: Scratch, source: FolderSource) -> None:
+    shutil.rmtree(scratch.root / "a")
+    fill(scratch.root / "a", {"mine": b"x"})
+    (scratch.root / "b" / "mine").touch()
+    assert scratch.staged() == {}
+    stage(scratch, source, "c", limit=LIMIT)
+    for name in "ab":
+        assert scratch.remove(name)
+        assert (scratch.root / name / "mine").exists()
+    with pytest.raises(StagingFailed, match="'a' of the data root is not staged: move it"):
+        stage(scratch, source, "a", limit=LIMIT)
 
 
 def test_a_set_within_a_set_is_refused(scratch: Scratch, source: FolderSource, published: Publish) -> None:

@@ -179,6 +179,7 @@ def test_a_canceled_job_is_told_and_ended(store: Store, ledger: WorkLedger) -> N
     assert store.jobs.get(job_id).state == "canceled"
 
 
+@pytest.mark.costly
 def test_a_deleted_job_is_stopped_and_not_found(store: Store, ledger: WorkLedger) -> None:
     job_id = planned(store, 1)
     held = claimed(ledger)

@@ -65,6 +65,7 @@ def named(name: str, content: bytes = CONTENT) -> Any:
     return {"name": name, "path": name, "size": len(content), "sha256": sha256, "media_type": "text/csv"}
 
 
+@pytest.mark.costly
 def test_a_job_ends_with_its_files_in_the_store(
     store: Store, chosen: WorkerSettings, place: S3Place, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_an_outcome_waits_for_a_store_that_is_away(
     assert [*(chosen.state / "spool").iterdir()] == []
 
 
+@pytest.mark.costly
 def test_a_job_that_cannot_be_merged_now_is_merged_later(
     store: Store, place: S3Place, network: Network, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def equal(one: list[TrainingBatch], other: list[TrainingBatch]) -> bool:
     return all(torch.equal(a.images, b.images) and torch.equal(a.truth, b.truth) for a, b in pairs)
 
 
+@pytest.mark.costly
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than this machine has cores
 def test_the_same_bits_with_any_number_of_workers_and_from_any_step() -> None:
     whole = batches(0, 6)

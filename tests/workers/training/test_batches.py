@@ -125,6 +125,7 @@ def test_a_set_of_bytes_is_kept_whole_where_its_pixels_would_not_fit(monkeypatch
     assert max(asked) == 8
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("cache", [0, 2**30])
 @pytest.mark.parametrize("size", [8, 16])
 def test_batches_reach_a_device_without_a_wait_and_with_the_bits_of_the_cpu(

@@ -168,6 +168,7 @@ def test_reports_come_in_order_and_end_at_the_total(standins: ModuleType, tmp_pa
     assert [report["step"] for report in reports if report["type"] == "checkpoint"] == list(range(1, 21))
 
 
+@pytest.mark.costly
 def test_progress_is_reported_at_most_twice_a_second(
     standins: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

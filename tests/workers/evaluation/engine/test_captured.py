@@ -41,6 +41,7 @@ def evidence(passes: Passes) -> dict[str, object]:
     return found
 
 
+@pytest.mark.costly
 def test_captured_passes_give_the_models_bits_with_fewer_launches(device: EmulatedDevice) -> None:
     captured, plain = both(device)
     kept = []
@@ -205,6 +206,7 @@ def test_so_many_shapes_are_held(device: EmulatedDevice) -> None:
     assert evidence(captured)["replays"] == HELD
 
 
+@pytest.mark.costly
 def test_bfloat16_has_passes_of_its_own(device: EmulatedDevice) -> None:
     captured, plain = both(device)
     rough = [passes.with_bfloat16_gradients() for passes in (captured, plain)]

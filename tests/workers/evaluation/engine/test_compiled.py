@@ -83,6 +83,7 @@ def test_compiled_code_agrees(
     assert [*tmp_path.rglob("*.so")], "the caches are in the evaluator's folder"
 
 
+@pytest.mark.costly
 def test_every_gradient_of_a_pass_is_right(light: None) -> None:
     fast, plain = both()
     for images in batches():
@@ -115,6 +116,7 @@ def test_a_smaller_batch_fills_a_compiled_one_up(light: None, rows: int, served:
     assert evidence(fast)["passes"] == int(str(before)) + served
 
 
+@pytest.mark.costly
 def test_it_is_told_while_passes_are_compiled(light: None) -> None:
     told: list[str | None] = []
     network = SmallNetwork()
@@ -190,6 +192,7 @@ def test_float32_has_a_wider_bound(light: None) -> None:
     assert evidence(fast)["refused"] is None
 
 
+@pytest.mark.costly
 def test_autocast_has_passes_of_its_own(light: None) -> None:
     fast, _ = both(dtype=torch.float32)
     rough = fast.in_bfloat16()

@@ -199,6 +199,7 @@ def test_the_paper_protocol_attacks_predictions_in_normalised_space(
     assert outcomes.backward.tolist() == [1] * N
 
 
+@pytest.mark.costly
 def test_images_are_loaded_once_in_order_and_not_ahead_of_need(
     digits: tuple[Tensor, Tensor], model: Classifier
 ) -> None:

@@ -89,6 +89,7 @@ def test_more_steps_hit_more_and_break_no_fewer(run: Any) -> None:
     assert int(hits(many).sum()) > int(hits(few).sum())
 
 
+@pytest.mark.costly
 def test_untargeted_attacks_have_no_hits(run: Any) -> None:
     assert run(ATTACKS["pgd"]()).hit is None
     assert "hit" not in run(ATTACKS["pgd"]()).columns()

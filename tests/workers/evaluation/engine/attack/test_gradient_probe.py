@@ -210,6 +210,7 @@ def test_noise_is_keyed_by_seed_and_example() -> None:
     assert torch.equal(alone[0], noise[0][3])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("answer", "zero"),
     [

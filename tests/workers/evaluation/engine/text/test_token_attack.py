@@ -96,6 +96,7 @@ def test_a_success_is_a_wrong_answer_to_the_text(attack: TokenAttack, kind: str)
         assert (row.changed > 0) >= (row.status == "succeeded")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("attack", [hotflip, gcg])
 def test_the_cosine_holds_in_every_row(attack: Any) -> None:
     """By the model's vectors, of each word and what it became; without the limit it does not hold."""
