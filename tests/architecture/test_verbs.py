@@ -35,7 +35,7 @@ EDITS = {
         with self._database.writing() as connection:
             connection.execute(jobs.update().where(jobs.c.id == job_id).values(priority=10))
             row = read_job(connection, job_id)
-            record(connection, by, "job.rush", job_id, detail=_owner(row.tenant, by))
+            record(connection, by, "job.rush", job_id, detail=owner_of(row.tenant, by))
             return row
 
     def queue_positions(''',
@@ -86,7 +86,7 @@ with open_store(given.database, migrate=True) as store:
             print(http.post(f"/api/v1{{path}}").status_code)
             print(client.rush(job).id == job, asyncio.run(rushed(server.url, job)).id == job)
             print(printed("rush", job, "--url", server.url).strip())
-            print("give a job the highest priority" in printed("--help"))
+            print("give a job the highest priority" in printed("help", "more"))
             html = {{"Accept": "text/html"}}
             print(f'action="{{path}}"' in http.get(f"/jobs/{{job}}", headers=html).text)
             print(http.post(path, data={{"sure": "1"}}, headers=html).status_code)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pytest
 from mcp import Client, StdioServerParameters
@@ -15,8 +16,15 @@ from assay.service.mcp.server import make_server
 from tests.e2e.running import RunningService
 
 Ask = Callable[..., str]
+Result = TypeVar("Result")
 SHAPE = {"image_size": 16, "patch_size": 4, "depth": 1, "width": 24, "heads": 2}
 EPSILON = {"epsilon": "8/255"}
+
+
+def completed(called: Coroutine[Any, Any, Result]) -> Result:
+    """What it returns, in a thread of its own: while a browser is open, this thread has Playwright's loop."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, called).result()
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +38,7 @@ def ask(shared: RunningService) -> Ask:
         text = "\n".join(part.text for part in found.content)  # type: ignore[union-attr]
         return f"refused: {text}" if found.is_error else text
 
-    return lambda tool, **given: asyncio.run(call(tool, given))
+    return lambda tool, **given: completed(call(tool, given))
 
 
 def spec(*evaluations: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -174,7 +182,7 @@ def test_the_command_serves_an_agent_over_its_standard_streams(shared: RunningSe
             found = await client.call_tool("explain", {"name": "square"})
             return tools, found.content[0].text, client.instructions or ""  # type: ignore[union-attr]
 
-    tools, said, instructions = asyncio.run(session())
+    tools, said, instructions = completed(session())
     assert {"check_job", "submit_job", "wait_for_job", "read_results", "explain"} <= set(tools)
     assert "queries" in said
     assert "how to read" in instructions.lower()
