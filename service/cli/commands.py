@@ -26,6 +26,7 @@ from assay.service.cli.profiles import chosen, key_of, saying_whose
 from assay.service.cli.progress_bars import Spinner
 from assay.service.cli.spec_files import SpecFile
 from assay.service.cli.spec_kinds import check_kind
+from assay.service.cli.terminal import fitted
 from assay.service.client import AssayClient
 from assay.service.contract.errors import AssayError, NoResults
 from assay.service.contract.extras import require
@@ -175,7 +176,7 @@ def submit(options: Options, spec: SpecFile) -> int:
             if options.dry_run:
                 found = client.dry_run(spec.body, decode=True)
                 _say(output.json_text(found))
-                sys.stderr.write(f"{output.estimate_text(found['estimate'])}\n")
+                sys.stderr.write(f"{fitted(output.estimate_text(found['estimate']), sys.stderr)}\n")
                 return say_data(found["data"])
             job = client.submit(spec.body, idempotency_key=options.idempotency_key)
         _show(options, job.model_dump(mode="json"), job.id)
@@ -188,7 +189,7 @@ def submit(options: Options, spec: SpecFile) -> int:
 def say_data(looks: Sequence[Mapping[str, Any]]) -> int:
     """Says what a dry run found in the data; the code is 1 where the job would fail."""
     for look in looks:
-        sys.stderr.writelines(f"{line}\n" for line in output.data_lines(look))
+        sys.stderr.writelines(f"{fitted(line, sys.stderr)}\n" for line in output.data_lines(look))
     fails = any(look["looked"] and (look["problem"] or look["unreadable_count"]) for look in looks)
     return JOB_FAILED if fails else OK
 

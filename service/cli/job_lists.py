@@ -24,6 +24,7 @@ from assay.service.cli.job_progress import ended_text
 from assay.service.cli.progress_bars import Bars
 from assay.service.cli.spec_files import SpecFile, read_spec
 from assay.service.cli.spec_kinds import check_kind, kind_of
+from assay.service.cli.terminal import fitted
 from assay.service.client import AssayClient
 from assay.service.contract.errors import (
     AssayError,
@@ -210,7 +211,7 @@ def _name_unknown(asked: Sequence[str], results: Mapping[str, Results]) -> None:
             near = nearest(name, known)
             hint = f"; did you mean {near!r}?" if near else ""
             text = f"no result has the metric {name!r}{hint} (there are {', '.join(known)})"
-            sys.stderr.write(f"{output.printable(text)}\n")
+            sys.stderr.write(f"{fitted(output.printable(text), sys.stderr)}\n")
 
 
 def _planned(options: commands.Options, listed: list[Entry], estimates: Mapping[str, Entry]) -> int:
@@ -235,7 +236,7 @@ def _planned(options: commands.Options, listed: list[Entry], estimates: Mapping[
         text = (
             f"weights and cost not checked, as earlier jobs of the list make the weights: {', '.join(later)}"
         )
-        sys.stdout.write(f"{output.printable(text)}\n")
+        sys.stdout.write(f"{fitted(output.printable(text), sys.stdout)}\n")
     return commands.OK
 
 

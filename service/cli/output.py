@@ -284,10 +284,10 @@ def component_text(component: Mapping[str, Any]) -> str:
         )
         for name, part in properties.items()
     ]
-    lines = [f"{component['kind']} {component['name']}: {printable(component['summary'])}"]
-    lines += [printable(f"paper: {component['paper']}")] if component.get("paper") else []
+    lines = [_fitted(f"{component['kind']} {component['name']}: {printable(component['summary'])}")]
+    lines += [_fitted(printable(f"paper: {component['paper']}"))] if component.get("paper") else []
     lines += [table(("PARAMETER", "DEFAULT", "ALLOWED"), rows)] if rows else ["no parameters"]
-    lines += [printable(f"rule: {rule['message']}") for rule in component["rules"]]
+    lines += [_fitted(printable(f"rule: {rule['message']}")) for rule in component["rules"]]
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ from typing import get_args
 from assay.service.cli import output
 from assay.service.cli.arguments import Subcommands, add_remote, count, format_argument
 from assay.service.cli.commands import OK, connected
+from assay.service.cli.terminal import fitted
 from assay.service.usage.wire import DeviceSeconds, Usage, UsageBy, UsageLine
 
 KINDS = get_args(UsageBy)
@@ -51,7 +52,9 @@ def usage_text(found: Usage) -> str:
     if found.next_cursor is not None:
         lines.append(f"the first {len(found.items)} lines; --format csv has all")
     lines += [
-        f"{name}: {_parts(part)}" for name, part in (("GPU", total.gpu), ("CPU", total.cpu)) if part.total
+        fitted(f"{name}: {_parts(part)}", sys.stdout)
+        for name, part in (("GPU", total.gpu), ("CPU", total.cpu))
+        if part.total
     ]
     return "\n".join(lines)
 
