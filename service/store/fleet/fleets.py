@@ -6,6 +6,7 @@ fleet is known by its name: `HOST:FLEET.NUMBER`.
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,12 +15,13 @@ from sqlalchemy import Connection, delete, func, select
 from assay.service.contract.states import ShardState
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
-from assay.service.store.database import StorePart
+from assay.service.store.database import Database, StorePart
 from assay.service.store.tables import RUNNING, fleets, jobs, shards, workers
 from assay.service.store.transactions.transitions import CLAIMABLE
 
 HEARD_SECONDS = 180  # A controller silent for longer is away
 FORGOTTEN_SECONDS = 86400
+LATELY_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ class Fleet:
 class Fleets(StorePart):
     """The fleets' last reports."""
 
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._asking: tuple[float, list[Fleet]] = float("-inf"), []
+
     def report(self, told: Fleet) -> Fleet:
         """Keeps a controller's report, in place of the fleet's last; the fleet with its work now."""
         given = asdict(told)
@@ -58,6 +64,7 @@ class Fleets(StorePart):
             upsert(connection, fleets, {**values, "seen_at": now()})
             connection.execute(delete(fleets).where(fleets.c.seen_at < now() - FORGOTTEN_SECONDS))
             (found,) = _read(connection, told.name)
+        self._asking = float("-inf"), []
         return found
 
     def all(self) -> list[Fleet]:
@@ -66,14 +73,16 @@ class Fleets(StorePart):
             return _read(connection)
 
     def waiting(self, device: str, devices: int) -> str:
-        """What a job waits for, if a fleet was asked for a worker for it; else empty."""
-        with self._database.reading() as connection:
-            serving = (fleets.c.pending > 0) & (fleets.c.devices >= devices)
-            serving &= fleets.c.seen_at >= now() - HEARD_SECONDS
-            if device != "auto":
-                serving &= fleets.c.device == device
-            row = connection.execute(select(fleets).where(serving).order_by(fleets.c.name)).first()
-        return "" if row is None else Fleet(**row._mapping).said
+        """What a job waits for, if a fleet was asked for a worker for it a second ago; else empty."""
+        read_at, asking = self._asking
+        if time.monotonic() - read_at >= LATELY_SECONDS:
+            serving = (fleets.c.pending > 0) & (fleets.c.seen_at >= now() - HEARD_SECONDS)
+            with self._database.reading() as connection:
+                rows = connection.execute(select(fleets).where(serving).order_by(fleets.c.name)).all()
+            asking = [Fleet(**row._mapping) for row in rows]
+            self._asking = time.monotonic(), asking
+        serves = (one.said for one in asking if one.devices >= devices and device in ("auto", one.device))
+        return next(serves, "")
 
 
 def _read(connection: Connection, name: str | None = None) -> list[Fleet]:

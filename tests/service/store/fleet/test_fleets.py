@@ -56,3 +56,19 @@ def test_a_job_waits_for_a_fleet_that_serves_it_and_was_asked(store: Store) -> N
     assert waiting("cuda", 1) == waiting("cpu", 2) == ""
     store.workers.fleets.report(Fleet("mine", "Slurm", "cpu", 1, most=8, running=2, pending=0))
     assert waiting("cpu", 1) == ""
+
+
+def test_that_no_fleet_is_asked_is_known_for_a_second(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each view of a queued job asks."""
+    assert store.workers.fleets.waiting("cpu", 1) == ""
+    monkeypatch.setattr(store.workers.fleets._database, "reading", lambda: pytest.fail("it is read again"))
+    assert store.workers.fleets.waiting("auto", 1) == store.workers.fleets.waiting("cuda", 2) == ""
+    monkeypatch.undo()
+    store.workers.fleets.report(CPU)
+    assert store.workers.fleets.waiting("cpu", 1) == "waiting for Slurm: Priority", (
+        "a report is known at once"
+    )
+    read_at, asking = store.workers.fleets._asking
+    store.workers.fleets._asking = read_at - 1, asking
+    silent(store, HEARD_SECONDS + 10)
+    assert store.workers.fleets.waiting("cpu", 1) == ""
