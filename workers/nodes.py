@@ -1,7 +1,8 @@
-"""All nodes of a box: one Celery worker for each visible GPU, pinned to it, or for the CPU.
+"""All nodes of a box: a worker for each visible GPU, pinned to it, or for the CPU.
 
     python -m assay.workers.nodes
 
+The workers are Celery's, or a gateway's where ASSAY_GATEWAY is set; a single worker takes this process.
 A node that dies is started again. SIGTERM or SIGINT ends them all, and each gives its shard back first.
 """
 
@@ -12,6 +13,7 @@ from assay.service.contract.extras import require_to_run
 if __name__ == "__main__":
     require_to_run("assay.workers.nodes", "worker")
 
+import ctypes
 import logging
 import os
 import re
@@ -35,20 +37,28 @@ POLL_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
 SETTLED_SECONDS = 60.0  # A node's life that counts as a good run
 STOP_SECONDS = 50.0
-WRONG_SETTINGS = 2
+GATEWAY_STOP_SECONDS = 120.0  # its last calls may wait for a gateway that is away
+CANNOT_START, WRONG_SETTINGS = 1, 2
+WORKER = [sys.executable, "-P", "-m", "assay.workers.worker"]
+PR_SET_PDEATHSIG = 1
 MIG = "MIG-"
 UUID = re.compile(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)")
 
 
 @dataclass
 class Slot:
-    """A node's slot: name, GPUs, share of the machine (memory in bytes), process."""
+    """A node's slot: name, GPUs, share of the machine (memory in bytes), process.
+
+    `state`: the folder of a node that works for a gateway, None for Celery's.
+    """
 
     name: str
     gpus: tuple[str, ...]
     devices: int = 1
     cores: int = 1
     memory: int = 0
+    state: Path | None = None
+    ends_at: float | None = None  # by the monotonic clock
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     pause: float = 0.0
@@ -62,14 +72,30 @@ class Slot:
         }
         # Unpinned, a node without a GPU would take the first.
         own["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
+        program = command(self.name)
+        if self.state is not None:
+            program = WORKER
+            own["ASSAY_STATE"] = str(self.state)
+        if self.ends_at is not None:
+            own["ASSAY_WORKER_MAX_SECONDS"] = str(max(1.0, self.ends_at - time.monotonic()))
         environment = {**os.environ, "ASSAY_NODES_PID": str(os.getpid()), "ASSAY_NODE": self.name, **own}
-        self.process = subprocess.Popen(command(self.name), env=environment)  # noqa: S603 (our own program)
+        self.process = subprocess.Popen(  # noqa: S603 (our own program)
+            program,
+            env=environment,
+            preexec_fn=None if self.state is None else _end_with_box,  # noqa: PLW1509 (this process has one thread)
+        )
         self.started = time.monotonic()
         log.info("node %s: process %d, GPU %s", self.name, self.process.pid, ", ".join(self.gpus) or "none")
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether a gateway's node has left by itself, or could not start: it stays ended."""
+        code = None if self.process is None else self.process.poll()
+        return self.state is not None and code in (0, CANNOT_START, WRONG_SETTINGS)
+
     def tend(self) -> None:
         """Restart an ended process, with growing delays when it keeps ending."""
-        if self.process is None or self.process.poll() is None:
+        if self.process is None or self.process.poll() is None or self.has_ended:
             return
         lived = time.monotonic() - self.started
         if lived < self.pause:
@@ -157,28 +183,43 @@ def main(arguments: Sequence[str] = ()) -> int:
     settings = settings_of(WorkerSettings, "assay.workers.nodes", __doc__, arguments)
     if settings is None:
         return WRONG_SETTINGS
-    if settings.mode != "distributed":
+    if settings.mode != "distributed" and not settings.gateway:
         sys.stderr.write("ASSAY_MODE: nodes are of the distributed mode; `assay serve` has its own workers\n")
         return WRONG_SETTINGS
+    box = slots(visible_gpus(), settings)
+    if settings.gateway:
+        if len(box) == 1:
+            os.execv(sys.executable, [*WORKER, *arguments])  # noqa: S606 (our own interpreter and module)
+        for slot in box:
+            slot.state, slot.ends_at = settings.state / slot.name, _end_of(settings)
     logs.set_up(settings.log_level, settings.log_format)
     forbid_dumps()  # an evaluator of the same user must not read its secrets
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, lambda *_: stopping.set())
-    box = slots(visible_gpus(), settings)
+    return run_box(box, stopping)
+
+
+def _end_of(settings: WorkerSettings) -> float | None:
+    most = settings.worker_max_seconds
+    return None if most is None else time.monotonic() + most
+
+
+def run_box(box: Sequence[Slot], stopping: threading.Event) -> int:
+    """Start the nodes and tend them until `stopping` is set or each has left; then end what still runs.
+
+    The highest code of a node that has left, else 0.
+    """
     for slot in box:
         slot.start()
-    while not stopping.wait(POLL_SECONDS):
+    while not stopping.wait(POLL_SECONDS) and not all(slot.has_ended for slot in box):
         for slot in box:
             slot.tend()
-    return _end(box)
-
-
-def _end(box: Sequence[Slot]) -> int:
+    codes = [slot.process.returncode for slot in box if slot.process is not None and slot.has_ended]
     processes = [slot.process for slot in box if slot.process is not None]
     for process in processes:
         process.terminate()
-    deadline = time.monotonic() + STOP_SECONDS
+    deadline = time.monotonic() + max(GATEWAY_STOP_SECONDS if slot.state else STOP_SECONDS for slot in box)
     for process in processes:
         try:
             process.wait(max(0.0, deadline - time.monotonic()))
@@ -186,7 +227,12 @@ def _end(box: Sequence[Slot]) -> int:
             log.warning("process %d does not end: killing it", process.pid)
             process.kill()
             process.wait()
-    return 0
+    return max(codes, default=0)
+
+
+def _end_with_box() -> None:
+    """Has SIGTERM reach a node, which this process is about to become, when its box is gone."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 if __name__ == "__main__":

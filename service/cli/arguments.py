@@ -62,7 +62,7 @@ def worker_arguments(worker: argparse.ArgumentParser) -> None:
         help="work for a service elsewhere, with the key in ASSAY_WORKER_KEY; the state folder is its own"
         " (default: assay-worker)",
     )
-    worker.add_argument("--devices", type=count, metavar="N", help="devices for a training (default: 1)")
+    worker.add_argument("--devices", type=count, metavar="N", help="devices of each worker (default: 1)")
     worker.add_argument(
         "--stage", action="store_true", help="stage the published data sets that waiting jobs need"
     )

@@ -73,7 +73,8 @@ def worker(options: Options) -> int:
     environment = {
         f"{PREFIX}{name.upper()}": str(value) for name, value in given.items() if value is not None
     }
-    return run_module("assay.workers.worker", [], environment)
+    gateway = environment.get(f"{PREFIX}GATEWAY") or os.environ.get(f"{PREFIX}GATEWAY")
+    return run_module(f"assay.workers.{'nodes' if gateway else 'worker'}", [], environment)
 
 
 def worker_settings(options: Options) -> dict[str, object]:

@@ -175,6 +175,8 @@ class RunningBox(RunningService):
 class RunningGateway(RunningService):
     """An embedded service without workers, and as many nodes with state folders of their own."""
 
+    node = "assay.workers.worker"
+
     def __init__(self, state: Path, **environment: str) -> None:
         self._count = int(environment.pop("ASSAY_WORKERS", "1"))
         with open_store(f"sqlite:///{state / 'assay.sqlite'}") as store:
@@ -203,7 +205,7 @@ class RunningGateway(RunningService):
             "ASSAY_NODE": f"node{number}",
         }
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ASSAY_")}
-        command = [sys.executable, "-m", *self.runner, "assay.workers.worker"]
+        command = [sys.executable, "-m", *self.runner, self.node]
         node = subprocess.Popen(command, cwd=ROOT, env=kept | own, stdout=self.log, stderr=subprocess.STDOUT)
         self.nodes.append(node)
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -276,6 +277,55 @@ def test_a_node_is_pinned_to_its_gpu_and_started_later_and_later(
         assert len(pinned.read_text().splitlines()) == count + 1
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
     assert set(pinned.read_text().splitlines()) == {"gpu1 GPU-b,GPU-c 2 6"}
+
+
+@pytest.mark.parametrize(("code", "starts"), [(0, 1), (1, 1), (2, 1), (3, 2)])
+def test_a_gateways_node_that_has_left_or_cannot_start_stays_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, starts: int
+) -> None:
+    """2 is also its answer where no time for a shard is left."""
+    script = (
+        f'echo "$ASSAY_STATE $ASSAY_WORKER_MAX_SECONDS" >> {tmp_path}/starts;'
+        f"[ $(wc -l < {tmp_path}/starts) -gt 1 ] && exit 0; exit {code}"
+    )
+    monkeypatch.setattr(nodes, "WORKER", ["/bin/sh", "-c", script])
+    slot = nodes.Slot("gpu0", (), state=tmp_path / "gpu0", ends_at=time.monotonic() + 500)
+    assert nodes.run_box([slot], threading.Event()) == (code if starts == 1 else 0)
+    lines = [line.split() for line in (tmp_path / "starts").read_text().splitlines()]
+    assert [line[0] for line in lines] == [str(tmp_path / "gpu0")] * starts
+    assert all(490 < float(line[1]) <= 500 for line in lines)
+
+
+def test_a_gateway_has_a_worker_for_each_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given = {"GATEWAY": "http://127.0.0.1:1", "WORKER_KEY": "assay_x", "STATE": str(tmp_path), "NODE": "lab"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"ASSAY_{name}", value)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c")
+    monkeypatch.setattr("assay.service.contract.logs.set_up", lambda *given: None)
+    monkeypatch.setattr(nodes, "forbid_dumps", lambda: None)
+    monkeypatch.setattr(signal, "signal", lambda *given: None)
+    boxes: list[list[nodes.Slot]] = []
+
+    def run_box(box: list[nodes.Slot], stopping: threading.Event) -> int:
+        boxes.append(box)
+        return 0
+
+    monkeypatch.setattr(nodes, "run_box", run_box)
+    assert nodes.main() == 0
+    assert [(slot.name, slot.gpus, slot.state, slot.ends_at) for slot in boxes[0]] == [
+        (f"lab-gpu{n}", (f"GPU-{letter}",), tmp_path / f"lab-gpu{n}", None) for n, letter in enumerate("abc")
+    ]
+    monkeypatch.setenv("ASSAY_DEVICES", "3")
+    replaced: list[list[str]] = []
+
+    def take_its_place(path: str, command: list[str]) -> None:
+        replaced.append(command)
+        raise SystemExit
+
+    monkeypatch.setattr(os, "execv", take_its_place)
+    with pytest.raises(SystemExit):
+        nodes.main()
+    assert replaced == [nodes.WORKER]
 
 
 def test_wrong_settings_are_a_line_each(

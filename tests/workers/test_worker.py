@@ -21,8 +21,8 @@ from assay.workers import settings as settings_module
 from assay.workers import worker
 from assay.workers.settings import WorkerSettings
 from tests.e2e.jobs import finished, learning
-from tests.e2e.running import FAST, RunningService, wait_for
-from tests.support.workers import FAKE, submit, submit_training
+from tests.e2e.running import FAST, RunningGateway, RunningService, processes, wait_for
+from tests.support.workers import FAKE, ended, submit, submit_training
 
 
 def refused(
@@ -214,3 +214,33 @@ def test_supervisors_of_a_node_say_together_that_they_go() -> None:
     end: Any = SimpleNamespace(reason=lambda idle: None)
     worker._supervise(WorkerSettings(), [supervisor("a"), supervisor("b")], end, ended, leave)
     assert order == [f"{what} {name}" for what in ("start", "stop", "join") for name in ("a", "b")]
+
+
+@pytest.mark.slow
+def test_workers_of_a_box_share_a_job_and_leave_when_there_is_no_more(tmp_path: Path) -> None:
+    fake = {"ASSAY_EVALUATOR_COMMAND": f"{sys.executable} -S {FAKE}", "CUDA_VISIBLE_DEVICES": ""}
+    state = tmp_path / "state"
+    soon = {"ASSAY_LEASE_SECONDS": "5", "ASSAY_RENEW_SECONDS": "1", "ASSAY_WORKER_IDLE_SECONDS": "12"}
+    service = RunningGateway(state, ASSAY_NODES="2", **soon, **fake)
+    service.node = "assay.workers.nodes"
+    try:
+        service.start()
+        (box,) = service.nodes
+        with open_store(f"sqlite:///{state / 'assay.sqlite'}", migrate=False) as store:
+            job_id = submit(store, "shards=24 evaluate:seconds=0.5")
+
+            def both_work() -> bool:
+                return len({row.worker for row in store.shards.running()}) == 2
+
+            wait_for(both_work, 60)
+            first = min(pid for pid, parent in processes().items() if parent == box.pid)
+            os.kill(first, signal.SIGKILL)
+            wait_for(both_work, 60)
+            assert ended(store, job_id).state == "succeeded"
+            assert box.wait(60) == 0
+            assert store.workers.online("cpu") == 1, "the killed worker alone has not said goodbye"
+        assert first not in processes()
+        folders = sorted(path.name for path in service.worker_states[0].iterdir() if path.is_dir())
+        assert folders == ["node0-cpu0", "node0-cpu1"]
+    finally:
+        service.close()
