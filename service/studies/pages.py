@@ -196,6 +196,7 @@ def _difference(found: StudyComparison, cell: StudyCell) -> dict[str, Any]:
         "verdict": verdict(found.difference, adjusted, higher_is_better=cell.higher_is_better),
         "compares": found.compares,
         "note": found.note,
+        "primary": found.primary,
         "power": None if found.power is None else found.power.text,
     }
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from assay.service.contract.results import Answer, Unit, Warning
 from assay.service.metrics.statistics.multiple_tests import Adjustment
+from assay.service.studies.wire import Claim
 
 
 class SeedValue(Answer):
@@ -69,7 +70,7 @@ class StudyComparison(Answer):
     """An arm less the baseline arm, over the seeds of both and the `n` common examples.
 
     `n` is null for metrics without values of examples. `ci_low` and `ci_high` are the ends of the 95 %
-    interval, null without an interval; `note` then says why.
+    interval, null without an interval; `note` then says why. `primary`: it answers the primary question.
     """
 
     arm: str
@@ -82,6 +83,7 @@ class StudyComparison(Answer):
     seeds: list[int]
     n: int | None = None
     test: StudyTest | None = None
+    primary: bool = False
     power: StudyPower | None = None
     note: str | None = None
 
@@ -105,6 +107,27 @@ class StudyCell(Answer):
     warnings: dict[str, int] = {}  # noqa: RUF012
 
 
+class StudyPrimary(Answer):
+    """The answer to the study's primary question.
+
+    `p_value` is of the claim, not adjusted, and compared with `level`; both `p_value` and `holds` are null
+    without a test. `fixed_at`: when the study was stored, before its jobs ran.
+    """
+
+    evaluation: str
+    params: dict[str, Any]
+    metric: str
+    arm: str
+    baseline: str
+    claim: Claim
+    margin: float | None
+    level: float
+    p_value: float | None
+    holds: bool | None
+    fixed_at: str | None
+    text: str
+
+
 class MissingRun(Answer):
     """An arm and a seed with evaluations that have not finished."""
 
@@ -116,6 +139,7 @@ class MissingRun(Answer):
 class StudyResults(Answer):
     """The results of a study, not `complete` while runs are missing; `adjust` acts on `tests` p-values.
 
+    `primary` answers the primary question, if the study has one; its test is not among `tests`.
     `warning_messages` has the message of the first run with a warning of its evaluation, by its code.
     """
 
@@ -131,3 +155,4 @@ class StudyResults(Answer):
     notes: list[str]
     warnings: list[Warning]
     warning_messages: dict[str, str] = {}  # noqa: RUF012
+    primary: StudyPrimary | None = None

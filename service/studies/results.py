@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import stdev
 from typing import Any, Literal, NamedTuple
@@ -17,15 +17,18 @@ from assay.service.metrics.paired import Rows
 from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS, Adjustment
 from assay.service.studies.examples import per_example
 from assay.service.studies.power import at_level, power_of
+from assay.service.studies.primary import Primary, answer
 from assay.service.studies.result_wire import (
     ArmValue,
     MissingRun,
     SeedValue,
     StudyCell,
     StudyComparison,
+    StudyPrimary,
     StudyResults,
     StudyTest,
 )
+from assay.service.studies.runs import equal_arms
 from assay.service.studies.significance import (
     Components,
     Spread,
@@ -79,6 +82,7 @@ class StudyPlan:
     adjust: Adjustment
     seeds: Sequence[int]
     metrics: Sequence[str] | None = None
+    primary: Primary | None = None
 
 
 def study_results(plan: StudyPlan, arms: Sequence[MeasuredArm]) -> StudyResults:
@@ -102,23 +106,14 @@ def study_results(plan: StudyPlan, arms: Sequence[MeasuredArm]) -> StudyResults:
         tests=tests,
         cells=cells,
         missing=missing,
-        notes=[*notes_of([(arm.name, arm.trained) for arm in arms], len(plan.seeds)), *_equal_arms(arms)],
+        notes=[
+            *notes_of([(arm.name, arm.trained) for arm in arms], len(plan.seeds)),
+            *equal_arms([(arm.name, arm.configuration) for arm in arms]),
+        ],
         warnings=found.warnings,
         warning_messages=found.messages,
+        primary=found.primary,
     )
-
-
-def _equal_arms(arms: Sequence[MeasuredArm]) -> Iterator[str]:
-    first: dict[str, str] = {}
-    for arm in arms:
-        if arm.configuration is None:
-            continue
-        earlier = first.setdefault(arm.configuration, arm.name)
-        if earlier != arm.name:
-            yield (
-                f"arms {earlier!r} and {arm.name!r} are the same configuration (model, recipe and data):"
-                " their difference does not compare methods"
-            )
 
 
 class _Measured(NamedTuple):
@@ -135,6 +130,7 @@ class _Cells:
         self.plan, self.arms = plan, arms
         self.warnings: list[Warning] = []
         self.messages: dict[str, str] = {}
+        self.primary: StudyPrimary | None = None
         self._values: dict[tuple[str, int], dict[str, float] | None] = {}
 
     def cells(self) -> Iterator[StudyCell]:
@@ -149,9 +145,11 @@ class _Cells:
                 ]
                 for arm, runs in zip(self.arms, places, strict=True)
             ]
-            yield from self._evaluation(measured)
+            yield from self._evaluation(measured, {run[key] for runs in places for run in runs if key in run})
 
-    def _evaluation(self, measured: Sequence[Sequence[_Measured]]) -> Iterator[StudyCell]:
+    def _evaluation(
+        self, measured: Sequence[Sequence[_Measured]], positions: Collection[int]
+    ) -> Iterator[StudyCell]:
         every = [one for runs in measured for one in runs]
         first = every[0].result
         same_data = len({one.sha256 for one in every} - {None}) <= 1
@@ -166,11 +164,14 @@ class _Cells:
         for warning in (warning for one in every for warning in one.result.warnings):
             self.messages.setdefault(warning.code, warning.message)
         chosen = self.plan.metrics or list(first.metrics)[:1]
+        primary = self.plan.primary if self.plan.primary and self.plan.primary.position in positions else None
         for name in dict.fromkeys(name for one in every for name in one.result.metrics):
             has = [[one for one in runs if name in one.result.metrics] for runs in measured]
             metric = next(one.result.metrics[name] for runs in has for one in runs)
             values = _Values(name, has, paired=same_data)
-            yield StudyCell(
+            asked = primary if primary and name == (primary.metric or next(iter(first.metrics))) else None
+            compared = list(self._comparisons(values, metric, tested=name in chosen, primary=asked))
+            cell = StudyCell(
                 evaluation=first.name,
                 params=first.params,
                 data=first.data,
@@ -178,20 +179,30 @@ class _Cells:
                 metric=name,
                 higher_is_better=metric.higher_is_better,
                 unit=metric.unit,
-                tested=name in chosen,
+                tested=name in chosen or asked is not None,
                 arms=[_arm_value(arm, runs, name) for arm, runs in zip(self.arms, has, strict=True)],
-                comparisons=list(self._comparisons(values, metric, tested=name in chosen)),
+                comparisons=[one for one, _ in compared],
                 warnings=dict(sorted(codes.items())),
             )
+            for one, spread in compared:
+                if asked is not None and one.primary:
+                    self.primary = answer(asked, cell, one, spread)
+            yield cell
 
-    def _comparisons(self, values: _Values, metric: Metric, *, tested: bool) -> Iterator[StudyComparison]:
+    def _comparisons(
+        self, values: _Values, metric: Metric, *, tested: bool, primary: Primary | None
+    ) -> Iterator[tuple[StudyComparison, Spread | None]]:
         names = [arm.name for arm in self.arms]
         base = names.index(self.plan.baseline)
         for index, arm in enumerate(self.arms):
             if index != base:
                 found = values.pair(base, index)
                 trained = arm.trained and self.arms[base].trained
-                yield _compared(found, arm.name, self.plan.baseline, metric, trained=trained, tested=tested)
+                asked = primary is not None and arm.name == primary.arm
+                one, spread = _compared(
+                    found, arm.name, self.plan.baseline, metric, trained=trained, tested=tested or asked
+                )
+                yield one.model_copy(update={"primary": asked}), spread
 
 
 class _Pair(NamedTuple):
@@ -241,7 +252,7 @@ class _Values:
 
 def _compared(
     pair: _Pair, arm: str, baseline: str, metric: Metric, *, trained: bool, tested: bool
-) -> StudyComparison:
+) -> tuple[StudyComparison, Spread | None]:
     s = len(pair.seeds)
     found = StudyComparison(
         arm=arm,
@@ -252,7 +263,7 @@ def _compared(
         note={0: NOT_COMMON, 1: WEIGHTS_ONLY}.get(s),
     )
     if not s:
-        return found
+        return found, None
     if pair.of_examples is None:
         return _over_seeds(found, pair, metric, tested=tested)
     n = len(pair.of_examples[0])
@@ -265,7 +276,7 @@ def _compared(
     floored = pair.shares and metric.unit == "proportion"
     spread = least(spread, n) if floored else spread
     if spread.error == 0:
-        return _without_spread(found, components.mean)
+        return _without_spread(found, components.mean), None
     low, high = _possible(*interval(pair.of_examples, components.mean, spread), metric)
     update: dict[str, Any] = {
         "difference": components.mean,
@@ -278,16 +289,18 @@ def _compared(
     if tested:
         error = least_error_of_shares(n) if floored else None
         update["power"] = power_of(components, s, n, least_error=error)
-    return found.model_copy(update=update)
+    return found.model_copy(update=update), spread
 
 
-def _over_seeds(found: StudyComparison, pair: _Pair, metric: Metric, *, tested: bool) -> StudyComparison:
+def _over_seeds(
+    found: StudyComparison, pair: _Pair, metric: Metric, *, tested: bool
+) -> tuple[StudyComparison, Spread | None]:
     """A comparison of a metric without values of examples: it holds for these examples."""
     if len(pair.seeds) < 2:
-        return found
+        return found, None
     mean, spread = over_seeds(pair.of_seeds)
     if spread.error == 0:
-        return _without_spread(found, mean)
+        return _without_spread(found, mean), None
     half = spread.critical(LEVEL) * spread.error
     low, high = _possible(mean - half, mean + half, metric)
     update: dict[str, Any] = {"ci_low": low, "ci_high": high, "ci_method": "t_over_seeds"}
@@ -295,7 +308,7 @@ def _over_seeds(found: StudyComparison, pair: _Pair, metric: Metric, *, tested: 
         update["test"] = _test("paired_t", mean, spread, len(pair.seeds))
         components = Components(mean, spread.of_seeds * len(pair.seeds), 0.0, 0.0)
         update["power"] = power_of(components, len(pair.seeds), None)
-    return found.model_copy(update=update)
+    return found.model_copy(update=update), spread
 
 
 def _possible(low: float, high: float, metric: Metric) -> tuple[float, float]:
@@ -314,18 +327,19 @@ def _test(name: Literal["two_way_t", "paired_t"], mean: float, spread: Spread, s
 
 
 def _adjusted(cells: Sequence[StudyCell], plan: StudyPlan) -> tuple[list[StudyCell], int]:
-    """The cells with adjusted p-values and the power at the level of the smallest of them."""
-    tests = [found.test for cell in cells for found in cell.comparisons if found.test is not None]
+    """The cells with adjusted p-values, except the primary, and the power at the level of the smallest."""
+    secondary = [one for cell in cells for one in cell.comparisons if not one.primary]
+    tests = [found.test for found in secondary if found.test is not None]
     adjusted = iter(ADJUSTMENTS[plan.adjust]([test.p_value for test in tests]) if tests else [])
     # With one seed there are no tests yet: those that further seeds would bring.
-    count = len(tests) or max(1, sum(one.power is not None for cell in cells for one in cell.comparisons))
+    count = len(tests) or max(1, sum(one.power is not None for one in secondary))
 
     def finished(found: StudyComparison, unit: Unit | None) -> StudyComparison:
         update: dict[str, Any] = {}
-        if found.test is not None:
+        if found.test is not None and not found.primary:
             update["test"] = found.test.model_copy(update={"adjusted_p_value": next(adjusted)})
         if found.power is not None:
-            update["power"] = at_level(found.power, LEVEL / count, unit)
+            update["power"] = at_level(found.power, LEVEL if found.primary else LEVEL / count, unit)
         return found.model_copy(update=update)
 
     done = [

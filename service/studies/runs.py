@@ -53,6 +53,20 @@ def configuration_of(template: ArmTemplate) -> str:
     return json.dumps(canonical([training_key(template["train"]), same]), sort_keys=True)
 
 
+def equal_arms(arms: Sequence[tuple[str, str | None]]) -> Iterator[str]:
+    """What to say of arms with the configuration of an earlier arm; an arm is its name and configuration."""
+    first: dict[str, str] = {}
+    for name, configuration in arms:
+        if configuration is None:
+            continue
+        earlier = first.setdefault(configuration, name)
+        if earlier != name:
+            yield (
+                f"arms {earlier!r} and {name!r} are the same configuration (model, recipe and data):"
+                " their difference does not compare methods"
+            )
+
+
 def with_weights(evaluate: EvaluateJobSpec, training: str) -> EvaluateJobSpec:
     """The evaluation of the weights of a stored training."""
     model = {**evaluate["model"], "weights": {"job": training}}

@@ -8,11 +8,14 @@ from assay.service.api.outcome_tables import read_result
 from assay.service.api.results import contradicted
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import NoResults
+from assay.service.contract.problems import Problems
 from assay.service.contract.states import JobState
+from assay.service.contract.times import iso
 from assay.service.metrics.paired import Rows
 from assay.service.store.rows import columns_of
 from assay.service.store.tenants import TenantStore
 from assay.service.store.transactions.release import DIFFERENT
+from assay.service.studies.primary import Primary, check_primary
 from assay.service.studies.result_wire import StudyResults
 from assay.service.studies.results import MeasuredArm, MeasuredRun, StudyPlan, study_results
 from assay.service.studies.rows import StudyJobRow, StudyRow
@@ -44,12 +47,23 @@ def results_of(store: TenantStore, study: StudyRow) -> StudyResults:
     if count > MAX_ROWS:
         arms = [replace(arm, runs=[_without_rows(run) for run in arm.runs]) for arm in arms]
     spec = study.spec
-    plan = StudyPlan(study.id, spec["baseline"], spec["adjust"], spec["seeds"], spec["metrics"])
+    plan = StudyPlan(
+        study.id, spec["baseline"], spec["adjust"], spec["seeds"], spec["metrics"], _primary(study)
+    )
     found = study_results(plan, arms)
     if count <= MAX_ROWS:
         return found
     note = f"{count} examples were measured, more than {MAX_ROWS}: tests and intervals are over seeds alone"
     return found.model_copy(update={"notes": [*found.notes, note]})
+
+
+def _primary(study: StudyRow) -> Primary | None:
+    names = [template["name"] for template in study.templates]
+    evaluations = study.templates[0]["evaluate"]["evaluations"]
+    # Studies that were stored before there was such a question have none.
+    given = study.spec.get("primary")
+    found = check_primary(given, evaluations, names, study.spec["baseline"], Problems())
+    return None if found is None else replace(found, fixed_at=iso(study.created_at))
 
 
 def _measured(store: TenantStore, run: StudyJobRow) -> MeasuredRun:

@@ -20,6 +20,7 @@ from assay.service.contract.problems import Loc, Problems, nearest, path_text
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
 from assay.service.metrics.registry import TABLES
+from assay.service.studies.primary import check_primary
 from assay.service.studies.runs import job_count
 from assay.service.studies.wire import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
 from assay.service.submission.shape import FOR_TRAINING, OPTIONS_OF
@@ -81,8 +82,10 @@ def check_study(
     arms = [arm for arm in checked if arm is not None]
     assert len(arms) == len(checked), "an arm without problems is valid"
     _check_metrics(catalog, shape["metrics"] or [], arms, problems)
+    written = _from_arms(given, shape, arms)
+    primary = _check_primary(catalog, shape["primary"], written["baseline"], arms, problems)
     problems.raise_if_any()
-    spec = {**shape, **_from_arms(given, shape, arms), "seeds": seeds}
+    spec = {**shape, **written, "seeds": seeds, "primary": primary}
     return ValidStudy(StudySpec.model_validate(spec).model_dump(mode="json"), arms)
 
 
@@ -153,18 +156,46 @@ def _check_metrics(
 ) -> None:
     units: set[str] = set()
     for arm in arms if metrics else ():
-        spec = arm.template["evaluate"]
-        for item in spec["evaluations"]:
-            tasks = catalog.find("data", (item["data"] or spec["data"])["name"]).tasks
-            table = TABLES.get(catalog.find_evaluation(item["name"]).table_for(tasks) or "")
-            if table is None:
+        for place in range(len(arm.template["evaluate"]["evaluations"])):
+            known = _metrics_of(catalog, arm, place)
+            if known is None:
                 return
-            units |= table.units.keys()
+            units |= known
     for index, name in enumerate(metrics):
         if name not in units:
             message = "no evaluation of the study has this metric"
             near = nearest(name, units)
             problems.add(("metrics", index), message, given=name, allowed=sorted(units), nearest=near)
+
+
+def _metrics_of(catalog: Catalog, arm: ValidArm, place: int) -> set[str] | None:
+    """The metrics of an evaluation; None where its table is not known before it is measured."""
+    spec = arm.template["evaluate"]
+    item = spec["evaluations"][place]
+    tasks = catalog.find("data", (item["data"] or spec["data"])["name"]).tasks
+    table = TABLES.get(catalog.find_evaluation(item["name"]).table_for(tasks) or "")
+    return None if table is None else {*table.units}
+
+
+def _check_primary(
+    catalog: Catalog,
+    given: Mapping[str, Any] | None,
+    baseline: str,
+    arms: Sequence[ValidArm],
+    problems: Problems,
+) -> dict[str, Any] | None:
+    """The primary question with its arm and all parameters filled in."""
+    names = [arm.template["name"] for arm in arms]
+    evaluations = arms[0].template["evaluate"]["evaluations"]
+    found = check_primary(given, evaluations, names, baseline, problems)
+    if given is None or found is None:
+        return None
+    known, metric = _metrics_of(catalog, arms[0], found.position), given["metric"]
+    if metric is not None and known is not None and metric not in known:
+        message = "the evaluation has no such metric"
+        near = nearest(metric, known)
+        problems.add(("primary", "metric"), message, given=metric, allowed=sorted(known), nearest=near)
+    return {**given, "arm": found.arm, "params": evaluations[found.position]["params"]}
 
 
 def _from_arms(

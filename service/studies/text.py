@@ -84,6 +84,7 @@ def rows(results: StudyResults) -> Iterator[list[str]]:
             if several and found.test is not None:
                 p += f" ({TESTS[found.test.name]})"
             adjusted = "-" if found.test is None else f"{found.test.adjusted_p_value:.3g}"
+            adjusted = "primary" if found.primary else adjusted
             yield [*begin, found.arm, values[found.arm], _difference(found, cell.unit), p, adjusted]
         if not cell.comparisons:
             yield [*begin, "-", "-", "-", "-", "-"]
@@ -104,6 +105,8 @@ def headline(results: StudyResults) -> str:
     if not known:
         return ""
     begin = "" if results.complete else "Not complete, so far: "
+    if results.primary is not None:
+        return f"{begin}{results.primary.text}."
     found = [
         (one.test.adjusted_p_value, place)
         for place, (one, _) in enumerate(known)
@@ -129,7 +132,7 @@ def headline(results: StudyResults) -> str:
 
 def lines(results: StudyResults, *, warned: bool = True) -> list[str]:
     """What has to be said beside the table: notes, power, tests, missing runs and, if `warned`, warnings."""
-    said = list(results.notes)
+    said = [*_question(results), *results.notes]
     seeds = f"seeds {', '.join(map(str, results.seeds))}"
     said.append(
         f"{seeds}; mean ± standard deviation over seeds; differences are the arm less {results.baseline}"
@@ -144,6 +147,20 @@ def lines(results: StudyResults, *, warned: bool = True) -> list[str]:
     said += [f"missing: {one.arm}, seed {one.seed} ({one.state})" for one in results.missing]
     told = results.warnings if warned else []
     return [*said, *(f"{one.severity} {one.code}: {one.message}" for one in told)]
+
+
+def _question(results: StudyResults) -> list[str]:
+    asked = results.primary
+    if asked is None:
+        return []
+    claim = {
+        "difference": "differs from",
+        "not_worse": f"is not worse by {asked.margin} or more than",
+        "equivalent": f"differs by less than {asked.margin} from",
+    }[asked.claim]
+    where = f"{asked.metric} of {asked.evaluation} {asked.params.get('epsilon', '')}".strip()
+    fixed = f", fixed at {asked.fixed_at}, before its jobs ran" if asked.fixed_at else ""
+    return [f"primary question{fixed}: {asked.arm} {claim} {asked.baseline} in {where}: {asked.text}"]
 
 
 def _warnings(results: StudyResults) -> list[str]:

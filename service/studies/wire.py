@@ -37,6 +37,7 @@ MAX_SEEDS = MAX_JOBS // 2
 OWN_TRAINING = "0" * 26  # Stands for the training of an arm, which has no id before it is stored.
 
 Role = Literal["train", "evaluate"]
+Claim = Literal["difference", "not_worse", "equivalent"]
 RunState = JobState | Literal["deleted"]  # The state of a job of a study, which may have been deleted since.
 ArmName = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Seeds = Annotated[list[Seed], Field(min_length=1, max_length=MAX_SEEDS)]
@@ -58,6 +59,35 @@ class ArmSpec(Spec):
     ] = None
     data: DataSpec | None = None
     recipe: RecipeSpec | None = None
+
+
+class PrimarySpec(Spec):
+    """The question that a study is made for: an arm against the baseline in a metric of an evaluation.
+
+    It is stored with the study, so before the study's jobs run. Its test is alone; the p-values of the other
+    tests are adjusted among themselves.
+    """
+
+    evaluation: Annotated[str, Field(min_length=1, max_length=100, description="its name")]
+    params: Annotated[
+        dict[str, Any], Field(description="parameters that tell it from others of its name")
+    ] = {}  # noqa: RUF012
+    metric: Annotated[
+        str | None, Field(max_length=100, description="default: the first of the evaluation")
+    ] = None
+    arm: Annotated[ArmName | None, Field(description="default: the only arm beside the baseline")] = None
+    claim: Annotated[
+        Claim,
+        Field(
+            description="`difference`: the arms differ (two-sided, 5 %); `not_worse`: the arm is not worse by"
+            " `margin` or more (one-sided, 2.5 %); `equivalent`: the arms differ by less than `margin` (two"
+            " one-sided tests, 5 %)"
+        ),
+    ] = "difference"
+    margin: Annotated[
+        float | None,
+        Field(gt=0, description="of `not_worse` and `equivalent`, in the metric's unit: 0.01 is a point"),
+    ] = None
 
 
 class StudySpec(Spec):
@@ -87,6 +117,9 @@ class StudySpec(Spec):
     execution: ExecutionSpec = ExecutionSpec()
     baseline: Annotated[ArmName | None, Field(description="the arm that others are compared with")] = None
     adjust: Annotated[Adjustment, Field(description="of the p-values, for their number")] = "holm"
+    primary: Annotated[
+        PrimarySpec | None, Field(description="the one question, whose test is not adjusted")
+    ] = None
     metrics: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=100)]] | None,
         Field(

@@ -270,6 +270,17 @@ def test_results_compare_the_arms(api: httpx.Client, worker: Any) -> None:
     assert lines[0].endswith("test,p_value,adjusted_p_value,adjust,resolves")
 
 
+def test_a_study_answers_its_primary_question(api: httpx.Client, worker: Any) -> None:
+    study = posted(api, seeds=4, primary={"evaluation": "pgd"})
+    finish(api, worker, study, n=200)
+    found = api.get(study["links"]["results"]).json()
+    assert found["primary"]["holds"] is True
+    assert found["primary"]["fixed_at"] == study["created_at"]
+    assert found["tests"] == 1
+    page = api.get(f"/studies/{study['id']}").text
+    assert "primary question" in page
+
+
 def test_too_many_examples_are_compared_over_seeds_alone(
     api: httpx.Client, worker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

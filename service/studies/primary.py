@@ -1,0 +1,140 @@
+"""The primary question of a study: its check, and its answer.
+
+`difference` is the two-sided test of the comparison. `not_worse` and `equivalent` shift the same t by the
+margin: one test at 2.5 %, as the 95 % interval's end (Piaggio et al. 2012, "Reporting of Noninferiority and
+Equivalence Randomized Trials"), and two at 5 % (Schuirmann 1987, "A Comparison of the Two One-Sided Tests
+Procedure"). With one question there is one test, which no adjustment touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.contract.fractions import canonical
+from assay.service.contract.problems import Problems, nearest
+from assay.service.metrics.statistics.student_t import MIN_P
+from assay.service.studies.power import amount
+from assay.service.studies.result_wire import StudyCell, StudyComparison, StudyPrimary
+from assay.service.studies.significance import Spread
+from assay.service.studies.wire import Claim
+
+LEVELS: dict[Claim, float] = {"difference": 0.05, "not_worse": 0.025, "equivalent": 0.05}
+
+
+@dataclass(frozen=True)
+class Primary:
+    """A checked primary question; `position` of the evaluation in the specs of the arms' jobs."""
+
+    position: int
+    metric: str | None  # None: the first of the evaluation
+    arm: str
+    claim: Claim = "difference"
+    margin: float | None = None
+    fixed_at: str | None = None
+
+
+def check_primary(
+    given: Mapping[str, Any] | None,
+    evaluations: Sequence[Mapping[str, Any]],
+    arms: Sequence[str],
+    baseline: str,
+    problems: Problems,
+) -> Primary | None:
+    """The primary question of a study with these evaluations; reports what is wrong with it."""
+    if given is None:
+        return None
+    before = len(problems)
+    name, params = given["evaluation"], given["params"]
+    named = [place for place, one in enumerate(evaluations) if one["name"] == name]
+    fit = [place for place in named if _has(evaluations[place]["params"], params)]
+    if not named:
+        known = list(dict.fromkeys(str(one["name"]) for one in evaluations))
+        message = "the study has no evaluation of this name"
+        problems.add(
+            ("primary", "evaluation"), message, given=name, allowed=known, nearest=nearest(name, known)
+        )
+    elif len(fit) != 1:
+        listed = [dict(evaluations[place]["params"]) for place in named]
+        message = f"{len(fit) or 'no'} evaluations of the name {name!r} have these parameters; name one"
+        problems.add(("primary", "params"), message, given=params, allowed=listed)
+    others = [arm for arm in arms if arm != baseline]
+    arm = given["arm"] if given["arm"] is not None else others[0] if len(others) == 1 else None
+    if arm not in others:
+        message = "must be an arm that is compared with the baseline"
+        problems.add(("primary", "arm"), message, given=given["arm"], allowed=others)
+    if (given["margin"] is None) != (given["claim"] == "difference"):
+        said = "has no margin" if given["claim"] == "difference" else "needs a margin"
+        message = f"the claim {given['claim']!r} {said}"
+        problems.add(("primary", "margin"), message, given=given["margin"])
+    if len(problems) > before or arm is None:
+        return None
+    return Primary(fit[0], given["metric"], arm, given["claim"], given["margin"])
+
+
+def answer(primary: Primary, cell: StudyCell, found: StudyComparison, spread: Spread | None) -> StudyPrimary:
+    """The answer of a measured comparison; `spread` is None where it has no test."""
+    p = None
+    if found.test is not None and found.difference is not None and spread is not None:
+        p = _p_value(primary, cell, found, spread)
+    level = LEVELS[primary.claim]
+    holds = None if p is None else p < level
+    return StudyPrimary(
+        evaluation=cell.evaluation,
+        params=cell.params,
+        metric=cell.metric,
+        arm=found.arm,
+        baseline=found.baseline,
+        claim=primary.claim,
+        margin=primary.margin,
+        level=level,
+        p_value=p,
+        holds=holds,
+        fixed_at=primary.fixed_at,
+        text=_text(primary, cell, found, p, holds),
+    )
+
+
+def _p_value(primary: Primary, cell: StudyCell, found: StudyComparison, spread: Spread) -> float:
+    assert found.test is not None
+    assert found.difference is not None
+    if primary.margin is None:
+        return found.test.p_value
+    better = found.difference if cell.higher_is_better else -found.difference
+    above = _one_sided((better + primary.margin) / spread.error, spread)
+    if primary.claim == "not_worse":
+        return above
+    return max(above, _one_sided((primary.margin - better) / spread.error, spread))
+
+
+def _one_sided(t: float, spread: Spread) -> float:
+    half = spread.p_value(abs(t)) / 2
+    return max(MIN_P, half if t > 0 else 1 - half)
+
+
+def _text(
+    primary: Primary, cell: StudyCell, found: StudyComparison, p: float | None, holds: bool | None
+) -> str:
+    if found.difference is None or p is None:
+        return f"no answer yet: {found.note or 'the runs gave no test'}"
+    size, unit = amount(abs(found.difference), cell.unit), cell.unit
+    better = (found.difference > 0) == cell.higher_is_better
+    of = "" if found.compares == "methods" else " (these weights, not methods)"
+    tail = f", p = {p:.2g}, one test{of}"
+    margin = "" if primary.margin is None else amount(primary.margin, unit)
+    word = "better" if better else "worse"
+    if primary.claim == "difference":
+        said = f"{found.arm} is {word} than {found.baseline} by {size}"
+        return said + tail if holds else f"not told apart: {size} {word}{tail}"
+    if primary.claim == "not_worse":
+        said = f"{found.arm} is not worse than {found.baseline} by {margin} or more"
+    else:
+        said = f"{found.arm} and {found.baseline} differ by less than {margin}"
+    return f"{said if holds else f'not shown that {said}'}: measured {size} {word}{tail}"
+
+
+def _has(params: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    return all(
+        name in params and canonical(params[name]) == canonical(value) for name, value in asked.items()
+    )
