@@ -42,10 +42,11 @@ class LruCache(Generic[CacheKey, Kept]):
                 self._values.move_to_end(key)
                 return self._values[key]
         value = make()
+        size = self._size(value)
         with self._lock:
-            if key not in self._values and self._size(value) <= self._most:
+            if key not in self._values and size <= self._most:
                 self._values[key] = value
-                self._sum += self._size(value)
+                self._sum += size
                 while self._sum > self._most:
                     self._sum -= self._size(self._values.popitem(last=False)[1])
         return value

@@ -70,17 +70,15 @@ def chosen_rows(columns: Columns, choice: ExampleChoice, stages: Sequence[str] =
         value = values[row]
         return places.get(value, len(places)) if choice.sort == "broken_by" and value is not None else value
 
-    there = [row for row in keep if _sortable(values[row])]
-    missing = [row for row in keep if not _sortable(values[row])]
-    there.sort(key=lambda row: str(ids[row]))
+    there = [
+        row for row in keep if values[row] is not None and values[row] == values[row]
+    ]  # NaN is not itself
+    missing = [] if len(there) == len(keep) else sorted({*keep} - {*there})
+    there.sort(key=ids.__getitem__ if {str}.issuperset(map(type, ids)) else lambda row: str(ids[row]))
     if choice.sort != "id" or choice.descending:
         number = all(isinstance(value_of(row), int | float) for row in there)
         there.sort(key=lambda row: value_of(row) if number else str(value_of(row)), reverse=choice.descending)
     return [*there, *sorted(missing, key=lambda row: str(ids[row]))]
-
-
-def _sortable(value: Any) -> bool:
-    return value is not None and value == value  # NaN is not itself
 
 
 def _kept(columns: Columns, choice: ExampleChoice) -> list[int]:

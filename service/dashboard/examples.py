@@ -37,6 +37,7 @@ from assay.service.dashboard.frame import render
 from assay.service.galleries.files import gallery_or_none, pictures_of
 from assay.service.lru_cache import LruCache, table_weight
 from assay.service.reports.numbers import row_params
+from assay.service.store.columns import SeenCells, seen_cells
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
@@ -187,14 +188,16 @@ def _columns(
 def _with_smallest(
     store: TenantStore, job: JobRow, evaluation: int, results: dict[int, EvaluationResult]
 ) -> dict[str, list[Any]]:
-    columns = _outcomes(store, job, evaluation)
+    shards = store.results.columns(job.id, evaluation)
+    columns = joined_columns(shards)
     if "id" not in columns:
         raise NotFound(f"evaluation {evaluation} of job {job.id} has no outcomes of examples")
     epsilons = grid_of(evaluation, results)
     read = sum(example_count(job, index, results) for index in epsilons)
     if "correct" in columns and len(epsilons) > 1 and read <= MAX_EXAMPLES:
+        seen = [seen_cells(shard["id"]) for shard in shards]
         others = [
-            (epsilon, columns if index == evaluation else _outcomes(store, job, index, JUDGED))
+            (epsilon, columns if index == evaluation else _judged(store, job, index, seen))
             for index, epsilon in epsilons.items()
         ]
         complete = [(epsilon, found) for epsilon, found in others if {"id", "correct"} <= found.keys()]
@@ -202,10 +205,10 @@ def _with_smallest(
     return columns
 
 
-def _outcomes(
-    store: TenantStore, job: JobRow, evaluation: int, names: Sequence[str] | None = None
+def _judged(
+    store: TenantStore, job: JobRow, evaluation: int, seen: Sequence[SeenCells]
 ) -> dict[str, list[Any]]:
-    return joined_columns(store.results.columns(job.id, evaluation, names))
+    return joined_columns(store.results.columns(job.id, evaluation, JUDGED, seen))
 
 
 def example_count(job: JobRow, evaluation: int, results: dict[int, EvaluationResult]) -> int:

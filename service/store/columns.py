@@ -6,7 +6,7 @@ import json
 import math
 import zlib
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Dialect, MetaData, Table, Text
 from sqlalchemy import text as sql
@@ -25,8 +25,9 @@ metadata = MetaData(
 )
 
 COLUMNS_START = '{"columns":{'
-DECODER = json.JSONDecoder()
+STEP_BYTES = 2**15  # of a payload that are inflated at once
 FLOAT_TAG = "$float"  # JSON has no NaN or infinity: they become {"$float": "nan" | "inf" | "-inf"}.
+SeenCells: TypeAlias = tuple[str, list[Any]]  # a column as text, and its cells
 
 
 def storable(text: str) -> str:
@@ -85,26 +86,78 @@ def unpack(payload: bytes) -> tuple[Columns, OutcomeExtra]:
     return value["columns"], value["extra"]
 
 
-def unpack_columns(payload: bytes, names: Collection[str]) -> Columns:
-    """Some of the columns that `pack` wrote; others are passed over, which takes a fraction of the time."""
-    text = zlib.decompress(payload).decode("ascii")
-    if FLOAT_TAG in text or not text.startswith(COLUMNS_START):
+def unpack_columns(payload: bytes, names: Collection[str], seen: SeenCells | None = None) -> Columns:
+    """Some of the columns that `pack` wrote; it reads no further than these, in a fraction of the time.
+
+    `seen`: a column's text and cells, which are taken where a column has this text.
+    """
+    packed = _Packed(payload)
+    if not packed.text.startswith(COLUMNS_START):
         columns, _ = unpack(payload)
         return {name: columns[name] for name in names if name in columns}
     found: Columns = {}
-    place = len(COLUMNS_START)
-    while text[place] != "}":
-        name, place = DECODER.raw_decode(text, place + (text[place] == ","))
-        place += 1  # the colon
-        end = text.find("]", place) + 1
-        # Brackets within the cells: of lists, or of texts.
-        plain = text[place] == "[" and not any(text.find(sign, place + 1, end) >= 0 for sign in '"[{')
-        if name in names or not plain:
-            cells, end = DECODER.raw_decode(text, place)
-            if name in names:
-                found[name] = cells
-        place = end
+    wanted, place = set(names), len(COLUMNS_START)
+    while wanted - found.keys():
+        if (column := _column(packed.text, place, wanted, seen)) is None:
+            if not packed.more():
+                raise ValueError("the outcome of a shard is damaged")
+            continue
+        name, cells, place = column
+        if not place:
+            break
+        if cells is not None and name in wanted:
+            found[name] = cells
     return found
+
+
+def seen_cells(cells: list[Any]) -> SeenCells:
+    """Cells with their text as `pack` writes it."""
+    return json.dumps(cells, separators=(",", ":")), cells
+
+
+class _Packed:
+    """The text of a payload, as far as it has been inflated."""
+
+    def __init__(self, payload: bytes) -> None:
+        self._inflater, self._rest, self.text = zlib.decompressobj(), payload, ""
+        self.more()
+
+    def more(self) -> bool:
+        """Inflates a step more; False at the end."""
+        if self._inflater.eof:
+            return False
+        part = self._inflater.decompress(self._rest, STEP_BYTES)
+        self._rest = self._inflater.unconsumed_tail
+        self.text += part.decode("ascii")
+        return bool(part)
+
+
+def _column(
+    text: str, place: int, names: Collection[str], seen: SeenCells | None
+) -> tuple[str, list[Any] | None, int] | None:
+    """Name, cells and end of the column at a place; no cells where it is passed over, end 0 behind the last.
+
+    None: the text ends too early.
+    """
+    if place >= len(text):
+        return None
+    if text[place] == "}":
+        return "", None, 0
+    try:
+        name, start = DECODER.raw_decode(text, place + (text[place] == ","))
+        start += 1  # the colon
+        if seen is not None and seen[0].startswith(text[start : start + len(seen[0])]):
+            end = start + len(seen[0])
+            return (name, seen[1], end) if end <= len(text) else None
+        if not (end := text.find("]", start) + 1):
+            return None
+        # Brackets within the cells: of lists, or of texts.
+        plain = not any(text.find(sign, start + 1, end) >= 0 for sign in '"[{')
+        if plain and name not in names:
+            return name, None, end
+        return name, *DECODER.raw_decode(text, start)
+    except json.JSONDecodeError:
+        return None
 
 
 def _marked(value: Any) -> Any:
@@ -119,6 +172,9 @@ def _marked(value: Any) -> Any:
 
 def _unmarked(value: dict[str, Any]) -> Any:
     return float(value[FLOAT_TAG]) if value.keys() == {FLOAT_TAG} else value
+
+
+DECODER = json.JSONDecoder(object_hook=_unmarked)
 
 
 def upsert(connection: Connection, table: Table, values: dict[str, Any]) -> None:

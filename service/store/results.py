@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
@@ -14,7 +15,7 @@ from assay.service.contract.records import Columns, JobProvenance, ResultJson
 from assay.service.contract.stored_specs import EvaluationItem, ModelReference, evaluations_in
 from assay.service.lru_cache import LruCache, table_weight
 from assay.service.store.clock import now
-from assay.service.store.columns import unpack, unpack_columns, upsert
+from assay.service.store.columns import SeenCells, unpack, unpack_columns, upsert
 from assay.service.store.database import Database, StorePart
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import OutcomeRow
@@ -71,8 +72,17 @@ class ResultRows(StorePart):
             rows = connection.execute(statement).all()
         return [_outcome(row) for row in rows]
 
-    def columns(self, job_id: str, evaluation: int, names: Collection[str] | None = None) -> list[Columns]:
-        """Columns of the outcomes of an evaluation, shard by shard; all, or those named."""
+    def columns(
+        self,
+        job_id: str,
+        evaluation: int,
+        names: Collection[str] | None = None,
+        seen: Sequence[SeenCells] = (),
+    ) -> list[Columns]:
+        """Columns of the outcomes of an evaluation by shard; all, or those named, as `unpack_columns`.
+
+        `seen`: ids of another evaluation's shards, which mostly are the same.
+        """
         statement = (
             select(outcomes.c.payload)
             .join(shards, shards.c.id == outcomes.c.shard_id)
@@ -81,7 +91,10 @@ class ResultRows(StorePart):
         )
         with self._database.reading() as connection:
             payloads = connection.execute(statement).scalars().all()
-        return [unpack(one)[0] if names is None else unpack_columns(one, names) for one in payloads]
+        if names is None:
+            return [unpack(one)[0] for one in payloads]
+        known = (*seen, *repeat(None, len(payloads) - len(seen)))
+        return [unpack_columns(*one) for one in zip(payloads, repeat(names), known, strict=False)]
 
     def example(self, job_id: str, place: int, first: int = 0) -> dict[int, Columns]:
         """Of each evaluation the row at a place, as columns of a single value, which is no list or object."""

@@ -21,6 +21,7 @@ from assay.service.contract.verbs import Verb
 from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.store.audit import Actor
 from assay.service.store.checkpoints import NewCheckpoint
+from assay.service.store.columns import SeenCells
 from assay.service.store.fleet.quotas import Quota
 from assay.service.store.fleet.workers import Workers
 from assay.service.store.job_lists import JobListing, JobPage
@@ -189,10 +190,16 @@ class TenantResults(TenantPart):
         self._check(job_id)
         return self._store.results.outcomes(job_id, evaluation)
 
-    def columns(self, job_id: str, evaluation: int, names: Collection[str] | None = None) -> list[Columns]:
+    def columns(
+        self,
+        job_id: str,
+        evaluation: int,
+        names: Collection[str] | None = None,
+        seen: Sequence[SeenCells] = (),
+    ) -> list[Columns]:
         """As `ResultRows.columns`."""
         self._check(job_id)
-        return self._store.results.columns(job_id, evaluation, names)
+        return self._store.results.columns(job_id, evaluation, names, seen)
 
     def example(self, job_id: str, place: int, first: int = 0) -> dict[int, Columns]:
         """As `ResultRows.example`."""

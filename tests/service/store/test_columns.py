@@ -8,7 +8,15 @@ import zlib
 
 import pytest
 
-from assay.service.store.columns import FLOAT_TAG, pack, unpack, unpack_columns
+from assay.service.store.columns import (
+    FLOAT_TAG,
+    STEP_BYTES,
+    _Packed,
+    pack,
+    seen_cells,
+    unpack,
+    unpack_columns,
+)
 
 
 def bits(value: float) -> bytes:
@@ -60,6 +68,35 @@ def test_some_columns_are_those_of_the_whole(columns: dict[str, list[object]]) -
     for names in (["id", "correct"], ["correct"], ["loss", "nothing"], list(columns)):
         expected = {name: cells for name, cells in columns.items() if name in names}
         assert unpack_columns(payload, names) == expected
+
+
+def test_columns_of_many_rows_are_read_as_far_as_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(0)
+    ids = [f'a "picture" ] of {draw.random()}' for _ in range(20_000)]
+    table = {"id": ids, "loss": [draw.random() for _ in ids], "correct": [True] * len(ids), "last": ids}
+    payload = pack(table, {})
+    assert len(zlib.decompress(payload)) > 4 * STEP_BYTES
+    for names in (["id", "correct"], ["loss"], ["last"], ["nothing", "correct"]):
+        expected = {name: table[name] for name in names if name in table}
+        assert unpack_columns(payload, names) == expected
+    cut = zlib.compress(zlib.decompress(payload)[: STEP_BYTES + 1000])
+    with pytest.raises(ValueError, match="damaged"):
+        unpack_columns(cut, ["correct"])
+    inflated = []
+    monkeypatch.setattr(_Packed, "more", lambda self, more=_Packed.more: inflated.append(self) or more(self))
+    unpack_columns(payload, ["id"])
+    first = len(inflated)
+    unpack_columns(payload, ["last"])
+    assert 0 < first < len(inflated) - first, "what stands behind stays packed"
+
+
+def test_cells_that_were_seen_are_taken_for_equal_text() -> None:
+    ids, others = ["a", 'b"]', "é"], ["a", 'b"]', "f"]
+    seen = seen_cells(ids)
+    found = unpack_columns(pack({"id": ids, "correct": [1, 0, 1]}, {}), ["id", "correct"], seen)
+    assert found == {"id": ids, "correct": [1, 0, 1]}
+    assert found["id"] is ids
+    assert unpack_columns(pack({"id": others}, {}), ["id"], seen) == {"id": others}
 
 
 def test_what_is_stored_is_strict_json() -> None:
