@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
+from assay.service.fitted_text import say
 from assay.service.store.connections import wrong_settings
 from assay.service.store.fleet import lease_owner
 from assay.workers.diagnosis import devices, machine, service
@@ -29,6 +30,7 @@ from assay.workers.settings import WorkerSettings
 
 MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 NAME_WIDTH = 24
+REMEDY_INDENT = NAME_WIDTH + 8
 
 
 def examine(settings: WorkerSettings, *, data: bool = True) -> Iterator[Finding]:
@@ -72,7 +74,7 @@ def without_settings(lines: Iterable[str]) -> Iterator[Finding]:
 def line_of(found: Finding) -> str:
     """A finding as a line, with its remedy below it."""
     text = f"{MARKS[found.status]}  {found.name:<{NAME_WIDTH}}  {found.text}"
-    return text if found.remedy is None else f"{text}\n{'':{NAME_WIDTH + 8}}-> {found.remedy}"
+    return text if found.remedy is None else f"{text}\n{'':{REMEDY_INDENT}}-> {found.remedy}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,12 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
     else:
         warned = sum(found.status == "warn" for found in every)
-        sys.stdout.write(f"{len(every)} checks: {len(failed)} failed, {warned} with a warning\n")
+        say(f"{len(every)} checks: {len(failed)} failed, {warned} with a warning")
     return 1 if failed else 0
 
 
 def _print(found: Finding) -> None:
-    sys.stdout.write(line_of(found) + "\n")
+    say(line_of(found), REMEDY_INDENT)
     sys.stdout.flush()
 
 

@@ -22,6 +22,7 @@ from torch import nn
 
 from assay.service.contract.extras import MissingExtra, require
 from assay.service.files.class_names import BadClassNames, class_names_of
+from assay.service.fitted_text import say, tell
 from assay.workers.jobs.weights_warnings import RETURNED
 from assay.workers.weights.export import TASKS, ExportedModule, export_program
 from assay.workers.weights.export_failure import short
@@ -78,15 +79,15 @@ def main(arguments: list[str] | None = None) -> int:
             class_names=None if given.class_names is None else class_names_of(given.class_names),
         )
     except (CannotImport, CannotExport, BadClassNames, MissingExtra, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        tell(f"error: {error}")
         return 2
-    sys.stdout.write(
+    say(
         f"{done.path}: {done.task}, {done.classes} classes, {done.channels} channels, {done.image_size} x"
         f" {done.image_size} pixels\nlogits equal the logits of ONNX's reference evaluator on {IMAGES} random"
-        f" images, up to {difference:.1e} of the largest logit\n"
+        f" images, up to {difference:.1e} of the largest logit"
     )
     if done.probabilities:
-        sys.stderr.write(f"warning: {RETURNED}\n")
+        tell(f"warning: {RETURNED}")
     return 0
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from assay.models.weights.layouts import LAYOUTS, Layout
 from assay.service.files.pickled_model import pickled_model
+from assay.service.fitted_text import say, tell
 from assay.workers.training.files import save_tensors
 
 # Usual keys of a state dict; the first present key is used.
@@ -63,9 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--key", help="which part of the file is the state dict (default: found by its name)")
     options = parser.parse_args(arguments)
     try:
-        sys.stdout.write(convert(options.file, options.output, options.key))
+        say(convert(options.file, options.output, options.key).removesuffix("\n"))
     except (ValueError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        tell(f"error: {error}")
         return 2
     return 0
 

@@ -18,6 +18,7 @@ from assay.service.cli.arguments import Subcommands, add_remote, count, json_arg
 from assay.service.cli.commands import JOB_FAILED, OK, UsageError, connected
 from assay.service.contract.audit import ACTIONS, AuditEntry, Chain
 from assay.service.contract.times import iso
+from assay.service.fitted_text import say, tell
 
 AGO = re.compile(r"([1-9][0-9]{0,4})([mhd])", re.ASCII)
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -66,13 +67,10 @@ def audit(options: argparse.Namespace) -> int:
             return _verify(client.audit(), options)
         if options.jsonl is not None:
             count = sum(1 for _ in _written(client.audit(**filters), options.jsonl))
-            sys.stderr.write(f"{count} entries\n")
+            tell(f"{count} entries")
             return OK
         newest = client.newest_audit(options.limit, **filters)[::-1]
-    if options.json:
-        sys.stdout.write(output.json_text([entry.model_dump(mode="json") for entry in newest]) + "\n")
-    else:
-        sys.stdout.write(_table(newest) + "\n")
+    output.show([entry.model_dump(mode="json") for entry in newest], _table(newest), as_json=options.json)
     return OK
 
 
@@ -108,11 +106,11 @@ def _verify(entries: Iterator[AuditEntry], options: argparse.Namespace) -> int:
     if not seen:
         breaks.append(f"entry {options.head[0]} does not have the hash given by --head, or is gone")
     for line in itertools.islice(breaks, MAX_BREAKS):
-        sys.stderr.write(f"{line}\n")
+        tell(line)
     if len(breaks) > MAX_BREAKS:
-        sys.stderr.write(f"... and {len(breaks) - MAX_BREAKS} more\n")
+        tell(f"... and {len(breaks) - MAX_BREAKS} more")
     last = "" if chain.last is None else f"; the newest is {chain.last.id}:{chain.last.sha256}"
-    sys.stdout.write(f"{chain.count} entries, {'broken' if breaks else 'unbroken'}{last}\n")
+    say(f"{chain.count} entries, {'broken' if breaks else 'unbroken'}{last}")
     return JOB_FAILED if breaks else OK
 
 

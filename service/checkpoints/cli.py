@@ -14,6 +14,7 @@ from assay.service.cli.commands import JOB_FAILED, OK, UsageError, connected, ru
 from assay.service.contract.extras import require
 from assay.service.contract.weights.checkpoints import PROGRAM_LAYOUT
 from assay.service.files.class_names import BadClassNames, class_names_of
+from assay.service.fitted_text import say
 from assay.service.reports.numbers import params_text
 
 Options = argparse.Namespace
@@ -171,7 +172,7 @@ def _tell(options: Options, found: Checkpoint) -> int:
     if options.json:
         _say(output.json_text(found.model_dump(mode="json")))
     else:
-        _say(_text(found))
+        say(_text(found))
     return JOB_FAILED if found.state == "rejected" else OK
 
 

@@ -26,7 +26,6 @@ from assay.service.cli.profiles import chosen, key_of, saying_whose
 from assay.service.cli.progress_bars import Spinner
 from assay.service.cli.spec_files import SpecFile
 from assay.service.cli.spec_kinds import check_kind
-from assay.service.cli.terminal import fitted
 from assay.service.client import AssayClient
 from assay.service.contract.errors import AssayError, NoResults
 from assay.service.contract.extras import require
@@ -35,6 +34,7 @@ from assay.service.contract.results import Job
 from assay.service.contract.verbs import Verb
 from assay.service.contract.warning_codes import warning_meanings
 from assay.service.contract.weights.pulled import PullRequest
+from assay.service.fitted_text import say, tell
 
 INVALID = 2
 UNREACHABLE = 3
@@ -177,12 +177,12 @@ def submit(options: Options, spec: SpecFile) -> int:
             if options.dry_run:
                 found = client.dry_run(spec.body, decode=True)
                 _say(output.json_text(found))
-                sys.stderr.write(f"{fitted(output.estimate_text(found['estimate']), sys.stderr)}\n")
+                tell(output.estimate_text(found["estimate"]))
                 return say_data(found["data"])
             job = client.submit(spec.body, idempotency_key=options.idempotency_key)
         _show(options, job.model_dump(mode="json"), job.id)
         if not options.wait:
-            sys.stderr.write(f"{job.state.value}; follow it with: assay status {job.id} --wait\n")
+            tell(f"{job.state.value}; follow it with: assay status {job.id} --wait")
             return OK
         return _ended(client, job, options)
 
@@ -190,7 +190,8 @@ def submit(options: Options, spec: SpecFile) -> int:
 def say_data(looks: Sequence[Mapping[str, Any]]) -> int:
     """Says what a dry run found in the data; the code is 1 where the job would fail."""
     for look in looks:
-        sys.stderr.writelines(f"{fitted(line, sys.stderr)}\n" for line in output.data_lines(look))
+        for line in output.data_lines(look):
+            tell(line)
     fails = any(look["looked"] and (look["problem"] or look["unreadable_count"]) for look in looks)
     return JOB_FAILED if fails else OK
 
@@ -263,7 +264,7 @@ def act(verb: Verb, options: Options) -> int:
     with connected(options) as client:
         job = getattr(client, verb.name)(options.job)
     if verb.said:
-        _say(verb.said.format(job=job))
+        say(verb.said.format(job=job))
     return OK
 
 
@@ -279,10 +280,10 @@ def tag(options: Options) -> int:
             except AssayError as error:
                 if error.status >= 500 or len(options.jobs) == 1:
                     raise
-                sys.stderr.write(f"{output.error_text(error)}\n")
+                tell(output.error_text(error))
                 code = INVALID
             else:
-                _say(output.printable(f"{job_id}: {', '.join(job.tags) or 'no tags'}"))
+                say(output.printable(f"{job_id}: {', '.join(job.tags) or 'no tags'}"))
     return code
 
 
@@ -358,7 +359,7 @@ def connected(options: Options) -> Iterator[AssayClient]:
 
 
 def _show(options: Options, value: object, text: str) -> None:
-    _say(output.json_text(value) if options.json else text)
+    output.show(value, text, as_json=options.json)
 
 
 def _say(text: str) -> None:

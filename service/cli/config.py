@@ -19,7 +19,7 @@ from assay.service.cli.profiles import (
     load_config,
     save_config,
 )
-from assay.service.cli.terminal import fitted
+from assay.service.fitted_text import say, tell
 
 # A key of this length shows its end, a shorter key nothing.
 LONG_KEY, SHOWN_OF_KEY = 20, 4
@@ -81,7 +81,7 @@ def list_all(options: Options) -> int:
             for name, settings in config.profiles.items()
         ]
         sys.stdout.write(f"\n{output.table(('PROFILE', 'URL', 'KEY'), listed)}\n")
-    sys.stdout.write(f"\nfile: {config_file()}\n")
+    say(f"\nfile: {config_file()}")
     return OK
 
 
@@ -121,7 +121,7 @@ def unset_one(options: Options) -> int:
         return _saved(config.profile, others)
     now = profiles.DEFAULT_PROFILE
     said = f"the profile {name!r}, which was in use, had no other setting and is gone; in use: {now}"
-    sys.stderr.write(f"{fitted(said, sys.stderr)}\n")
+    tell(said)
     return _saved("", others)
 
 
@@ -134,7 +134,7 @@ def use_one(options: Options) -> int:
 
 def _saved(profile: str, found: Mapping[str, Profile]) -> int:
     path = save_config(Config(profile, found))
-    sys.stderr.write(f"written: {path}\n")
+    tell(f"written: {path}")
     return OK
 
 

@@ -24,7 +24,6 @@ from assay.service.cli.evaluation_service import (
 )
 from assay.service.cli.job_progress import follow_to_end
 from assay.service.cli.progress_bars import Spinner
-from assay.service.cli.terminal import fitted
 from assay.service.client import AssayClient
 from assay.service.client.class_check import stated_classes
 from assay.service.client.data_place import place_of
@@ -50,6 +49,7 @@ from assay.service.contract.extras import require
 from assay.service.contract.problems import renamed
 from assay.service.contract.results import Job
 from assay.service.files.state_lock import DEFAULT_STATE
+from assay.service.fitted_text import tell
 from assay.service.reports.client import ENDINGS
 from assay.service.submission.shape import execution_options
 
@@ -327,4 +327,4 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(f"{fitted(output.printable(text), sys.stderr)}\n")
+    tell(output.printable(text))

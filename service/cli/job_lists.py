@@ -24,7 +24,6 @@ from assay.service.cli.job_progress import ended_text
 from assay.service.cli.progress_bars import Bars
 from assay.service.cli.spec_files import SpecFile, read_spec
 from assay.service.cli.spec_kinds import check_kind, kind_of
-from assay.service.cli.terminal import fitted
 from assay.service.client import AssayClient
 from assay.service.contract.errors import (
     AssayError,
@@ -37,6 +36,7 @@ from assay.service.contract.errors import (
 from assay.service.contract.problems import Loc, Problems, nearest, path_text
 from assay.service.contract.results import Job, Results
 from assay.service.contract.strict_json import parse_json
+from assay.service.fitted_text import say, tell
 
 # The service checks the contents of specs.
 SHAPE: Mapping[str, Any] = json.loads(Path(__file__).with_name("job_lists.json").read_text(encoding="utf-8"))
@@ -186,10 +186,10 @@ def _run(options: commands.Options, spec: SpecFile) -> int:
     else:
         between = referred(listed)
         shown = {name: found for name, found in results.items() if name not in between}
-        sys.stdout.write(f"{markdown.markdown(shown, options.metric)}\n" if shown else "")
+        sys.stdout.write(markdown.readable(f"{markdown.markdown(shown, options.metric)}\n") if shown else "")
         _name_unknown(options.metric, shown)
     for name, job in failed.items():
-        sys.stderr.write(f"{output.printable(name)}: job {job.id} {ended_text(job)}\n")
+        tell(f"{output.printable(name)}: job {job.id} {ended_text(job)}")
     return commands.JOB_FAILED if failed else commands.OK
 
 
@@ -199,7 +199,8 @@ def _posted(options: commands.Options, jobs: Mapping[str, Job]) -> int:
             f"{output.json_text({name: job.model_dump(mode='json') for name, job in jobs.items()})}\n"
         )
     else:
-        sys.stdout.writelines(f"{job.id}  {output.printable(name)}\n" for name, job in jobs.items())
+        for name, job in jobs.items():
+            say(f"{job.id}  {output.printable(name)}")
     return commands.OK
 
 
@@ -211,7 +212,7 @@ def _name_unknown(asked: Sequence[str], results: Mapping[str, Results]) -> None:
             near = nearest(name, known)
             hint = f"; did you mean {near!r}?" if near else ""
             text = f"no result has the metric {name!r}{hint} (there are {', '.join(known)})"
-            sys.stderr.write(f"{fitted(output.printable(text), sys.stderr)}\n")
+            tell(output.printable(text))
 
 
 def _planned(options: commands.Options, listed: list[Entry], estimates: Mapping[str, Entry]) -> int:
@@ -231,12 +232,12 @@ def _planned(options: commands.Options, listed: list[Entry], estimates: Mapping[
     sys.stdout.write(output.table(("JOB", "KIND", "ESTIMATE"), rows) + "\n")
     without = len(names) - len(known)
     more = f", without {without} whose time is not known" if without else ""
-    sys.stdout.write(f"{len(names)} jobs: {sum(known):.3g} s of computing{more}\n")
+    say(f"{len(names)} jobs: {sum(known):.3g} s of computing{more}")
     if later:
         text = (
             f"weights and cost not checked, as earlier jobs of the list make the weights: {', '.join(later)}"
         )
-        sys.stdout.write(f"{fitted(output.printable(text), sys.stdout)}\n")
+        say(output.printable(text))
     return commands.OK
 
 
@@ -319,7 +320,7 @@ def _cancel(client: AssayClient, jobs: Mapping[str, Job]) -> None:
         except InvalidState:
             continue  # it has ended
         except AssayError as error:
-            sys.stderr.write(f"cannot cancel job {job.id}: {output.printable(error.message)}\n")
+            tell(f"cannot cancel job {job.id}: {output.printable(error.message)}")
 
 
 def _placed(error: AssayError, index: int, name: str) -> AssayError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from assay.service.contract.errors import NotFound, Unavailable
 from assay.service.contract.events import Event
 from assay.service.contract.results import Job, Metric, Progress
 from assay.service.contract.states import JobState
+from assay.service.fitted_text import tell
 from assay.service.reports.numbers import clock, metric_cells, split_params
 
 OK, JOB_FAILED = 0, 1
@@ -55,7 +55,7 @@ def follow_to_end(client: AssayClient, job: Job, out: TextIO | None = None) -> i
         ended = follow(client, job, draw)
     if ended.state == JobState.SUCCEEDED:
         return OK
-    sys.stderr.write(f"job {ended.id} {ended_text(ended)}\n")
+    tell(f"job {ended.id} {ended_text(ended)}")
     return JOB_FAILED
 
 

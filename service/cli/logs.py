@@ -24,6 +24,7 @@ from assay.service.client import AssayClient
 from assay.service.contract.errors import NoResults
 from assay.service.contract.events import Event
 from assay.service.contract.states import JobState
+from assay.service.fitted_text import say, tell
 from assay.service.reports.comparisons import warning_lines
 
 
@@ -64,16 +65,16 @@ def logs(options: Options) -> int:
                 continue  # what a worker said before it learned of the end
             elif text := event_text(event, said):
                 said = event.data["message"] if event.type == "log" else said
-                sys.stdout.write(f"{to_second(event.at)}  {text}\n")
+                say(f"{to_second(event.at)}  {text}")
             sys.stdout.flush()
         if options.json:
             return OK
         job = client.job(options.job)
         if not job.state.terminal:
             now = f": {job.message}" if job.message else ""
-            sys.stdout.write(output.printable(f"now {job.state.value}, {output.done(job)}{now}") + "\n")
+            say(output.printable(f"now {job.state.value}, {output.done(job)}{now}"))
         for line in _warnings(client, options.job):
-            sys.stdout.write(f"{line}\n")
+            say(line)
     return OK
 
 
@@ -111,5 +112,5 @@ def open_page(options: Options) -> int:
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     if not webbrowser.open(address):
-        sys.stderr.write("no browser here: open the address in one\n")
+        tell("no browser here: open the address in one")
     return OK

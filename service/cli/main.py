@@ -16,11 +16,11 @@ from assay.service import features
 from assay.service.cli import arguments, commands, completion, config, evaluate, job_arguments, mirror, output
 from assay.service.cli.arguments import Command
 from assay.service.cli.spec_files import RefusedSpec
-from assay.service.cli.terminal import fitted
 from assay.service.cli.usage import Parser, as_typed
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
+from assay.service.fitted_text import say, tell
 from assay.service.reports import gate_cli as gate
 
 INTERRUPTED = 130
@@ -52,31 +52,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = run(options)
         sys.stdout.flush()
     except AssayError as error:
-        _complain(output.error_text(as_typed(error, options.called)))
+        tell(output.error_text(as_typed(error, options.called)))
         if isinstance(error, Unauthorized):
-            _complain(_key_hint())
+            tell(_key_hint())
         return commands.INVALID if error.status < 500 else commands.UNREACHABLE
     except ImportError as error:
         said = explained(f"`{options.called.prog}`", error)
         if said is None:
             raise
-        _complain(f"error: {said}")
+        tell(f"error: {said}")
         return commands.INVALID
     except RefusedSpec as error:
-        _complain(str(error))
+        tell(str(error))
         return commands.INVALID
     except (commands.UsageError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             return _reader_is_gone()
-        _complain(f"error: {output.printable(str(error))}")
+        tell(f"error: {output.printable(str(error))}")
         return commands.INVALID
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
-
-
-def _complain(text: str) -> None:
-    sys.stderr.write(f"{fitted(text, sys.stderr)}\n")
 
 
 def show_help(options: commands.Options) -> int:
@@ -95,7 +91,7 @@ class ShowVersion(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Prints them, torch's without importing it."""
         ours = [f"{name} {version_of(name) or 'not installed'}" for name in (DISTRIBUTION, "torch")]
-        sys.stdout.write(f"{ours[0]}, Python {platform.python_version()}, {ours[1]}\n")
+        say(f"{ours[0]}, Python {platform.python_version()}, {ours[1]}")
         parser.exit()
 
 

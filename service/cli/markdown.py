@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Mapping, Sequence
+from html import unescape
+from itertools import groupby
 from typing import Any
 
+from assay.service.cli import output
 from assay.service.contract.results import EvaluationResult, Metric, Provenance, Results
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, WarningCode
+from assay.service.fitted_text import fitted
 from assay.service.metrics.arithmetic import arithmetic_settings, arithmetic_text
 from assay.service.reports.comparisons import comparison_lines
 from assay.service.reports.markdown_text import escape_markdown
@@ -20,6 +26,7 @@ from assay.service.reports.numbers import (
     split_params,
 )
 
+CELL, ESCAPED = re.compile(r"(?<!\\)\|"), re.compile(r"\\([!-/:-@\[-`{-~])")
 # An evaluation with its distinguishing parameters, and one of its metrics.
 Column = tuple[str, str]
 Cells = dict[Column, Metric]
@@ -48,6 +55,24 @@ def markdown(results: Mapping[str, Results], metrics: Sequence[str] = ()) -> str
     methods = [metric.ci_method for cells in cells_of for metric in cells.values()]
     notes = "\n".join(f"- {_escaped(line)}" for line in [*shared, *_notes(results, methods)])
     return "\n\n".join([*(_table(columns, rows) for columns, rows in groups.items()), notes])
+
+
+def readable(text: str) -> str:
+    """Markdown as people read it on a terminal, its tables as wide as that; elsewhere the text itself."""
+    if not sys.stdout.isatty():
+        return text
+    parts: list[str] = []
+    for in_table, lines in groupby(text.rstrip().split("\n"), lambda line: line.startswith("|")):
+        if in_table:
+            header, _, *rows = [[_plain(cell) for cell in CELL.split(line)[1:-1]] for line in lines]
+            parts.append(output.table(header, rows))
+        else:
+            parts += [fitted(_plain(line), sys.stdout) for line in lines]
+    return "\n".join(parts) + "\n"
+
+
+def _plain(text: str) -> str:
+    return printable(unescape(ESCAPED.sub(r"\1", text.replace("**", ""))).strip())
 
 
 def comparison_markdown(comparison: Mapping[str, Any]) -> str:

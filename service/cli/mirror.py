@@ -11,6 +11,7 @@ from assay.service.cli.arguments import JOB, Subcommands, add_remote, json_argum
 from assay.service.cli.commands import Options, UsageError
 from assay.service.client.mirrors import Mirrored
 from assay.service.client.trackers import TrackerError
+from assay.service.fitted_text import say, tell
 
 # MLflow's own default waits for minutes when the address is wrong.
 RETRIES = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
@@ -40,7 +41,7 @@ def mirror(options: Options) -> int:
     """Writes the runs; a line for each."""
     for name, value in RETRIES.items():
         os.environ.setdefault(name, value)
-    sys.stderr.write(f"{opening(options.to, options.tracking_uri)}\n")
+    tell(opening(options.to, options.tracking_uri))
     try:
         with commands.connected(options) as client:
             found = client.mirror(
@@ -56,12 +57,12 @@ def mirror(options: Options) -> int:
     except (ImportError, ValueError) as error:
         raise UsageError(str(error)) from None
     except TrackerError as error:
-        sys.stderr.write(f"error: {output.printable(str(error))}\n")
+        tell(f"error: {output.printable(str(error))}")
         return commands.UNREACHABLE
     if options.json:
         sys.stdout.write(output.json_text([vars(one) for one in found]) + "\n")
     for where in sorted({one.where for one in found}):
-        sys.stderr.write(output.printable(f"written to {options.to}: {where}") + "\n")
+        tell(output.printable(f"written to {options.to}: {where}"))
     return commands.OK
 
 
@@ -76,5 +77,5 @@ def opening(tracker: str, tracking_uri: str | None) -> str:
 
 
 def _say(one: Mirrored) -> None:
-    sys.stdout.write(f"{one.job} {one.state}: run {one.run}, {one.metrics} numbers\n")
+    say(f"{one.job} {one.state}: run {one.run}, {one.metrics} numbers")
     sys.stdout.flush()

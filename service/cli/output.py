@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.service.catalog.schema_text import describe
-from assay.service.cli.terminal import coloured, console_of, fitted, terminal_table
+from assay.service.cli.terminal import coloured, console_of, terminal_table
 from assay.service.contract.errors import AssayError, ErrorDetail
 from assay.service.contract.problems import Loc, path_text
 from assay.service.contract.results import (
@@ -23,6 +23,7 @@ from assay.service.contract.results import (
 )
 from assay.service.contract.summaries import JobSummary
 from assay.service.contract.warning_codes import WarningMeaning
+from assay.service.fitted_text import fitted, say
 from assay.service.metrics.compare.bracket import bracket_line
 from assay.service.reports.comparisons import comparison_lines, warning_lines
 from assay.service.reports.headline import cases
@@ -69,6 +70,14 @@ def _numeric(cell: str) -> bool:
 def json_text(value: Any) -> str:
     """JSON with indents."""
     return json.dumps(value, indent=2, ensure_ascii=True)
+
+
+def show(value: Any, text: str, *, as_json: bool) -> None:
+    """Writes a value as JSON, or else its text, no wider than the terminal."""
+    if as_json:
+        sys.stdout.write(f"{json_text(value)}\n")
+    else:
+        say(text)
 
 
 def jobs_table(jobs: Sequence[Job]) -> str:

@@ -17,7 +17,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -29,6 +28,7 @@ from urllib.parse import urlsplit
 from assay.service.client import DEFAULT_URL, KEY_VARIABLE, Unreachable
 from assay.service.contract.problems import nearest
 from assay.service.files.state_lock import DEFAULT_STATE, holder_of
+from assay.service.fitted_text import tell
 
 URL_VARIABLE, PROFILE_VARIABLE = "ASSAY_URL", "ASSAY_PROFILE"
 # What a profile may hold, and in words; the last three exclude each other.
@@ -103,7 +103,7 @@ def load_config() -> Config:
                 raise UsageError(_unknown(path, setting, tuple(SETTINGS)))
             check_value(setting, value, f"{path}: profiles.{name}.{setting}")
     if any("key" in settings for settings in profiles.values()) and path.stat().st_mode & 0o077:
-        sys.stderr.write(f"{path} holds a key, and others may read it: chmod 600 {path}\n")
+        tell(f"{path} holds a key, and others may read it: `chmod 600 {path}`")
     return Config(profile, profiles)
 
 

@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Self, TextIO
 
-from assay.service.cli.terminal import GAP, STATES, console_of, fitted
+from assay.service.cli.terminal import STATES, console_of
 from assay.service.contract.results import Job
+from assay.service.fitted_text import GAP, fitted
 from assay.service.reports.numbers import clock, left_text, printable, speed_text
 
 if TYPE_CHECKING:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, TextIO
+
+from assay.service.fitted_text import GAP
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,9 +24,6 @@ STATES: Mapping[str, str] = {
 }
 # Cells of up to so many characters are wrapped only where the terminal is too narrow: an interval, a name.
 SHORT = 24
-GAP = "  "
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-HARD = "\0"  # a space at which no line is broken
 COLUMNS: Mapping[str, str] = {"VALUE": "bold", "WARNINGS": "yellow"}
 # Columns that leave a narrow terminal, the first first: most are left out, and the texts of `BELOW` stand in
 # a line below their row. All other columns stay.
@@ -61,32 +59,6 @@ def coloured(text: str, stream: TextIO | None = None) -> str:
     with console.capture() as written:
         console.print(text, style=STATES[text], end="")
     return written.get()
-
-
-def fitted(text: str, stream: TextIO) -> str:
-    """The text with its long lines wrapped between words on a terminal; the text itself elsewhere.
-
-    Commands within backticks are kept whole.
-    """
-    console = console_of(stream, plain=True)
-    if console is None:
-        return text
-    return "\n".join(
-        part
-        for line in text.split("\n")
-        for part in (
-            [line] if len(COLOUR.sub("", line)) <= console.width else _between_words(line, console.width)
-        )
-    )
-
-
-def _between_words(line: str, width: int) -> list[str]:
-    indent = line[: len(line) - len(line.lstrip())]
-    whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", HARD), line)
-    wrapped = textwrap.wrap(
-        whole, width, subsequent_indent=f"{indent}{GAP}", break_long_words=False, break_on_hyphens=False
-    )
-    return [part.replace(HARD, " ") for part in wrapped]
 
 
 def terminal_table(

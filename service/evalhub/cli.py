@@ -10,6 +10,7 @@ from assay.service.cli.arguments import Subcommands, add
 from assay.service.cli.commands import INVALID, OK, Options
 from assay.service.contract.extras import MissingExtra, require
 from assay.service.evalhub.provider import PROGRAM, provider
+from assay.service.fitted_text import tell
 
 
 def add_commands(subcommands: Subcommands) -> None:
@@ -37,7 +38,7 @@ def main() -> int:
     try:
         require(f"`{PROGRAM}`", "evalhub")
     except MissingExtra as error:
-        sys.stderr.write(f"error: {error}\n")
+        tell(f"error: {error}")
         return INVALID
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)

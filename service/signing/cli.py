@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from assay.service.cli.arguments import JOB, Subcommands, add, add_remote, job_a
 from assay.service.cli.commands import OK, UsageError, connected
 from assay.service.contract.extras import require
 from assay.service.files.job_files import RESULTS_FILE, SIGNATURE_FILE
+from assay.service.fitted_text import say, tell
 from assay.service.signing.wire import KeySet
 
 if TYPE_CHECKING:
@@ -77,14 +77,14 @@ def sign(options: argparse.Namespace) -> int:
         (folder / RESULTS_FILE).write_bytes(statement.canonical(signed.results))
         for name in sorted(signed.files) if options.files else ():
             if Path(name).name != name:
-                sys.stderr.write(output.printable(f"{name}: not saved, it is no file name\n"))
+                tell(output.printable(f"{name}: not saved, it is no file name"))
                 continue
             path = client.download(options.job, name, folder / name)
             problem = verify.file_problem(signed, path)
             if problem is not None:
-                sys.stderr.write(output.printable(f"{name}: {problem}") + "\n")
+                tell(output.printable(f"{name}: {problem}"))
     _say(str(folder / SIGNATURE_FILE))
-    sys.stderr.write(f"signed {signed.signed_at} by key {signed.key_id}\n")
+    tell(f"signed {signed.signed_at} by key {signed.key_id}")
     return OK
 
 
@@ -197,4 +197,4 @@ def _read(path: Path) -> bytes:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(output.printable(text) + "\n")
+    say(output.printable(text))

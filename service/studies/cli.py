@@ -16,12 +16,13 @@ from assay.service.cli.arguments import (
     json_argument,
 )
 from assay.service.cli.commands import Options
+from assay.service.cli.markdown import readable
 from assay.service.cli.progress_bars import Bars, ProgressLine
 from assay.service.cli.spec_files import read_spec
 from assay.service.cli.spec_kinds import check_kind
-from assay.service.cli.terminal import fitted
 from assay.service.client import AssayClient
 from assay.service.contract.errors import NoResults
+from assay.service.fitted_text import tell
 from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
 
 STUDY = "01jd3q0x5v8f7m2n9k4t6w1z0s"
@@ -67,7 +68,7 @@ def _add_actions(actions: Subcommands) -> None:
         parser.add_argument("study", metavar="STUDY", help="study id")
     for name in ("show", "watch", "extend"):
         json_argument(made[name])
-    format_argument(made["results"], "md", "csv", "json", default="md")
+    format_argument(made["results"], "md", "csv", "json", default=None, told="default: md")
     made["extend"].add_argument("seeds", metavar="SEED", nargs="+", type=_seed, help="the new seeds")
 
 
@@ -95,7 +96,7 @@ def run(options: Options) -> int:
             study = client.submit_study(body, idempotency_key=options.idempotency_key)
         if options.no_wait:
             _say(study.id)
-            sys.stderr.write(f"{study.state.value}; follow it with: assay studies watch {study.id}\n")
+            tell(f"{study.state.value}; follow it with: assay studies watch {study.id}")
             return commands.OK
         sys.stderr.write(f"study {study.id}: {study.progress.total} jobs\n")
         return _followed(client, study.id, options)
@@ -129,7 +130,8 @@ def results(options: Options) -> int:
         if options.format == "json":
             _say(output.json_text(client.study_results(options.study).model_dump(mode="json")))
         else:
-            sys.stdout.write(client.study_table(options.study, options.format))
+            table = client.study_table(options.study, options.format or "md")
+            sys.stdout.write(table if options.format else readable(table))
     return commands.OK
 
 
@@ -169,13 +171,13 @@ def _followed(client: AssayClient, study_id: str, options: Options) -> int:
         if options.json:
             _say(output.json_text(client.study_results(study_id).model_dump(mode="json")))
         else:
-            sys.stdout.write(client.study_table(study_id))
+            sys.stdout.write(readable(client.study_table(study_id)))
     except NoResults:
         pass
     if study.state == "succeeded":
         return commands.OK
     line = f"study {study.id} {study.state.value}" + (f": {study.message}" if study.message else "")
-    sys.stderr.write(f"{output.printable(line)}; resume it with: assay studies retry {study.id}\n")
+    tell(f"{output.printable(line)}; resume it with: assay studies retry {study.id}")
     return commands.JOB_FAILED
 
 
@@ -234,7 +236,6 @@ def study_text(study: StudyStatus) -> str:
     ]
     facts = [f"{label:<15} {output.printable(text)}" for label, text in lines.items() if text]
     notes = [output.printable(f"note: {note}") for note in study.notes]
-    facts, notes = ([fitted(line, sys.stdout) for line in part] for part in (facts, notes))
     return "\n".join([*facts, output.table(("ARM", "SEED", "TRAINING", "EVALUATION"), rows), *notes])
 
 
@@ -259,11 +260,11 @@ def plan_text(planned: StudyDryRun) -> str:
     total = f"{jobs}: {seconds}; every column is over {seeds} seed{'' if seeds == 1 else 's'}"
     table = output.table(("ARM", "JOBS", "TRAINING", "EVALUATION"), rows)
     notes = [output.printable(f"note: {note}") for note in planned.notes]
-    return "\n".join([table, *(fitted(line, sys.stdout) for line in (total, *notes))])
+    return "\n".join([table, total, *notes])
 
 
 def _show(options: Options, value: object, text: str) -> None:
-    _say(output.json_text(value) if options.json else text)
+    output.show(value, text, as_json=options.json)
 
 
 def _say(text: str) -> None:

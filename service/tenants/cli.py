@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from assay.service.cli.commands import OK, UsageError, connected
 from assay.service.contract.keys import SCOPES
 from assay.service.contract.limits import LIMITS, QuotaStatus, Tenant
 from assay.service.contract.problems import nearest
+from assay.service.fitted_text import tell
 from assay.service.tenants import keys
 
 DEFAULT = "default"
@@ -119,9 +119,9 @@ def set_one(options: argparse.Namespace) -> int:
     if options.name not in known:
         near = nearest(options.name, known)
         hint = f"; did you mean {near}?" if near else ""
-        sys.stderr.write(
+        tell(
             f"note: no key belongs to the tenant {output.printable(options.name)}{hint} A key's tenant is in"
-            " `assay keys list`; `assay keys create --tenant NAME` chooses it\n"
+            " `assay keys list`; `assay keys create --tenant NAME` chooses it"
         )
     _show(options, found.model_dump(mode="json"), tenants_table([found]))
     return OK
@@ -180,4 +180,4 @@ def _value(name: str, text: str) -> float | int | None:
 
 
 def _show(options: argparse.Namespace, value: object, text: str) -> None:
-    sys.stdout.write(f"{output.json_text(value) if options.json else text}\n")
+    output.show(value, text, as_json=options.json)

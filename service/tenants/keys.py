@@ -23,6 +23,7 @@ from assay.service.contract.errors import Unauthorized
 from assay.service.contract.extras import require
 from assay.service.contract.keys import Key, KeyRequest, NewKey
 from assay.service.contract.problems import message_of
+from assay.service.fitted_text import say, tell
 
 NOWHERE = (
     f"which service? Either set {KEY_VARIABLE} to a key with the scope admin (and --url, or ASSAY_URL, to the"
@@ -59,7 +60,7 @@ def create(options: argparse.Namespace) -> int:
     note = (
         f"key {made.id} for tenant {made.tenant}: {', '.join(made.scopes)}{until}; it is shown only this once"
     )
-    sys.stderr.write(f"{note}\nuse it with: export {KEY_VARIABLE}=...\n")
+    tell(f"{note}\nuse it with: export {KEY_VARIABLE}=...")
     return OK
 
 
@@ -82,7 +83,7 @@ def revoke(options: argparse.Namespace) -> int:
     if options.json:
         _say(output.json_text(key.model_dump(mode="json")))
     else:
-        _say(f"key {key.id} ({output.printable(key.name)}) is revoked; its jobs stay")
+        say(f"key {key.id} ({output.printable(key.name)}) is revoked; its jobs stay")
     return OK
 
 
@@ -120,7 +121,7 @@ def _place(options: argparse.Namespace) -> Iterator[Place]:
     if options.state is None and (said or (not named and chosen().profile)):
         if getattr(options, "init", False):
             raise UsageError("--init: goes with --state")
-        sys.stderr.write(f"service: {chosen(options.url, options.profile).url}\n")
+        tell(f"service: {chosen(options.url, options.profile).url}")
         with connected(options) as client:
             yield Remote(client)
     elif options.state is not None or named:

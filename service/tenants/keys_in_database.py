@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from assay.service.cli.commands import UsageError
 from assay.service.contract.keys import Key, KeyRequest, NewKey
 from assay.service.contract.times import iso_or_none
+from assay.service.fitted_text import tell
 from assay.service.store.audit import Actor
 from assay.service.store.connections import Connections, wrong_settings
 from assay.service.store.database import Database
@@ -66,7 +66,7 @@ def opened(state: Path | None, may_make: bool | None) -> Iterator[Direct]:
         raise UsageError("; ".join(wrong_settings(error))) from None
     try:
         with _opened(settings, may_make) as store:
-            sys.stderr.write(f"database: {_shown(settings)}\n")  # A folder is easily mistaken for another.
+            tell(f"database: {_shown(settings)}")  # A folder is easily mistaken for another.
             yield Direct(store, _operator())
     except DBAPIError as error:
         reason = " ".join(str(error.orig).split())

@@ -10,7 +10,6 @@ from typing import get_args
 from assay.service.cli import output
 from assay.service.cli.arguments import Subcommands, add_remote, count, format_argument
 from assay.service.cli.commands import OK, connected
-from assay.service.cli.terminal import fitted
 from assay.service.usage.wire import DeviceSeconds, Usage, UsageBy, UsageLine
 
 KINDS = get_args(UsageBy)
@@ -36,8 +35,7 @@ def show(options: argparse.Namespace) -> int:
             sys.stdout.write(client.usage_csv(options.by, **days))
             return OK
         found = client.usage(options.by, **days, limit=options.limit)
-    text = output.json_text(found.model_dump(mode="json")) if options.format == "json" else usage_text(found)
-    sys.stdout.write(f"{text}\n")
+    output.show(found.model_dump(mode="json"), usage_text(found), as_json=options.format == "json")
     return OK
 
 
@@ -52,9 +50,7 @@ def usage_text(found: Usage) -> str:
     if found.next_cursor is not None:
         lines.append(f"the first {len(found.items)} lines; --format csv has all")
     lines += [
-        fitted(f"{name}: {_parts(part)}", sys.stdout)
-        for name, part in (("GPU", total.gpu), ("CPU", total.cpu))
-        if part.total
+        f"{name}: {_parts(part)}" for name, part in (("GPU", total.gpu), ("CPU", total.cpu)) if part.total
     ]
     return "\n".join(lines)
 

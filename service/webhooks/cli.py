@@ -9,6 +9,7 @@ from typing import Any
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import Subcommands, actions_of, add_remote, count, json_argument
 from assay.service.cli.commands import Options
+from assay.service.fitted_text import say, tell
 from assay.service.webhooks.wire import JOB_ENDED, WEBHOOK_EVENTS, Webhook, WebhookDelivery
 
 HOOK = "01jd3q0x5v8f7m2n9k4t6w1z0w"
@@ -152,7 +153,7 @@ def _show(options: Options, value: Any, text: str, note: str = "") -> int:
         )
         sys.stdout.write(f"{output.json_text(shown)}\n")
         return commands.OK
-    sys.stdout.write(text)
+    say(text.removesuffix("\n"))
     if note:
-        sys.stderr.write(f"{note}\n")
+        tell(note)
     return commands.OK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from assay.service.cli import output
@@ -183,4 +182,4 @@ def _ruled(options: argparse.Namespace, found: IdentityStatus, then: str) -> int
 
 
 def _show(options: argparse.Namespace, value: object, text: str) -> None:
-    sys.stdout.write(f"{output.json_text(value) if options.json else text}\n")
+    output.show(value, text, as_json=options.json)

@@ -14,6 +14,7 @@ from assay.service.cli.arguments import Subcommands, actions_of, add_remote, jso
 from assay.service.cli.commands import OK, Options, connected
 from assay.service.cli.usage import Parser
 from assay.service.contract.problems import Problems, message_of
+from assay.service.fitted_text import tell
 
 if TYPE_CHECKING:
     from assay.service.workers.slurm import SlurmFleet
@@ -58,8 +59,7 @@ def list_all(options: Options) -> int:
         for one in found
     ]
     text = output.table(header, rows) if rows else "no fleet: start one with `assay fleet slurm`"
-    as_json = output.json_text([one.model_dump(mode="json") for one in found])
-    sys.stdout.write(f"{as_json if options.json else text}\n")
+    output.show([one.model_dump(mode="json") for one in found], text, as_json=options.json)
     return OK
 
 
@@ -102,7 +102,7 @@ def fleet_of(options: Options) -> SlurmFleet:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{output.printable(text)}\n")
+    tell(output.printable(text))
     sys.stderr.flush()
 
 

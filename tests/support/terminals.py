@@ -56,3 +56,12 @@ class Terminal:
         with self._lock, contextlib.suppress(BlockingIOError):
             while True:
                 self._read += os.read(self._reading, 100_000)
+
+
+def too_wide(line: str, text: str, columns: int) -> list[str]:
+    """What a command wrote wider than the terminal, each behind the command; a single word is not broken."""
+    return [
+        f"{line}: {part}"
+        for part in re.split(r"[\r\n]+", ESCAPES.sub("", text))
+        if len(part.rstrip()) > columns and " " in part.strip()
+    ]

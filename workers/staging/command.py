@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from assay.service.contract.errors import AssayError
 from assay.service.files.data_store import PublishedSet
+from assay.service.fitted_text import say, tell
 from assay.service.store.connections import wrong_settings
 from assay.workers.settings import WorkerSettings
 from assay.workers.staging.publishing import publish
@@ -58,9 +59,10 @@ def main(asked: DataRequest) -> int:
         return _failed(error.message, FAILED)
     except (StagingFailed, ValueError, OSError, *LEDGER_AWAY) as error:
         return _failed(str(error), FAILED)
-    _say(
-        json.dumps([_row(one) for one in found], indent=1) if asked["json"] else "\n".join(map(_line, found))
-    )
+    if asked["json"]:
+        _write(json.dumps([_row(one) for one in found], indent=1))
+    else:
+        say("\n".join(map(_line, found)))
     return 0
 
 
@@ -101,11 +103,11 @@ def _list(settings: WorkerSettings, *, as_json: bool) -> int:
         there, problem = [], str(error)
     if as_json:
         body = {"here": [_row(one) for one in here], "store": [_row(one) for one in there]}
-        _say(json.dumps(body, indent=1))
+        _write(json.dumps(body, indent=1))
         return 0
     lines = [f"staged below {settings.data_root}:", *(f"  {_line(one)}" for one in here)]
     lines += ["in the store:", *(f"  {_line(one)}" for one in there), *([f"  {problem}"] if problem else [])]
-    _say("\n".join(lines))
+    say("\n".join(lines))
     return 0
 
 
@@ -125,12 +127,12 @@ def _line(one: PublishedSet) -> str:
     return f"{one.name}  {size}  sha256 {one.sha256[:HASH_SHOWN]}"
 
 
-def _say(text: str) -> None:
+def _write(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
 def _failed(text: str, code: int) -> int:
-    sys.stderr.write(f"error: {text}\n")
+    tell(f"error: {text}")
     return code
 
 

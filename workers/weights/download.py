@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from assay.service.fitted_text import columns
 from assay.workers.weights.pulled import CHUNK, file_sha256
 
 # Seconds to reach a host, and between two bytes of an answer.
@@ -209,7 +210,8 @@ class DownloadProgress:
         share = 0.0 if not total else done / total
         tenth, whole = int(10 * share), bool(total) and done == total
         if self._bar and (now - self._said > 0.1 or whole):
-            sys.stderr.write(f"\r{self._text(name, done, total, now)}\x1b[K" + ("\n" if whole else ""))
+            text = self._text(name, done, total, now)[: columns(sys.stderr) - 1]  # a longer one would wrap
+            sys.stderr.write(f"\r{text}\x1b[K" + ("\n" if whole else ""))
         elif not self._bar and (tenth > self._tenth or now - self._said > LINE_SECONDS):
             sys.stderr.write(f"{self._text(name, done, total, now)}\n")
         else:

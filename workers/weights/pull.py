@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.service.contract.errors import WeightsUnavailable
 from assay.service.contract.weights.pulled import FORMS, PulledReference, PullRequest, parse_reference
+from assay.service.fitted_text import say, tell
 from assay.workers.weights.download import MEGABYTE, DownloadProgress, PullFailed, Unreachable, download
 from assay.workers.weights.pulled import PulledWeights, find, keep, listed, name_commit, weights_root
 
@@ -136,9 +137,9 @@ def show(root: Path, *, verify: bool, as_json: bool) -> int:
     else:
         for one in everything:
             state = f"  DAMAGED: {'; '.join(faults[one.reference])}" if faults[one.reference] else ""
-            sys.stdout.write(f"{_summary(one)}{state or ('  ok' if verify else '')}\n")
+            say(f"{_summary(one)}{state or ('  ok' if verify else '')}")
         if not everything:
-            sys.stdout.write(f"nothing is pulled in {root}\n")
+            say(f"nothing is pulled in {root}")
     return FAILED if any(faults.values()) else 0
 
 
@@ -248,7 +249,8 @@ def _state(one: PulledWeights) -> list[str]:
 
 
 def _say(*lines: str) -> None:
-    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    for line in lines:
+        tell(line)
     sys.stderr.flush()
 
 

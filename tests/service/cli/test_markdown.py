@@ -2,8 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from assay.service.cli.markdown import markdown
+import pytest
+
+from assay.service.cli.markdown import markdown, readable
 from assay.service.contract.results import EvaluationResult, Metric, Provenance, Results, Unit, Warning
+from tests.support.terminals import ESCAPES, Terminal
 
 
 def metric(value: float | None, n: int = 100, method: Any = "wilson", unit: Unit = "proportion") -> Metric:
@@ -108,3 +111,23 @@ def test_an_exact_count_is_whole_and_alone() -> None:
 def test_parts_that_were_measured_on_other_numbers_of_examples_say_so() -> None:
     text = markdown({"a": results(row("clean", {"top1": metric(1, 5)}), row("fgsm", {"top1": metric(1, 7)}))})
     assert text.splitlines()[2].endswith("| 5, 7 |")
+
+
+def test_on_a_terminal_its_tables_and_notes_are_as_wide_as_that(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    note = "- a note \\*of\\* many words, which is longer than the terminal &amp; its columns"
+    text = f"| arm | value |\n| --- | --- |\n| a\\|b | **1.0** |\n| c | 20 |\n\n{note}\n"
+    assert readable(text) == text, "a pipe gets Markdown"
+    with terminal:
+        shown = ESCAPES.sub("", readable(text))
+    assert shown.split("\n") == [
+        "arm  value",
+        "a|b    1.0",
+        "c       20",
+        "",
+        "- a note *of* many words, which is",
+        "  longer than the terminal & its columns",
+        "",
+    ]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from assay.service.cli import evaluate, main, output
-from assay.service.cli.terminal import fitted
 from assay.service.client import AssayClient
+from assay.service.fitted_text import fitted
 from tests.support.terminals import ESCAPES, Make, Terminal
 
 WORD = "untrained_weights"

@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from assay.service.fitted_text import fitted
 from assay.service.usage.cli import usage_text
 from assay.service.usage.wire import DeviceSeconds, Usage, UsageLine
 from tests.support.terminals import ESCAPES, Terminal
@@ -20,7 +21,7 @@ def test_no_line_is_longer_than_the_terminal(monkeypatch: pytest.MonkeyPatch, co
     day = "2026-11-29"
     found = Usage(by="tag", since=day, until=day, total=line, items=[line], next_cursor=None)
     with contextlib.closing(Terminal()) as terminal, terminal:
-        text = usage_text(found)
+        text = fitted(usage_text(found), terminal.file)
     lines = ESCAPES.sub("", text).splitlines()
     assert max(map(len, lines)) <= columns
     sums = " ".join(" ".join(lines).split())

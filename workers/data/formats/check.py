@@ -17,6 +17,7 @@ from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.corruption_cells import SEVERITIES
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import Problems
+from assay.service.fitted_text import fitted, say
 from assay.service.submission.class_folders import has_images
 from assay.service.submission.data_folders import is_ignored
 from assay.workers import catalog
@@ -311,7 +312,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             reports = [report_of(_reference(text), options.data_root, depth) for text in options.data]
         except InvalidSpec as error:
-            parser.exit(2, f"error: {error.message}\n")
+            parser.exit(2, fitted(f"error: {error.message}\n", sys.stderr))
         others = {}
     else:
         reports = list_sets(options.data_root, hashes=depth.hashes, seconds=depth.seconds)
@@ -324,7 +325,7 @@ def main(arguments: list[str] | None = None) -> int:
         }
         sys.stdout.write(json.dumps(body, indent=2) + "\n")
     else:
-        sys.stdout.write(describe(reports, options.data_root, others))
+        say(describe(reports, options.data_root, others).removesuffix("\n"))
     return 0 if all(report.usable for report in reports) else UNUSABLE
 
 
