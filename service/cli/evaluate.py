@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -272,7 +272,7 @@ def _measure(
             return commands.say_data(client.dry_run(spec, decode=True)["data"])
         begun = _begun(client, left, spec)
         try:
-            return _finish(options, client, begun, state if own else None)
+            return _finish(options, client, begun, state if own else None, place.with_paths if own else str)
         except (KeyboardInterrupt, Unavailable):
             _tell(interrupted_text(begun.id, state if own else None, client.url))
             raise
@@ -294,8 +294,10 @@ def _begun(client: AssayClient, left: Sequence[Job], spec: Mapping[str, Any]) ->
     return job or client.submit(spec)
 
 
-def _finish(options: Options, client: AssayClient, job: Any, state: Path | None) -> int:
-    code = follow_to_end(client, job, sys.stderr)
+def _finish(
+    options: Options, client: AssayClient, job: Any, state: Path | None, told: Callable[[str], str] = str
+) -> int:
+    code = follow_to_end(client, job, sys.stderr, told=told)
     try:
         results = client.results(job.id)
     except NoResults:

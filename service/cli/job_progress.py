@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TextIO, TypeVar
 
 from assay.service.cli import output
@@ -31,8 +31,13 @@ AWAITED: Mapping[JobState, str] = {
 Followed = TypeVar("Followed")
 
 
-def follow_to_end(client: AssayClient, job: Job, out: TextIO | None = None) -> int:
-    """Shows a job's progress until it has ended, on standard output by default; the exit code."""
+def follow_to_end(
+    client: AssayClient, job: Job, out: TextIO | None = None, *, told: Callable[[str], str] = str
+) -> int:
+    """Shows a job's progress until it has ended, on standard output by default; the exit code.
+
+    `told`: puts the paths of this machine into the reason of a failure.
+    """
     label = output.printable(job.name) or job.id
     with Bars([label], out) as bars:
         said, mark, heard = "", None, 0.0
@@ -55,7 +60,7 @@ def follow_to_end(client: AssayClient, job: Job, out: TextIO | None = None) -> i
         ended = follow(client, job, draw)
     if ended.state == JobState.SUCCEEDED:
         return OK
-    tell(f"job {ended.id} {ended_text(ended)}")
+    tell(told(f"job {ended.id} {ended_text(ended)}"))
     return JOB_FAILED
 
 

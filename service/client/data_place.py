@@ -42,6 +42,11 @@ class DataPlace:
             return present
         return self.path.parent
 
+    def with_paths(self, text: str) -> str:
+        """A text of the service of this machine, with the data root itself in place of its variable."""
+        root = self.root()
+        return text if root is None else text.replace(f"${ROOT_VARIABLE}", str(root))
+
 
 def place_of(
     text: str,

@@ -257,12 +257,13 @@ def ended(
     if own:
         check_device(spec, found["warnings"])
     begun = same_job(client, left, spec)
-    return _succeeded(client.wait((begun or client.submit(spec)).id, callback=callback))
+    told = request.place.with_paths if own else str
+    return _succeeded(client.wait((begun or client.submit(spec)).id, callback=callback), told)
 
 
-def _succeeded(job: JobView) -> JobView:
+def _succeeded(job: JobView, told: Callable[[str], str] = str) -> JobView:
     if job.state != JobState.SUCCEEDED:
-        raise EvaluationFailed(f"job {job.id} {outcome_text(job)}")
+        raise EvaluationFailed(told(f"job {job.id} {outcome_text(job)}"))
     return job
 
 

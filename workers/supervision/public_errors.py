@@ -21,8 +21,10 @@ def in_words(error: BaseException) -> str:
 
 
 def without_paths(text: str, settings: WorkerSettings, job_id: str) -> str:
-    """An error with paths relative to the job's folder, without other paths of the state folder."""
+    """An error with paths relative to the job's folder, or to the roots of data and weights by name.
+
+    It has no other path of the state folder. The user may sit at another machine in each mode.
+    """
     text = text.replace(f"{settings.folder(job_id)}/", "")
-    if settings.mode == "distributed":
-        text = name_roots(text, {"ASSAY_DATA_ROOT": settings.data_root, WEIGHTS_ROOT: settings.weights_root})
+    text = name_roots(text, {"ASSAY_DATA_ROOT": settings.data_root, WEIGHTS_ROOT: settings.weights_root})
     return re.sub(rf"{re.escape(str(settings.state))}(?:/[^\s'\",;:)]*)?", ELSEWHERE, text)

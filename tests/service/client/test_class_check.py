@@ -59,6 +59,14 @@ def test_a_folder_of_three_classes_and_a_model_of_two(folder: Path) -> None:
     check_request(Request(Subject("net.pt2"), place_of("pets"), ["quick"]), own=True)
 
 
+def test_a_text_of_the_own_service_has_the_paths_of_this_machine(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "$ASSAY_DATA_ROOT/pets/cat/a.png cannot be read"
+    assert place_of("pets").with_paths(text) == f"{folder}/cat/a.png cannot be read"
+    assert place_of("digits").with_paths(text) == text
+
+
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
 def test_the_command_says_so_before_a_service_starts(
     capsys: pytest.CaptureFixture[str], more: list[str]

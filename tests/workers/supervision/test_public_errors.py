@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy.exc import ProgrammingError
 
 from assay.service.submission.data_folders import name_roots
@@ -38,13 +39,14 @@ def test_paths_are_relative_to_the_job_or_hidden() -> None:
         f"no {FOLDER}/a.csv, '{STATE}/artifacts/02other/weights.safetensors' ({STATE}/assay.sqlite), {STATE}"
     )
     assert without_paths(text, settings(), "01job") == f"no a.csv, '{ELSEWHERE}' ({ELSEWHERE}), {ELSEWHERE}"
-    assert without_paths("below /data/images", settings(), "01job") == "below /data/images"
 
 
-def test_users_of_a_distributed_service_read_no_path_of_its_machines() -> None:
+@pytest.mark.parametrize("mode", ["embedded", "distributed"])
+def test_users_read_no_path_of_the_machine(mode: str) -> None:
     text = "'/data/images/a.png', not /database/b nor /data-old; /data. (/srv/weights/timm)"
     said = "'$ASSAY_DATA_ROOT/images/a.png', not /database/b nor /data-old; $ASSAY_DATA_ROOT."
-    assert without_paths(text, distributed(), "01job") == f"{said} ($ASSAY_WEIGHTS_ROOT/timm)"
+    chosen = distributed() if mode == "distributed" else settings()
+    assert without_paths(text, chosen, "01job") == f"{said} ($ASSAY_WEIGHTS_ROOT/timm)"
 
 
 def test_a_root_that_is_a_link_hides_its_target_too(tmp_path: Path) -> None:
