@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,9 +13,15 @@ from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import Problems, renamed
 from assay.service.files.class_names import BadClassNames, class_names_of, read_class_names
 from assay.service.files.model_classes import ModelClasses, classes_in
-from assay.service.submission.class_folders import check_labelled, describe_classes, list_classes
+from assay.service.submission.class_folders import (
+    check_labelled,
+    describe_classes,
+    images_of,
+    list_classes,
+    no_images,
+)
 
-NAMED = 5  # in a message
+NAMED, LISTED = 5, 20  # classes, and files, in a message
 
 
 def stated_classes(
@@ -41,11 +48,14 @@ def check_classes(subject: Subject, place: DataPlace) -> None:
     names = list_classes(data, root)
     problems = Problems()
     check_labelled(data, root, problems, ("data",))
+    if broken := no_images(images_of(data.component, data.params, root)):
+        given = str(place.path or data.params["folder"])
+        problems.add(("data",), _broken_text(broken, place, root), given=given)
     try:
         problems.raise_if_any()
     except InvalidSpec as error:
         raise renamed(by_labels(error, place), _as_asked) from None
-    if folders is None or names is None:
+    if names is None:
         return
     shown, found = _of_model(subject)
     if found.count not in (None, len(names)):
@@ -55,9 +65,18 @@ def check_classes(subject: Subject, place: DataPlace) -> None:
             else ""
         )
         message = (
-            f"has {len(names)} classes, and {shown} has {found.count}{own}; the class folders are {folders}"
+            f"has {len(names)} classes, and {shown} has {found.count}{own}; the"
+            f" {'class folders' if folders else 'labels'} are {folders or ', '.join(names[:NAMED])}"
         )
         raise wrong(("data",), message, given=str(place.path or data.params["folder"]))
+
+
+def _broken_text(broken: Sequence[tuple[Path, str]], place: DataPlace, root: Path | None) -> str:
+    base = place.path or root or Path()
+    shown = [f"{os.path.relpath(path, base)} ({why})" for path, why in broken[:LISTED]]
+    more = ", ..." if len(broken) > LISTED else ""
+    count = "1 file is no image" if len(broken) == 1 else f"{len(broken)} files are no images"
+    return f"{count}: {', '.join(shown)}{more}; replace or remove {'it' if len(broken) == 1 else 'them'}"
 
 
 def classes_of(place: DataPlace) -> tuple[str, ...] | None:

@@ -7,9 +7,10 @@ Workers read the images by the same functions, so that the service counts the cl
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,12 +22,19 @@ from assay.service.contract.findings.data_findings import Ignored
 from assay.service.contract.problems import Loc, Problems
 from assay.service.submission.class_order import WrongClasses, in_order, in_stated_order, stated_names
 from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside, is_ignored
+from assay.service.submission.labels_file import LabelsFile, read_labels
 
 SPLIT_FOLDERS = ("train", "val", "test")
 MAX_COUNTED = 200_000  # Files counted for an estimate, and seconds for which the count is kept.
 COUNT_KEPT = 60
 NAMED, LISTED, CLASSES_LISTED = 5, 10, 20  # Names in a message; of what was ignored; of classes.
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
+# How files of the formats begin that Pillow reads: PNG, JPEG, GIF, BMP, TIFF, WebP, netpbm, JPEG 2000, AVIF.
+MARKS = re.compile(
+    rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8|BM|II\*\0|MM\0\*|II\+\0|MM\0\+|RIFF....WEBP|P[1-7fF]\s"
+    rb"|\0\0\0\x0cjP  |\xff\x4f\xff\x51|....ftyp",
+    re.DOTALL,
+)
 LABELS_FILE = (  # The remedy for images without class folders.
     "for images without class folders give the parameter labels the name of a file in the folder with the"
     ' columns name and label: "labels": "labels.csv"'
@@ -45,6 +53,9 @@ class Skipped:
 
 def check_labelled(data: Checked, root: Path | None, problems: Problems, loc: Loc) -> None:
     """Report a labelled folder that has no images in class folders, or not the stated classes."""
+    listed = _labels_file(data.component, data.params, root) if data.certain else None
+    for fault in listed.faults if listed is not None else ():
+        problems.add((*loc, "params", "labels"), fault, given=data.params["labels"])
     labelled = _labelled_folder(data.component, data.params, root)
     if labelled is None or not data.certain:
         return
@@ -119,6 +130,8 @@ def count_classes(data: Checked, root: Path | None) -> int | None:
 
 def list_classes(data: Checked, root: Path | None) -> list[str] | None:
     """The names of these classes in order; None as for `count_classes`."""
+    if (listed := _labels_file(data.component, data.params, root)) is not None:
+        return listed.classes
     if (found := _labelled_folder(data.component, data.params, root)) is None:
         return None
     folder, base = found
@@ -131,9 +144,48 @@ def list_classes(data: Checked, root: Path | None) -> list[str] | None:
 
 def count_examples(component: Component, params: Mapping[str, Any], root: Path | None) -> int | None:
     """Images of a labelled folder, for estimates, a minute old at most; None: unseen, or above 200,000."""
+    if (listed := _labels_file(component, params, root)) is not None:
+        every = Counter(listed.labels).values() if params.get("splits") != "all" else ()
+        return sum(map(_held_out, every)) or len(listed.labels) or None
     if (found := _labelled_folder(component, params, root)) is None:
         return None
     return _count(*found, params.get("splits") == "all", int(time.monotonic() // COUNT_KEPT))
+
+
+def _held_out(images: int) -> int:
+    """How many images of a class are evaluated in a folder without parts."""
+    return max(images // HELD_OUT_DIVISOR, min(images - 1, 1), 0)
+
+
+def images_of(component: Component, params: Mapping[str, Any], root: Path | None) -> Iterator[Path]:
+    """The image files of a labelled folder that may be evaluated; nothing where it is unseen."""
+    if (listed := _labels_file(component, params, root)) is not None and root is not None:
+        yield from (root / params["folder"] / image for image in listed.images)
+    elif (found := _labelled_folder(component, params, root)) is not None:
+        folder, base = found
+        parts = split_folders(folder, base)
+        chosen = (
+            parts if params.get("splits") == "all" else [one for one in ("val", "test") if one in parts][:1]
+        )
+        for part in chosen or [""]:
+            for place, folders, files in os.walk(folder / part):
+                folders[:] = sorted(name for name in folders if not is_ignored(name))
+                images = (name for name in sorted(files) if name.lower().endswith(IMAGE_SUFFIXES))
+                yield from (Path(place, name) for name in images if not is_ignored(name))
+
+
+def _labels_file(component: Component, params: Mapping[str, Any], root: Path | None) -> LabelsFile | None:
+    """The file that has the labels of a folder, a second old at most; None: there is no such file here."""
+    name = params.get("labels")
+    unlabelled = {key: value for key, value in params.items() if key != "labels"}
+    if not isinstance(name, str) or (found := _labelled_folder(component, unlabelled, root)) is None:
+        return None
+    return _read_labels(*found, name, int(time.monotonic()))
+
+
+@lru_cache(maxsize=8)
+def _read_labels(folder: Path, base: Path, name: str, _second: int) -> LabelsFile | None:
+    return read_labels(folder, base, name)
 
 
 def _labelled_folder(
@@ -162,7 +214,7 @@ def _count(folder: Path, base: Path, whole: bool, _minute: int) -> int | None:
                 seen += files
                 if seen > MAX_COUNTED:
                     return None
-                found += images if parts or whole else max(images // HELD_OUT_DIVISOR, min(images - 1, 1), 0)
+                found += images if parts or whole else _held_out(images)
     except (OSError, ValueError):  # the worker says what is wrong with it
         return None
     return found or None
@@ -187,6 +239,23 @@ def _count_images(folder: Path) -> tuple[int, int]:
         if seen > MAX_COUNTED:
             break
     return images, seen
+
+
+def no_images(paths: Iterable[Path], seconds: float = 2.0) -> list[tuple[Path, str]]:
+    """The files of these that hold no image, and why; files that come after so many seconds are not read."""
+    until, found = time.monotonic() + seconds, []
+    for path in paths:
+        if time.monotonic() > until:
+            break
+        try:
+            with path.open("rb") as file:
+                begins = file.read(16)
+        except OSError as error:
+            found.append((path, error.strerror or "it cannot be read"))
+            continue
+        if MARKS.match(begins) is None:
+            found.append((path, "it holds no image" if begins else "it is empty"))
+    return found
 
 
 def ignored_in(folder: Path) -> Ignored:

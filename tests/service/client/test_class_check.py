@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 import assay
 from assay.service.catalog.catalog import load
@@ -20,6 +22,7 @@ from assay.service.client.evaluation import Request, check_request, complete_spe
 from assay.service.client.one_line import Subject
 from assay.service.contract.errors import InvalidSpec
 from assay.service.files.model_classes import names_in_program
+from assay.service.submission.class_folders import _read_labels
 from assay.workers.weights.export import export_program
 from tests.support.levels import SIZE, Levels, write_levels
 
@@ -57,6 +60,54 @@ def test_a_folder_of_three_classes_and_a_model_of_two(folder: Path) -> None:
     assert "cat/, dog/, empty/; without an image: empty/" in said
     (folder / "empty").rmdir()
     check_request(Request(Subject("net.pt2"), place_of("pets"), ["quick"]), own=True)
+
+
+def test_files_that_are_no_images_are_told_all_at_once(folder: Path) -> None:
+    for name in ("cat/a.png", "dog/b.png", "dog/._c.png"):
+        (folder / name).write_bytes(b"no image" if name == "cat/a.png" else b"")
+    said = refused("checkpoint:x")
+    assert said.startswith(
+        "data: 2 files are no images: cat/a.png (it holds no image), dog/b.png (it is empty)"
+    )
+    assert "replace or remove them" in said
+    for part in ("train", "val"):
+        (folder / part).mkdir()
+        for name in ("cat", "dog"):
+            shutil.copytree(folder / name, folder / part / name)
+    for name in ("cat", "dog", "empty"):
+        shutil.rmtree(folder / name)
+    (folder / "val" / "cat" / "a.png").unlink()
+    assert refused("checkpoint:x").startswith("data: 1 file is no image: val/dog/b.png"), "train is not read"
+
+
+def test_a_file_of_labels_is_judged_before_a_service_starts(folder: Path) -> None:
+    export_program(Levels([0, 1]), Path("net.pt2"), image_size=SIZE)
+    listed = Path("listed")
+    listed.mkdir()
+    for name in ("a.png", "b.png", "c.png"):
+        Image.new("L", (8, 8)).save(listed / name)
+    labels = listed / "labels.csv"
+    data = {"name": "image_folder", "params": {"folder": "listed", "labels": "labels.csv", "splits": "all"}}
+
+    def judge() -> None:
+        _read_labels.cache_clear()
+        check_request(Request(Subject("net.pt2"), place_of(json.dumps(data)), ["quick"]), own=True)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ASSAY_DATA_ROOT", str(Path.cwd()))
+        labels.write_text("name,label\na,cat\nb,dog\nc,owl\n")
+        with pytest.raises(InvalidSpec, match=r"has 3 classes, and .* has 2; the labels are cat, dog, owl"):
+            judge()
+        labels.write_text("name,label\na,cat\nb,dog\nd,dog\n")
+        (listed / "b.png").write_bytes(b"")
+        with pytest.raises(InvalidSpec) as caught:
+            judge()
+        assert "1 of its images are not beside it: d" in str(caught.value)
+        labels.write_text("name,label\na,cat\nb,dog\n")
+        with pytest.raises(InvalidSpec, match=r"1 file is no image: listed/b\.png \(it is empty\)"):
+            judge()
+        Image.new("L", (8, 8)).save(listed / "b.png")
+        judge()
 
 
 def test_a_text_of_the_own_service_has_the_paths_of_this_machine(

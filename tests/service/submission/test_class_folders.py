@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from PIL import Image
 
-from assay.service.catalog.catalog import load
+from assay.service.catalog.catalog import Checked, load
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
 from assay.service.contract.problems import Problems
 from assay.service.submission import class_folders as class_folder_module
@@ -17,6 +18,7 @@ from assay.service.submission.class_folders import (
     count_examples,
     describe_classes,
     list_classes,
+    no_images,
 )
 from assay.service.submission.compatibility import MadeFor, check_fit
 from assay.service.submission.estimate import least_work
@@ -296,3 +298,42 @@ def test_folders_of_one_number_are_refused_at_submission(tmp_path: Path) -> None
     (detail,) = refused(tmp_path, {"name": "clean"})
     assert detail.loc == ["data", "params", "folder"]
     assert "the classes '01', '1' are the same numbers" in detail.message
+
+
+@pytest.mark.parametrize(
+    ("ending", "kind"),
+    [
+        *(("bmp", "BMP"), ("jpg", "JPEG"), ("png", "PNG"), ("ppm", "PPM"), ("pgm", "PPM"), ("tif", "TIFF")),
+        *(("webp", "WEBP"), ("png", "GIF"), ("png", "JPEG2000")),
+    ],
+)
+def test_images_of_every_format_are_images(tmp_path: Path, ending: str, kind: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    Image.new("L" if ending == "pgm" else "RGB", (8, 8)).save(path, kind)
+    assert no_images([path]) == []
+
+
+def test_other_files_are_told_with_the_reason(tmp_path: Path) -> None:
+    for name, content in (("a.png", b"no image"), ("b.png", b"")):
+        (tmp_path / name).write_bytes(content)
+    paths = [tmp_path / name for name in ("a.png", "b.png", "c.png")]
+    assert no_images(paths) == [
+        (paths[0], "it holds no image"),
+        (paths[1], "it is empty"),
+        (paths[2], "No such file or directory"),
+    ]
+    assert no_images(paths, 0) == []
+
+
+def test_images_with_a_file_of_labels_are_counted_as_a_worker_does(tmp_path: Path) -> None:
+    for number in range(11):
+        (tmp_path / "pets").mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "pets" / f"{number}.png")
+    rows = [f"{number}.png,{'cat' if number < 9 else 'dog'}" for number in range(11)]
+    (tmp_path / "pets" / "labels.csv").write_text("\n".join(["name,label", *rows]))
+    component = load().find("data", "image_folder")
+    for splits in ("auto", "all"):
+        params: dict[str, Any] = {"folder": "pets", "labels": "labels.csv", "splits": splits}
+        found = image_folder(tmp_path, "test", **params)
+        assert count_examples(component, params, tmp_path) == len(found) == {"auto": 2, "all": 11}[splits]
+        assert list_classes(Checked(component, params, True), tmp_path) == ["cat", "dog"]

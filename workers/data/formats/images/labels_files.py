@@ -11,6 +11,7 @@ from assay.service.contract.problems import nearest
 from assay.service.submission.class_folders import holds_images, is_image
 from assay.service.submission.class_order import in_order
 from assay.service.submission.data_folders import IMAGE_SUFFIXES
+from assay.service.submission.labels_file import LABEL, NAMES
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.delimited import (
     DELIMITERS,
@@ -23,9 +24,6 @@ from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.images.image_files import ImageFiles, part_of, walk_images
 from assay.workers.data.formats.text_files import content_lines
 
-# Columns of file names, first ours, then those of well-known exports.
-NAMES = ("name", "file_name", "filename", "file", "image")
-LABEL = "label"
 # Other programs' names of the columns.
 SYNONYMS = {
     LABEL: ("class", "class_name", "category", "target", "species"),
