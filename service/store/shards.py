@@ -279,13 +279,13 @@ class Shards(StorePart):
         """
         return expire(self._database, cap, dead_owners, leases=leases, at=at)
 
-    def reset_clock(self, jump: float, lease_seconds: float, elapsed: float = 0.0) -> None:
+    def reset_clock(self, jump: float, lease_seconds: float, begun: float) -> None:
         """Puts right what a jump of the database's clock made wrong: leases, deadlines, charges."""
         # Every lease begins again: living workers keep their shards, dead workers lose theirs in time. The
-        # clock went `jump` seconds ahead (negative: back), at some moment within `elapsed` seconds; later
-        # writes are right.
+        # clock went `jump` seconds ahead (negative: back); what was written since is right, and was written
+        # at `begun` of the new clock or later.
         with self._database.writing() as connection:
-            put_right(connection, jump, lease_seconds, elapsed)
+            put_right(connection, jump, lease_seconds, begun)
 
     def adrift(self, shard_id: str, fence: int) -> bool:
         """Whether a shard's newest claim, of this fence, has run out: `finish` still accepts its outcome."""

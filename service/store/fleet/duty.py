@@ -80,7 +80,9 @@ class Duty:
             jump = found.at - before[0] - elapsed
             if abs(jump) >= JUMP_SECONDS:
                 log.warning("the database's clock jumped by %.0f s: all leases begin again", jump)
-                store.shards.reset_clock(jump, self._lease_seconds, elapsed)
+                # The last right look by the new clock; a short jump within a long time may have come later.
+                begun = before[0] + (max(jump, elapsed) if jump > 0 else jump)
+                store.shards.reset_clock(jump, self._lease_seconds, begun)
         if changed:  # not before: a jump that could not be put right is found again
             self._clock = (found.at, mine)
         self.at = found.at

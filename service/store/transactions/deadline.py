@@ -75,11 +75,10 @@ def overdue_message(job: Row[Any]) -> str:
     )
 
 
-def put_right(connection: Connection, jump: float, lease_seconds: float, elapsed: float) -> None:
+def put_right(connection: Connection, jump: float, lease_seconds: float, begun: float) -> None:
     """Puts leases, deadlines and times of claims right after a jump (`Shards.reset_clock`)."""
-    # Before a jump forward all times are older than the jump is long; before one back, older or in the
-    # future.
-    begun = now() - (jump if jump > 0 else elapsed)
+    # Times before the jump are older than `begun`, or in the future. A start is never moved: after a jump
+    # back and forth it is within the length of the jump again, but not since `begun`.
     values = {
         "lease_until": now() + lease_seconds,
         "progressed_at": now(),

@@ -333,6 +333,23 @@ def test_what_was_written_since_a_jump_of_the_clock_stays(
         either_store.shards.release(held)
 
 
+@pytest.mark.parametrize("jump", [3600.0, -3600.0], ids=["forward", "back"])
+def test_a_jump_of_the_clock_and_back_ends_no_job(either_store: Store, tmp_path: Path, jump: float) -> None:
+    """A deadline of an hour; the start of a job stays where it was when all else has been put right."""
+    job_id = planned(either_store, 1, timeout_seconds=3600)
+    held = claim(either_store, "elsewhere:kernel:1:2:0")
+    reaper = Reaper(either_store, settings(tmp_path), device_classes=("cpu",))
+    reaper.sweep()
+    deadline = either_store.jobs.get(job_id).deadline
+    for step in (jump, -jump):
+        all_times(either_store, step)
+        seen_before(reaper._duty, step)
+        reaper.sweep()
+        assert either_store.jobs.get(job_id).state == "running"
+    assert either_store.jobs.get(job_id).deadline == pytest.approx(deadline, abs=30)
+    assert either_store.shards.renew(held, 60) == "run"
+
+
 def test_a_jump_of_the_clock_that_could_not_be_put_right_is_found_again(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,7 +375,7 @@ def test_leases_begin_anew_beside_work_on_a_job(either_store: Store) -> None:
     with ThreadPoolExecutor(1) as pool:
         with either_store._database.writing() as connection:
             assert lock_job(connection, job_id) is not None
-            resetting = pool.submit(either_store.shards.reset_clock, 3600.0, 60.0)
+            resetting = pool.submit(either_store.shards.reset_clock, 3600.0, 60.0, time.time())
             time.sleep(0.5)  # in which it would have locked the shard
             connection.execute(update(shards).where(shards.c.id == held.shard_id).values(done=1))
         resetting.result(30)
