@@ -104,7 +104,7 @@ def put_right(connection: Connection, jump: float, lease_seconds: float, begun: 
     connection.execute(update(jobs).where(started).values(late))
 
 
-def _moved(time: ColumnElement[float], jump: float, begun: ColumnElement[float]) -> ColumnElement[float]:
+def _moved(time: ColumnElement[float], jump: float, begun: float) -> ColumnElement[float]:
     """A time of a claim by a clock that jumped after `begun`; never in the future."""
     moved = time + jump
     return case((time.between(begun, now()), time), (moved > now(), now()), else_=moved)
