@@ -63,8 +63,8 @@ gpu-bundle: $(STAMP) ## build/gpu-bundle.tar.xz: accept-gpu for a box without ne
 screenshots: $(STAMP) ## pictures of every page from real small jobs, into docs/images (minutes; needs Chromium)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.screenshots
 
-chaos: $(STAMP) ## 200 jobs while everything around them breaks or lies (many minutes); SEED=n for a known storm
-	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.storm.storm $(if $(SEED),--seed $(SEED))
+chaos: $(STAMP) ## 200 jobs while everything around them breaks or lies (many minutes); SEED=n for a known storm, FORM=gateway
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.storm.storm $(if $(FORM),--form $(FORM)) $(if $(SEED),--seed $(SEED))
 
 hostile: $(STAMP) ## try to hurt a service and its other tenants (minutes); AREA=name for one area
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.hostile.hostile $(AREA)

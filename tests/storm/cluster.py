@@ -15,6 +15,7 @@ from pathlib import Path
 
 from assay.service.client import AssayClient
 from assay.service.store.fleet import lease_owner
+from assay.service.store.store import Store
 from tests.e2e.running import processes
 from tests.storm import revision
 from tests.storm.disguise import VARIABLE, Disguise, Lie, version_of
@@ -60,11 +61,17 @@ class Cluster(Site):
         apis: how many API processes.
 
     Attributes:
+        nodes_of_box: how many nodes a box has.
+        box_module: what runs as a box.
+        api_module: what runs as an API process.
         version: of boxes and API processes that are started from now on; empty: this one.
         key: an API key with all rights.
         disk: that of the state folder.
         stall_seconds: as given.
     """
+
+    nodes_of_box = NODES
+    box_module, api_module = "tests.storm.box", "tests.storm.api"
 
     def __init__(
         self,
@@ -87,22 +94,26 @@ class Cluster(Site):
         self._environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("ASSAY_")},
             **SETTINGS,
-            "ASSAY_DATABASE_URL": sqlalchemy_url(self.url),
-            "ASSAY_REDIS_URL": servers.redis.url,
-            "ASSAY_STATE": str(self.state),
-            "ASSAY_SIGNING_FOLDER": str(folder / "signing"),
             "ASSAY_EVALUATOR_COMMAND": self.evaluator,
             "ASSAY_STALL_SECONDS": f"{stall_seconds:g}",
             "PYTHONPATH": str(ROOT),
         }
+        # Of processes that see the database.
+        self._direct = {
+            "ASSAY_DATABASE_URL": sqlalchemy_url(self.url),
+            "ASSAY_REDIS_URL": servers.redis.url,
+            "ASSAY_STATE": str(self.state),
+            "ASSAY_SIGNING_FOLDER": str(folder / "signing"),
+        }
         revision.write(self.revisions)
         with self.store() as store:
-            self.key = store.keys.create("storm", ["admin", "submit", "read"])[1]
-        sizes = [NODES] * (workers // NODES) + [workers % NODES] * (workers % NODES > 0)
+            self._make_keys(store)
+        self._ports = [free_port() for _ in range(apis)]
+        most = self.nodes_of_box
+        sizes = [most] * (workers // most) + [workers % most] * (workers % most > 0)
         self._honest = [self._box(f"box-{number}", size) for number, size in enumerate(sizes)]
         self._liars: list[Program] = []
         self._lied = 0
-        self._ports = [free_port() for _ in range(apis)]
         self.apis = [self._api(number, port) for number, port in enumerate(self._ports)]
         for program in (*self._honest, *self.apis):
             self.start(program)
@@ -200,20 +211,27 @@ class Cluster(Site):
         with (self.logs / "migrate.log").open("ab") as log:
             command = [sys.executable, "-m", "tests.storm.revision", str(self.revisions)]
             return subprocess.run(
-                command, cwd=ROOT, env=self._environment, stdout=log, stderr=log, check=False
+                command, cwd=ROOT, env=self._environment | self._direct, stdout=log, stderr=log, check=False
             ).returncode
 
     def forget_dead(self) -> None:
         """Take killed workers from the list of those online, as a minute does."""
         with self.store() as store:
             for worker in store.online_workers():
-                if lease_owner.is_dead(worker.worker):
+                if lease_owner.is_dead(self._owner(worker.worker)):
                     store.workers.gone(worker.worker)
 
     @property
     def size(self) -> int:
         """The number of honest boxes."""
         return len(self._honest)
+
+    def _make_keys(self, store: Store) -> None:
+        self.key = store.keys.create("storm", ["admin", "submit", "read"])[1]
+
+    def _owner(self, worker: str) -> str:
+        """The worker's id as its own machine knows it."""
+        return worker
 
     def _end(self, programs: list[Program]) -> list[int]:
         running = [one.process for one in programs if one.process is not None and one.up]
@@ -232,10 +250,14 @@ class Cluster(Site):
         mine = version_of(self.version)
         return Program(
             name,
-            "tests.storm.box",
+            self.box_module,
             self._on_disk(disguise or Disguise(mine, mine)),
-            {"ASSAY_NODES": str(nodes)},
+            {**self._own_of_box(name, disguise), "ASSAY_NODES": str(nodes)},
         )
+
+    def _own_of_box(self, name: str, disguise: Disguise | None) -> Mapping[str, str]:
+        """Variables of a box; `disguise`: a liar's, None for an honest one."""
+        return self._direct
 
     def _api(self, number: int, port: int) -> Program:
         mine = version_of(self.version)
@@ -244,8 +266,8 @@ class Cluster(Site):
         )
         # Boxes of both versions work, and liars too: what they do is found in what they measure.
         allowed = [version_of(name)["digest"] for name in ("", NEXT, "a liar's")]
-        own = {"ASSAY_PORT": str(port), "ASSAY_ALLOWED_IDENTITIES": json.dumps(allowed)}
-        return Program(f"api-{number}", "tests.storm.api", self._on_disk(disguise), own)
+        told = {"ASSAY_PORT": str(port), "ASSAY_ALLOWED_IDENTITIES": json.dumps(allowed)}
+        return Program(f"api-{number}", self.api_module, self._on_disk(disguise), {**self._direct, **told})
 
     def _on_disk(self, disguise: Disguise) -> Disguise:
         return replace(disguise, full=str(self.disk.flag or ""), state=str(self.state))

@@ -10,13 +10,17 @@ import hashlib
 import json
 import os
 import sys
+import threading
 from dataclasses import asdict, dataclass
 from errno import ENOSPC
 from pathlib import Path
 from typing import Any, Literal
 
+from sqlalchemy import Connection
+
 from assay.service.contract import extras
 from assay.service.contract.fleet.worker_records import WorkerIdentity
+from assay.service.contract.limits import Limits
 from assay.workers import identity as identities
 
 VARIABLE = "STORM_DISGUISE"
@@ -93,12 +97,25 @@ def put_on(chosen: Disguise, identity: WorkerIdentity) -> None:
         fill_up(Path(chosen.full), Path(chosen.state))
 
 
-def measure_only() -> None:
-    """Claim only what is planned: what a liar plans would rightly be measured by its own kind."""
+def measure_only(of: str = "") -> None:
+    """Claim only what is planned: what a liar plans would rightly be measured by its own kind.
+
+    Args:
+        of: how the ids of the workers begin that claim so.
+    """
+    from assay.service.store import shards
     from assay.service.store.transactions import claim
 
-    lanes_of = claim.lanes_of
-    claim.lanes_of = lambda *given: [lane for lane in lanes_of(*given) if lane.identity]
+    candidate, lanes_of, asking = shards.candidate, claim.lanes_of, threading.local()
+
+    def asked(connection: Connection, claimer: claim.Claimer, defaults: Limits) -> claim.Candidate | None:
+        asking.measures = claimer.worker.startswith(of)
+        return candidate(connection, claimer, defaults)
+
+    shards.candidate = asked
+    claim.lanes_of = lambda *given: [
+        lane for lane in lanes_of(*given) if lane.identity or not asking.measures
+    ]
 
 
 def fill_up(flag: Path, state: Path) -> None:

@@ -10,6 +10,7 @@ import httpx
 import psycopg
 
 from assay.service.contract.errors import AssayError
+from assay.service.store.fleet import lease_owner
 from tests.storm.cluster import Cluster
 
 
@@ -23,6 +24,7 @@ class Evidence:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._clients = cluster.clients()
+        self._duty = ""
 
     def close(self) -> None:
         """End the connections."""
@@ -79,6 +81,14 @@ class Evidence:
     def reaper(self) -> str:
         """The worker that has the duty of the reaper; empty without one."""
         return self._one("SELECT worker FROM duties WHERE name = %s", "reaper")
+
+    def watches_clock(self) -> bool:
+        """Whether the leading reaper, a living process, has swept since the last look of this kind."""
+        before = self._duty
+        self._duty = self._one("SELECT worker || ' ' || until FROM duties WHERE name = %s", "reaper")
+        worker = self._duty.partition(" ")[0]
+        swept = self._duty != before and worker == before.partition(" ")[0]
+        return swept and bool(worker) and not lease_owner.is_dead(worker)
 
     def losses(self) -> int:
         """Shards that were taken from their workers so far."""

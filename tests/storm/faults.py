@@ -143,6 +143,16 @@ def freeze_worker(faults: Faults) -> bool:
     return True
 
 
+def freeze_gateway(faults: Faults) -> bool:
+    """Freezes the service for longer than the leases of its nodes, then resumes it."""
+    running = [api.process.pid for api in faults.cluster.apis if api.process is not None and api.up]
+    pid = faults.pick(running)
+    if pid is None:
+        return False
+    faults.freeze(pid, LEASE_SECONDS * faults.draw.uniform(1.1, 1.6))
+    return True
+
+
 def cut_connections(faults: Faults) -> bool:
     """Ends every connection to the database, even within transactions."""
     try:
@@ -179,6 +189,10 @@ KILLS: dict[str, tuple[Fault, float]] = {
     "database restarts": (restart_database, 2),
     "Redis lost": (lose_redis, 2),
 }
+
+# Nodes of a gateway are boxes, and no one has a Redis.
+OVER_GATEWAY = {name: kind for name, kind in KILLS.items() if name not in ("nodes killed", "Redis lost")}
+OVER_GATEWAY["gateways frozen"] = (freeze_gateway, 2)
 
 
 def _kill(faults: Faults, pids: list[int]) -> bool:

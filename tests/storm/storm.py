@@ -1,6 +1,7 @@
 """Many jobs on several workers under faults; afterwards every result must exist exactly once.
 
-    python -m tests.storm.storm [--jobs 200] [--shards 20] [--workers 4] [--faults 150] [--seed N]
+    python -m tests.storm.storm [--form gateway] [--jobs 200] [--shards 20] [--workers 4] [--faults 150]
+        [--seed N]
 
 Every kind of fault strikes at least once, and further jobs come as long as one has not. The same jobs then
 run undisturbed. Prints what happened. A storm that fails keeps its folder: the logs of every process, and the
@@ -20,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,17 +29,37 @@ from tests.storm import verdict
 from tests.storm.access import ByHttp, ByStore
 from tests.storm.cluster import NEXT, Cluster
 from tests.storm.disguise import version_of
-from tests.storm.faults import KILLS, Faults
+from tests.storm.faults import KILLS, OVER_GATEWAY, Fault, Faults
+from tests.storm.gateway_cluster import GatewayCluster
 from tests.storm.jobs import Wish, wish
 from tests.storm.lies import LIES, TOGETHER
 from tests.storm.site import SETTINGS, Servers, Site
-from tests.storm.surroundings import SURROUNDINGS
+from tests.storm.surroundings import SURROUNDINGS, WITHOUT_NODES
 from tests.storm.users import Users
 from tests.support.workers import settings, supervising
 
 log = logging.getLogger(__name__)
 GONE_SECONDS = 15.0
-KINDS = {**KILLS, **SURROUNDINGS, **LIES}
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way to run the service under the storm, and what strikes it: kills, surroundings and lies."""
+
+    cluster: type[Cluster]
+    faults: Mapping[str, tuple[Fault, float]]
+    surroundings: Mapping[str, tuple[Fault, float]]
+
+    @property
+    def kinds(self) -> dict[str, tuple[Fault, float]]:
+        """All kinds of faults."""
+        return {**self.faults, **self.surroundings, **LIES}
+
+
+FORMS = {
+    "direct": Form(Cluster, KILLS, SURROUNDINGS),
+    "gateway": Form(GatewayCluster, OVER_GATEWAY, WITHOUT_NODES),
+}
 # Errors of jobs that a fault explains; no fault lets a deadline pass.
 EXPECTED = frozenset(
     {
@@ -63,8 +84,9 @@ class Plan:
         shard_seconds: how long a shard of the fake evaluator takes.
         stall_seconds: after which a shard without progress is ended.
         longest: seconds of the storm after which no further fault strikes.
-        kinds: of the faults.
-        apis: how many API processes.
+        form: how the service runs.
+        kinds: of the faults; empty: all of the form.
+        apis: how many API processes, except over the gateway.
     """
 
     seed: int
@@ -80,7 +102,8 @@ class Plan:
     patience: float = 180.0
     stall_seconds: float = 15.0
     longest: float = 3600.0
-    kinds: tuple[str, ...] = tuple(KINDS)
+    form: str = "direct"
+    kinds: tuple[str, ...] = ()
     apis: int = 2
 
     @property
@@ -107,7 +130,7 @@ class Report:
     def lines(self) -> Iterable[str]:
         """For people."""
         plan = self.plan
-        yield f"storm of seed {plan.seed}"
+        yield f"storm of seed {plan.seed}, {plan.form}"
         yield f"  {self.jobs} jobs of about {plan.shards} shards, {plan.workers} workers"
         yield f"  in the storm   {self.seconds:.0f} s"
         yield f"  undisturbed    {self.calm_seconds:.0f} s"
@@ -130,7 +153,7 @@ def run(plan: Plan, folder: Path) -> Report:
     with Servers() as servers:
         begun = time.monotonic()
         words = f"seconds={plan.shard_seconds}"
-        cluster = Cluster(
+        cluster = FORMS[plan.form].cluster(
             servers,
             "storm",
             folder / "storm",
@@ -183,7 +206,9 @@ def _undisturbed(
 
 
 def _storm(cluster: Cluster, plan: Plan, report: Report) -> Users:
-    faults = Faults(cluster, plan.seed, {name: KINDS[name] for name in plan.kinds}, TOGETHER)
+    kinds = FORMS[plan.form].kinds
+    chosen = {name: kinds[name] for name in plan.kinds or kinds}
+    faults = Faults(cluster, plan.seed, chosen, TOGETHER)
     over, upgraded = threading.Event(), version_of(NEXT)["digest"]
 
     def outdated() -> set[str]:
@@ -226,6 +251,7 @@ def _strike_until_enough(cluster: Cluster, plan: Plan, faults: Faults, users: Us
         _lull(watch, plan, faults.draw.uniform(0.2, 1.8))
         if not watch.look() or time.monotonic() > deadline:
             return
+        cluster.revive()
         faults.strike()
         watch.begin()
 
@@ -282,6 +308,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--form", choices=FORMS, default="direct")
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--shards", type=int, default=20)
     parser.add_argument("--workers", type=int, default=4)
@@ -296,7 +323,7 @@ def main() -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     folder = given.keep or Path(tempfile.mkdtemp(prefix=f"assay-storm-{seed}-"))
     print(f"storm of seed {seed} in {folder}", flush=True)
-    plan = Plan(seed, given.jobs, given.shards, given.workers, given.faults)
+    plan = Plan(seed, given.jobs, given.shards, given.workers, given.faults, form=given.form)
     report = run(plan, folder)
     print("\n".join(report.lines()))
     if report.problems:

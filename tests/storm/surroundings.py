@@ -35,8 +35,14 @@ def fill_disk(faults: Faults) -> bool:
 
 
 def step_clock(faults: Faults) -> bool:
-    """Lets the database's clock jump by an hour, and back; no lease may be taken for that."""
+    """Lets the database's clock jump by an hour, and back; no lease may be taken for that.
+
+    Only under the eye of a reaper: nobody can know of a jump while none runs.
+    """
     faults.end()
+    if not wait_until(faults.evidence.watches_clock, START_SECONDS):
+        faults.problems.append(f"no reaper has had its duty within {START_SECONDS:g} s")
+        return False
     time.sleep(LEASE_SECONDS + 2)  # what was struck before has lost its leases by now
     before, ahead = faults.evidence.losses(), faults.draw.choice([HOUR, -HOUR])
     for seconds in (ahead, 0.0):
@@ -127,3 +133,5 @@ SURROUNDINGS: dict[str, tuple[Fault, float]] = {
     "leading reapers killed": (kill_reaper, 1.5),
     "rolling upgrade": (roll_upgrade, 0),
 }
+# Over the gateway the only reaper is the service's own: it is killed with it.
+WITHOUT_NODES = {name: kind for name, kind in SURROUNDINGS.items() if name != "leading reapers killed"}
