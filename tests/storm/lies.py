@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from assay.workers.identity import CHANGED
+from assay.workers.supervision.health import SELF_TEST_SECONDS
 from tests.storm.disguise import Lie, version_of
 from tests.storm.faults import Fault, Faults, wait_until
 from tests.storm.surroundings import START_SECONDS
@@ -91,16 +92,18 @@ def breaking_device(faults: Faults) -> bool:
 
 
 def hang(faults: Faults) -> bool:
-    """SIGSTOP of an evaluator that is never continued: the progress deadline has to end it."""
+    """SIGSTOP of an evaluator that is never continued: the progress deadline has to end it.
+
+    Or the limit of a self-test, if it has just been started; that names no progress, and it strikes again.
+    """
     pid = faults.pick(faults.cluster.evaluators())
     if pid is None:
         return False
     before = len(faults.evidence.in_logs("box-*.log", NO_PROGRESS))
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
-    ended = wait_until(
-        lambda: pid not in faults.cluster.evaluators(), 6 * faults.cluster.stall_seconds + ENDED_SECONDS
-    )
+    most = max(6 * faults.cluster.stall_seconds, SELF_TEST_SECONDS) + ENDED_SECONDS
+    ended = wait_until(lambda: pid not in faults.cluster.evaluators(), most)
     if not ended:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
