@@ -53,6 +53,7 @@ log = logging.getLogger(__name__)
 CANNOT_START, WRONG_SETTINGS = 1, 2
 NAME = "worker"
 LOOK_SECONDS = 0.5
+AGAIN_SECONDS = 2.0  # Between two goodbyes
 STARTED = time.monotonic()
 CHECK_PARTS = 8  # Checks of uploads have an eighth of a node's memory
 SHARES = 2  # The service's own workers have the other half of the memory
@@ -182,9 +183,16 @@ def _supervise(
     for supervisor in supervisors:
         supervisor.stop()
     with ThreadPoolExecutor(len(supervisors)) as leaving:  # a call may take half a minute
-        list(leaving.map(leave, supervisors))
-    for supervisor in supervisors:
-        supervisor.join()
+        list(leaving.map(lambda supervisor: _end(supervisor, leave), supervisors))
+
+
+def _end(supervisor: Supervisor, leave: Callable[[Supervisor], None]) -> None:
+    """Waits for its end. A question for a shard may arrive after the goodbye, and be answered late."""
+    leave(supervisor)
+    supervisor.join(AGAIN_SECONDS)
+    while supervisor.is_alive():
+        leave(supervisor)
+        supervisor.join(AGAIN_SECONDS)
 
 
 if __name__ == "__main__":

@@ -203,7 +203,8 @@ def test_supervisors_of_a_node_say_together_that_they_go() -> None:
     together, order = threading.Barrier(2, timeout=30), list[str]()
 
     def supervisor(name: str) -> Any:
-        calls = {one: lambda one=one: order.append(f"{one} {name}") for one in ("start", "stop", "join")}
+        calls = {one: lambda one=one: order.append(f"{one} {name}") for one in ("start", "stop")}
+        calls |= {"join": lambda _: order.append(f"join {name}"), "is_alive": lambda: False}
         return SimpleNamespace(**calls, known_as=name, idle_seconds=0.0, inventory=None)
 
     def leave(one: Any) -> None:
@@ -213,7 +214,43 @@ def test_supervisors_of_a_node_say_together_that_they_go() -> None:
     ended.set()
     end: Any = SimpleNamespace(reason=lambda idle: None)
     worker._supervise(WorkerSettings(), [supervisor("a"), supervisor("b")], end, ended, leave)
-    assert order == [f"{what} {name}" for what in ("start", "stop", "join") for name in ("a", "b")]
+    assert order[:4] == [f"{what} {name}" for what in ("start", "stop") for name in ("a", "b")]
+    assert sorted(order[4:]) == ["join a", "join b"]
+
+
+class Asking(threading.Thread):
+    """A supervisor whose question for a shard was on its way when it was told to stop."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.known_as, self.idle_seconds, self.inventory = "asking", 0.0, None
+        self.asks, self.answered = threading.Event(), threading.Event()
+
+    def stop(self) -> None:
+        """Too late for the question."""
+
+    def run(self) -> None:
+        """Ask, and wait for the answer."""
+        self.asks.wait(60)
+        self.answered.wait(60)
+
+
+def test_a_node_says_again_that_it_goes_to_end_a_question_that_was_on_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The gateway would answer it within three quarters of a minute, and an engine does not wait so long."""
+    monkeypatch.setattr(worker, "AGAIN_SECONDS", 0.05)
+
+    def leave(supervisor: Any) -> None:
+        (supervisor.answered if supervisor.asks.is_set() else supervisor.asks).set()
+
+    ended, asking, end = threading.Event(), Asking(), SimpleNamespace(reason=lambda idle: None)
+    ended.set()
+    node: Any = (WorkerSettings(), [asking], end, ended, leave)
+    ending = threading.Thread(target=worker._supervise, args=node, daemon=True)
+    ending.start()
+    ending.join(30)
+    assert not ending.is_alive()
 
 
 @pytest.mark.slow
