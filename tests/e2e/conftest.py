@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.jobs import finished, learning
-from tests.e2e.running import FORMS, SHARDED, RunningBox, RunningService
+from tests.e2e.running import FORMS, SHARDED, RunningService
 from tests.support.databases import *  # noqa: F403 (fixtures)
 
 # In the forms after the first, these tests are costly, the others slow.
@@ -30,10 +30,10 @@ def mode(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def make_service(mode: str, request: pytest.FixtureRequest) -> Start:
     """Makes a service that is not running yet; whoever calls it closes it."""
-    form = FORMS[mode]
-    if not issubclass(form, RunningBox):
+    form: Callable[..., RunningService] = FORMS[mode]
+    if not FORMS[mode].needs:
         return form
-    server: str = request.getfixturevalue("postgresql_server")
+    server: str = request.getfixturevalue(FORMS[mode].needs)
     return lambda state, **environment: form(state, server, **environment)
 
 

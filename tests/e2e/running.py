@@ -2,7 +2,8 @@
 
 `FORMS` are the ways to run it. `RunningService` is embedded; `RunningBox` is the distributed form, an API
 process and a box of Celery nodes over PostgreSQL and a Redis of its own; `RunningGateway` an embedded service
-without workers, and nodes that have its address and a key. Tests of any form get it from `conftest.py`.
+without workers, and nodes that have its address and a key; `RunningObjectStore` the same with the files of
+jobs in an object store. Tests of any form get it from `conftest.py`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from assay.service.client import AssayClient
+from assay.service.files.file_store import FileStore, FolderFiles
+from assay.service.settings import Settings
 from assay.service.store.store import open_store
 from tests.support.databases import fresh_database
+from tests.support.object_stores import new_bucket, settings_of
 from tests.support.servers import PrivateRedis, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +47,8 @@ class RunningService:
     key = ""
     # Kept between two starts, if given.
     port = 0
+    # The fixture with the address of a server that it is made with, if any.
+    needs = ""
 
     def __init__(self, state: Path, **environment: str) -> None:
         self.state = state
@@ -89,6 +95,11 @@ class RunningService:
 
     def _ended(self) -> bool:
         return any(process.poll() is not None for process in self._processes)
+
+    @property
+    def files(self) -> FileStore:
+        """The files of its jobs."""
+        return FolderFiles(self.state / "artifacts")
 
     @property
     def worker_states(self) -> list[Path]:
@@ -148,6 +159,7 @@ class RunningBox(RunningService):
     """
 
     modules = ("assay.service.server", "assay.workers.nodes")
+    needs = "postgresql_server"
 
     def __init__(self, state: Path, server: str, **environment: str) -> None:
         self._stack = contextlib.ExitStack()
@@ -244,10 +256,32 @@ class RunningGateway(RunningService):
         super().stop()
 
 
+class RunningObjectStore(RunningGateway):
+    """A service at a gateway whose jobs keep their files in an object store; nodes have no key of the store.
+
+    Args:
+        state: the state folder.
+        server: address of an S3 server, as the fixture `s3_server` gives it.
+    """
+
+    needs = "s3_server"
+
+    def __init__(self, state: Path, server: str, **environment: str) -> None:
+        super().__init__(state, **environment)
+        self._place = settings_of(new_bucket(server))
+        self._own |= {f"ASSAY_{name.upper()}": value for name, value in self._place.items()}
+
+    @property
+    def files(self) -> FileStore:
+        """The files of its jobs."""
+        return Settings(state=self.state, **self._place).file_store
+
+
 FORMS: dict[str, type[RunningService]] = {
     "embedded": RunningService,
     "distributed": RunningBox,
     "gateway": RunningGateway,
+    "gateway-s3": RunningObjectStore,
 }
 
 

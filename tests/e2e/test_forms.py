@@ -55,5 +55,8 @@ def test_every_form_gives_the_same_results_and_files(
     found = measured(service)
     assert found["files"].keys() >= {"outcomes-000-clean.csv", "outcomes-001-pgd.csv"}
     assert found == expected
+    assert {*service.files.jobs()} == {job.id for job in service.client.jobs()}
+    if service.files.kind == "s3":
+        assert not [path for path in (service.state / "artifacts").rglob("*") if path.is_file()]
     for state in service.worker_states:
         assert not list(state.glob("spool/*.json"))
