@@ -51,9 +51,9 @@ class Shared:
     threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS))
     tokens: ClaimTokens | None = None
     held: Counter[str] = field(default_factory=Counter)
-    arriving: Counter[str] = field(default_factory=Counter)  # Bytes of uploads in flight, by job
-    # Of presigned puts, by job and name: until when, and bytes
-    promised: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
+    # Bytes of uploads in flight, by job. Those of other processes lie on their disks until they are placed,
+    # which looks at all files of the job again: too many are never kept.
+    arriving: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
     def holding(self, pool: str) -> Iterator[None]:

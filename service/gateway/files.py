@@ -7,7 +7,6 @@ its own training, and files that it may write.
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -28,6 +27,7 @@ from assay.service.files.s3_files import PRESIGNED_SECONDS
 from assay.service.gateway.calls import GatewayDep, WorkerGateway, WorkerRoute
 from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.rows import Claim
+from assay.service.store.uploads import PromisedFiles
 from assay.service.submission.dependencies import dependencies_of
 
 router = StrictRouter(prefix=GATEWAY_PATH, tag="gateway", route_class=WorkerRoute)
@@ -72,7 +72,10 @@ def download(body: BodyDep, gateway: GatewayDep) -> Response:
 
 @router.post("/presign", include_in_schema=False)
 def presign(body: BodyDep, gateway: GatewayDep) -> dict[str, Any]:
-    """A call to the store itself, instead of `download` or `upload`; without `url` there is no way there."""
+    """A call to the store itself, instead of `download` or `upload`; without `url` there is no way there.
+
+    `held`: the file is there already, as when the answer to its outcome was lost.
+    """
     call = validated(wire.PresignCall, body)
     held, files, sha256 = gateway.claim(call.token), gateway.settings.file_store, call.sha256
     if call.method == "GET":
@@ -82,16 +85,20 @@ def presign(body: BodyDep, gateway: GatewayDep) -> dict[str, Any]:
     elif call.job != held.job_id or call.size > gateway.settings.max_checkpoint_bytes:
         raise InvalidState(f"the claim may leave no file {call.name[:100]!r} of {call.size:,} bytes there")
     else:
-        _check_room(gateway, _check_target(gateway, held, call.name, sha256) + call.size)
+        others = _other_files(gateway, held, call.name, sha256)
+        _check_room(gateway, sum(others.values()) + call.size)
         _remove_old_steps(gateway, held)
     found = files.presign(call.method, call.job, call.name, sha256, call.size)
     if found is None:
         return {"url": None}
+    answer = {**asdict(found), "sha256": sha256}
     if call.method == "PUT":
-        promised, place = gateway.shared.promised, (held.job_id, call.name)
-        size = max(call.size, promised.get(place, (0.0, 0))[1])  # the first of several puts stays
-        promised[place] = (time.monotonic() + PRESIGNED_SECONDS, size)
-    return {**asdict(found), "sha256": sha256}
+        if _holds(files, call):
+            return {**answer, "held": True}
+        most, promises = gateway.settings.max_job_files_bytes, gateway.store.part(PromisedFiles)
+        size = promises.add(held.job_id, call.name, call.size, PRESIGNED_SECONDS, others, most)
+        _check_room(gateway, size)
+    return answer
 
 
 @router.post("/upload", include_in_schema=False)
@@ -104,7 +111,7 @@ async def upload(
 ) -> None:
     """Places a file of the claim in its job's folder."""
     held = gateway.claim(token)
-    there = await run_in_threadpool(_check_target, gateway, held, name, sha256)
+    there = sum((await run_in_threadpool(_other_files, gateway, held, name, sha256)).values())
     written = await run_in_threadpool(
         Upload, gateway.settings.artifacts, gateway.settings.max_checkpoint_bytes
     )
@@ -131,7 +138,17 @@ def placed(gateway: WorkerGateway, held: Claim, extra: OutcomeExtra) -> OutcomeE
         found["artifacts"] = [_described(files, held.job_id, one) for one in extra["artifacts"]]
     if "gallery" in extra:
         found["gallery"] = _described(files, held.job_id, extra["gallery"])
+    named = [*found.get("artifacts", []), *([found["gallery"]] if "gallery" in found else [])]
+    if named:
+        gateway.store.part(PromisedFiles).forget(held.job_id, [one["name"] for one in named])
     return found
+
+
+def _holds(files: FileStore, call: wire.PresignCall) -> bool:
+    try:
+        return files.holds(call.job, call.name, call.sha256, call.size)
+    except OSError:  # it is put, and then looked at again
+        return False
 
 
 def _described(files: FileStore, job: str, stated: ArtifactDescription) -> ArtifactDescription:
@@ -186,8 +203,8 @@ def _check_room(gateway: WorkerGateway, size: int) -> None:
         )
 
 
-def _check_target(gateway: WorkerGateway, held: Claim, name: str, sha256: str) -> int:
-    """The bytes of the job's other files, also of those that presigned puts may still bring.
+def _other_files(gateway: WorkerGateway, held: Claim, name: str, sha256: str) -> dict[str, int]:
+    """The bytes of each other file of the job, also of those that presigned puts may still bring.
 
     Raises InvalidState: a name that the claim may not write, or too many files; Unavailable.
     """
@@ -203,26 +220,18 @@ def _check_target(gateway: WorkerGateway, held: Claim, name: str, sha256: str) -
         allowed = held.kind in ("train", "evaluate") and own and not weights
     if not allowed:
         raise InvalidState(f"the claim may leave no file {name[:100]!r}")
-    sizes = {**_promised(gateway, held.job_id), **_sizes(gateway, held)}
+    sizes = {**gateway.store.part(PromisedFiles).of(held.job_id), **_sizes(gateway, held)}
     sizes.pop(name, None)
     if len(sizes) >= MAX_FILES:
         raise InvalidState(f"the job has {MAX_FILES:,} files; allowed: no more")
-    return sum(sizes.values())
-
-
-def _promised(gateway: WorkerGateway, job: str) -> dict[str, int]:
-    promised, at = gateway.shared.promised, time.monotonic()
-    for place, (until, _) in [*promised.items()]:
-        if until < at:
-            promised.pop(place, None)
-    return {name: size for (of, name), (_, size) in [*promised.items()] if of == job}
+    return sizes
 
 
 def _place(gateway: WorkerGateway, held: Claim, written: Upload, name: str, sha256: str) -> None:
     if written.sha256 != sha256:
         raise InvalidSpec(f"the file has the hash {written.sha256}, {sha256} was stated")
     # It may have been claimed again meanwhile.
-    _check_room(gateway, _check_target(gateway, held, name, sha256) + written.size)
+    _check_room(gateway, sum(_other_files(gateway, held, name, sha256).values()) + written.size)
     written.place(gateway.settings.file_store, held.job_id, name)
     _remove_old_steps(gateway, held)
 

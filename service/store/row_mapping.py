@@ -63,6 +63,6 @@ def shard_row(row: Row[Any]) -> ShardRow:
     columns = dict(row._mapping)
     queueing = ("precedence", "tenant", "identity", "requirements", "queued_at")
     unshown = ("claimed_at", "pool", "progressed_at", "failed_as", "saved_step", "saved_at", "all_failures")
-    for name in (*queueing, *unshown):
+    for name in (*queueing, *unshown, "lost", "lost_day"):
         del columns[name]
     return ShardRow(**columns | {"state": ShardState(row.state)})

@@ -135,6 +135,8 @@ shards = Table(
     Column("tenant", Identifier, nullable=False, server_default=""),  # Empty for none: tenants have queues.
     Column("claimed_at", Double),  # Time and pool of the present claim; null while it does not run.
     Column("pool", Text),
+    Column("lost", BigInteger),  # Milliseconds that the newest claim was charged as lost, and on which day.
+    Column("lost_day", BigInteger),
     Column("identity", Identifier, nullable=False, server_default=""),  # Its worker's, by the plan; or empty.
     # Digest of its worker's other requirements (`lanes`), empty for none.
     Column("requirements", Identifier, nullable=False, server_default=""),
@@ -167,6 +169,15 @@ outcomes = Table(
     Column("created_at", Double, nullable=False),
     Column("worker", PlainText),  # Name of the worker that measured it; null in early versions.
     Index("outcomes_job_id_idx", "job_id"),
+)
+
+promised_files = Table(  # That presigned puts of a claim may still bring.
+    "promised_files",
+    metadata,
+    _job(primary=True),
+    Column("name", Text, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("until", Double, nullable=False),
 )
 
 results = Table(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from assay.service.contract.errors import InvalidState
 from assay.service.contract.limits import Limits
 from assay.service.store.clock import now
+from assay.service.store.columns import own_insert
 from assay.service.store.database import Database, StorePart
 from assay.service.store.fleet import lease_owner
 from assay.service.store.fleet.quotas import (
@@ -21,9 +22,10 @@ from assay.service.store.fleet.quotas import (
     in_flight,
     one_at_a_time,
     over_limit,
+    serialize,
     size_left,
 )
-from assay.service.store.tables import checkpoints
+from assay.service.store.tables import checkpoints, promised_files
 from assay.service.store.tenant_tables import reservations
 from assay.service.store.transactions.standings import tenant_limits
 
@@ -106,6 +108,50 @@ class Uploads(StorePart):
             raise over_limit("uploads", text, limits.uploads, count, RETRY_SECONDS, "concurrent-requests")
         if limits.stored_bytes:
             check_stored(connection, tenant, limits, size + reserved)
+
+
+class PromisedFiles(StorePart):
+    """Files that presigned puts may still bring to a job: each process counts them before they arrive."""
+
+    def of(self, job: str) -> dict[str, int]:
+        """The bytes of each file that may still come, by name."""
+        with self._database.reading() as connection:
+            return _promised(connection, job)
+
+    def add(self, job: str, name: str, size: int, seconds: float, there: Mapping[str, int], most: int) -> int:
+        """Promises a file for so many seconds; the bytes of the job's files with it, and `there` are some.
+
+        More than `most` (0: any) are not promised. The largest of several puts to a name counts.
+        """
+        with self._database.writing() as connection:
+            serialize(connection, f"promised files of {job}")
+            over = (promised_files.c.job_id == job) & (promised_files.c.until < now())
+            connection.execute(delete(promised_files).where(over))
+            promised = _promised(connection, job)
+            size = max(size, promised.get(name, 0))
+            total = sum({**promised, **there, name: size}.values())
+            if most and total > most:
+                return total
+            row = {"job_id": job, "name": name, "size": size, "until": now() + seconds}
+            insert = own_insert(connection, promised_files).values(row)
+            changed = {"size": insert.excluded.size, "until": insert.excluded.until}
+            connection.execute(insert.on_conflict_do_update(index_elements=["job_id", "name"], set_=changed))
+            return total
+
+    def forget(self, job: str, names: list[str]) -> None:
+        """Ends promises that were kept."""
+        mine = (promised_files.c.job_id == job) & promised_files.c.name.in_(names)
+        with self._database.reading() as connection:
+            if connection.execute(select(func.count()).where(mine)).scalar_one() == 0:
+                return
+        with self._database.writing() as connection:
+            connection.execute(delete(promised_files).where(mine))
+
+
+def _promised(connection: Connection, job: str) -> dict[str, int]:
+    mine = (promised_files.c.job_id == job) & (promised_files.c.until >= now())
+    statement = select(promised_files.c.name, promised_files.c.size).where(mine)
+    return {row.name: row.size for row in connection.execute(statement)}
 
 
 def _stale(connection: Connection, condition: Any, idle_seconds: float) -> list[str]:

@@ -72,6 +72,8 @@ class GatewayFiles:
         facts = {"sha256": sha256, "size": path.stat().st_size}
         place = self._gateway.presigned(claim, "PUT", claim.job_id, path.name, **facts)
         if place is not None:
+            if place.get("held"):  # of an earlier call with the same claim
+                return
             try:
                 with open_job_file(path.parent, path.name) as file, self._gateway.stored(place, file):
                     return

@@ -14,26 +14,19 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Connection,
-    Double,
-    Row,
-    bindparam,
-    case,
-    exists,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Connection, Double, Row, bindparam, case, exists, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from assay.service.store.tables import tags
+from assay.service.store.tables import shards, tags
 from assay.service.store.tenant_tables import accounts, deleted_tags, tenants, usage
 from assay.service.store.transactions.standings import DAY_SECONDS, MOMENT
 
 ALL = float("inf")
+LOST = (
+    update(shards)
+    .where(shards.c.id == bindparam("shard"))
+    .values(lost=bindparam("charged"), lost_day=bindparam("at"))
+)
 
 
 def charge(
@@ -63,10 +56,14 @@ def charge(
         sums = {name: sum(entry[name] for entry in entries) for name in entries[0]}
         facts = {"job_id": job.id, "kind": job.kind, "study_id": job.study_id}
         place = {"tenant": tenant, "pool": pool, "day": day}
-        connection.execute(
-            _entered(dialect),
-            {**facts, **place, **sums, "lost": max(0, sums["lost"]), "change": sums["lost"]},
-        )
+        connection.execute(_entered(dialect), {**facts, **place, **sums})
+        if measured is None:
+            pairs = zip(mine, entries, strict=True)
+            charges = [{"shard": shard.id, "charged": entry["lost"], "at": day} for shard, entry in pairs]
+            connection.execute(LOST, charges)
+        elif retaken:
+            for shard in mine:
+                _take_off(connection, shard, measured)
         seconds = sum(_elapsed(shard, at) for shard in mine)
         charged = {"seconds": seconds, "owner": tenant, "spent": seconds}
         connection.execute(_charged(dialect), {**place, **charged})
@@ -86,7 +83,6 @@ def _entry(shard: Row[Any], at: float, measured: float | None, retaken: bool) ->
         work = measured * int(shard.devices) * 1000
         known = min(elapsed, round(min(work, 1e15))) if work > 0 else 0  # A worker's word, maybe NaN.
         starts = 0 if retaken else elapsed - known
-        lost = -round(min(work, 1e15)) if retaken and 0 < work < ALL else 0
     else:
         saved = shard.saved_at if shard.saved_at is not None and shard.saved_at > shard.claimed_at else None
         kept = 0 if saved is None else round((saved - shard.claimed_at) * int(shard.devices) * 1000)
@@ -94,15 +90,25 @@ def _entry(shard: Row[Any], at: float, measured: float | None, retaken: bool) ->
     return {"milliseconds": elapsed, "starts": starts, "lost": lost, "repeated": 0}
 
 
+def _take_off(connection: Connection, shard: Row[Any], measured: float) -> None:
+    """Takes what a late outcome measured off the loss that its claim was charged."""
+    work = measured * int(shard.devices) * 1000
+    if not (shard.lost and work > 0):  # A worker's word, maybe NaN.
+        return
+    kept = min(int(shard.lost), round(min(work, 1e15)))
+    mine = (usage.c.job_id == shard.job_id) & (usage.c.pool == shard.pool) & (usage.c.day == shard.lost_day)
+    changed = {"lost": usage.c.lost - kept}
+    if shard.kind == "repeat":
+        changed["repeated"] = usage.c.repeated + kept
+    connection.execute(update(usage).where(mine).values(changed))
+
+
 @lru_cache
 def _entered(dialect: str) -> Any:
     """The statement that adds to an entry of the ledger, for an engine."""
-    # A column's own value cannot be both the first entry, never below 0, and the change of a later one.
-    change = bindparam("change", type_=BigInteger)
     new: Any = (sqlite if dialect == "sqlite" else postgresql).insert(usage)
-    lost = usage.c.lost + change
-    added = {name: usage.c[name] + new.excluded[name] for name in ("milliseconds", "starts", "repeated")}
-    added["lost"] = case((lost > 0, lost), else_=0)
+    names = ("milliseconds", "starts", "lost", "repeated")
+    added = {name: usage.c[name] + new.excluded[name] for name in names}
     return new.on_conflict_do_update(index_elements=[usage.c.job_id, usage.c.pool, usage.c.day], set_=added)
 
 

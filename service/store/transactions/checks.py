@@ -67,9 +67,9 @@ def submit_check(
 def end_check(connection: Connection, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
     """Writes a check's verdict and ends its job; `error`: why it is rejected. False: a void claim."""
     assert claim.kind == "check", claim.kind
-    found = lock_claim(connection, claim)
+    found, retaken = lock_claim(connection, claim), False
     if found is None and retake(connection, claim):
-        found = lock_claim(connection, claim)
+        found, retaken = lock_claim(connection, claim), True
     if found is None:
         return False
     job, shard = found
@@ -79,5 +79,5 @@ def end_check(connection: Connection, claim: Claim, verdict: VerdictRecord, erro
     else:
         complete(connection, shard)
         end_job(connection, job.id, {JobState.STARTING}, JobState.SUCCEEDED)
-    charge(connection, job, [shard], measured=ALL)
+    charge(connection, job, [shard], measured=ALL, retaken=retaken)
     return True

@@ -193,15 +193,37 @@ def test_presigned_puts_count_before_they_arrive(
     place = settings_of(new_bucket(s3_server))
     chosen = Settings(state=tmp_path, require_keys=True, max_job_files_bytes=10, **place)
     job_id, header, facts = add(store, train_spec()), key(store), {"sha256": "0" * 64, "size": 6}
-    with running(create_app(chosen, store=store)) as transport:
+    with (
+        running(create_app(chosen, store=store)) as transport,
+        running(create_app(chosen, store=store)) as of_another_process,
+    ):
         http = httpx.Client(transport=transport, base_url="http://127.0.0.1:8000")
+        other = httpx.Client(transport=of_another_process, base_url="http://127.0.0.1:8000")
         held = claimed(http, header)
         for name, status in (("a.csv", 200), ("b.csv", 413), ("a.csv", 200)):
             assert presigned(http, held, header, "PUT", job_id, name, **facts).status_code == status
-        assert sent(http, held, header, "b.csv", b"x" * 6).status_code == 413
+        assert presigned(other, held, header, "PUT", job_id, "b.csv", **facts).status_code == 413
+        for one in (http, other):
+            assert sent(one, held, header, "b.csv", b"x" * 6).status_code == 413
         monkeypatch.setattr(files, "PRESIGNED_SECONDS", -1.0)
         for name in ("a.csv", "b.csv"):
             assert presigned(http, held, header, "PUT", job_id, name, **facts).status_code == 200
+
+
+def test_a_file_that_is_there_is_held(store: Store, tmp_path: Path, s3_server: str) -> None:
+    """After its put, as when the answer to its outcome was lost; a file of another content is not."""
+    chosen = Settings(state=tmp_path, require_keys=True, **settings_of(new_bucket(s3_server)))
+    job_id, header, sha256 = add(store, train_spec()), key(store), hashlib.sha256(b"x").hexdigest()
+    with running(create_app(chosen, store=store)) as transport:
+        http = httpx.Client(transport=transport, base_url="http://127.0.0.1:8000")
+        held, facts = claimed(http, header), {"sha256": sha256, "size": 1}
+        found = presigned(http, held, header, "PUT", job_id, "a.csv", **facts).json()
+        assert "held" not in found
+        httpx.put(found["url"], content=b"x", headers=found["headers"], timeout=60)
+        assert presigned(http, held, header, "PUT", job_id, "a.csv", **facts).json()["held"] is True
+        other = hashlib.sha256(b"y").hexdigest()
+        again = presigned(http, held, header, "PUT", job_id, "a.csv", sha256=other, size=1).json()
+        assert (again["url"] is None, "held" in again) == (False, False)
 
 
 def test_a_node_that_puts_other_bytes_is_found_out(store: Store, tmp_path: Path, s3_server: str) -> None:

@@ -88,6 +88,46 @@ def test_the_outcome_of_a_worker_that_was_cut_off_is_not_lost(store: Store) -> N
     assert lines(store)[job] == [40, 0, 5, 0, 0]
 
 
+def test_a_late_outcome_takes_only_its_own_loss_off(store: Store) -> None:
+    """Whatever it says that it measured; and on the day of the loss."""
+    job = planned(store, 2)
+    first, other = claim(store), claim(store)
+    for held in (first, other):
+        age(store, held, 60)
+    assert store.shards.expire(dead_owners=[first.worker]) == 2
+    assert lines(store)[job] == [120, 0, 120, 0, 0]
+    with store._database.writing() as connection:  # both were lost yesterday
+        connection.execute(update(usage).values(day=usage.c.day - 1))
+        connection.execute(update(shards).values(lost_day=shards.c.lost_day - 1))
+    assert store.shards.finish(first, outcome(first, seconds=10_000.0)) is not None
+    assert lines(store)[job] == [120, 0, 60, 0, 0]
+    with store._database.reading() as connection:
+        assert {round(row.lost / 100_000) for row in connection.execute(select(usage))} == {0, 60}
+
+
+def test_a_later_claim_leaves_the_loss_of_an_earlier_one(store: Store) -> None:
+    job = planned(store, 1)
+    for seconds in (60, 20):
+        held = claim(store)
+        age(store, held, seconds)
+        store.shards.release(held)
+    assert store.shards.finish(held, outcome(held, seconds=9000.0)) is not None
+    assert lines(store)[job] == [80, 0, 60, 0, 0]
+
+
+def test_a_repeated_shard_of_a_worker_that_was_cut_off_is_repeated(store: Store) -> None:
+    extra = {"extra": {"evidence": {}, "provenance": {"device": {"type": "cpu"}}}}
+    job = add(store, evaluate_spec())
+    assert store.shards.finish_plan(claim(store), plan(1), repeat=1.0)
+    for lost in (False, True):
+        held = claim(store)
+        age(store, held, 30)
+        if lost:
+            store.shards.release(held)
+        assert store.shards.finish(held, outcome(held, seconds=3000.0, **extra)) is not None
+    assert lines(store)[job] == [60, 0, 0, 30, 0]
+
+
 def test_a_new_plan_voids_what_was_measured(store: Store) -> None:
     job = planned(store, 2)
     held = claim(store)

@@ -178,6 +178,14 @@ def test_files_go_to_the_store_and_come_from_it(
     assert service.downloads == []
 
 
+def test_a_file_that_the_store_holds_is_not_sent_again(
+    files: GatewayFiles, service: Service, tmp_path: Path
+) -> None:
+    service.place = {**STORE, "sha256": SHA256, "held": True}
+    files.send(held(), outcome_files(tmp_path))
+    assert service.sent == {}
+
+
 @pytest.mark.parametrize("fault", ["away", "refuses", "lies"])
 def test_files_go_through_the_gateway_where_the_store_fails(
     files: GatewayFiles, service: Service, tmp_path: Path, fault: str
