@@ -52,6 +52,7 @@ class Readiness(Answer):
     redis: Literal["ok", "away", "unused"]
     artifacts: Literal["writable", "not_writable"]
     file_store: str = Field("", description="the store of the jobs' files, and what is wrong with it")
+    wrong_files: int = Field(0, description="that gave other bytes than were stored; the log names them")
     workers_online: dict[str, int]
     workers_with_another_catalog: int = 0
     containment_missing: dict[str, int] = Field({}, description="part of the containment -> workers")
@@ -89,6 +90,7 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
         redis=redis,
         artifacts="not_writable" if fault else "writable",
         file_store=f"{settings.file_store.kind}: {fault or 'ok'}",
+        wrong_files=settings.file_store.wrong_files(),
         workers_online=online,
         containment_missing=dict(sorted(missing.items())),
         containment_optional=dict(Counter(part for one in contained for part in one.get("optional", ()))),

@@ -71,6 +71,15 @@ def _headline(store: TenantStore, row: JobRow) -> tuple[list[tuple[str, Any]], i
     return metrics, len(stored) - len(found)
 
 
+def _file_problems(ready: Readiness) -> list[str]:
+    found = []
+    if ready.artifacts == "not_writable":
+        found.append("The service cannot write to the folder of the jobs' files.")
+    if ready.wrong_files:
+        found.append(f"{ready.wrong_files} files of jobs have other bytes than were stored: see the log.")
+    return found
+
+
 def fleet_problems(ready: Readiness, *, waiting: int) -> list[str]:
     """Sentences on what keeps jobs from running as they should; empty when all is well."""
     found = []
@@ -80,8 +89,7 @@ def fleet_problems(ready: Readiness, *, waiting: int) -> list[str]:
         )
     if ready.redis == "away":
         found.append("Redis is away: progress and cancelling take longer; no result is lost.")
-    if ready.artifacts == "not_writable":
-        found.append("The service cannot write to the folder of the jobs' files.")
+    found += _file_problems(ready)
     if ready.workers_with_another_catalog:
         found.append(
             f"{ready.workers_with_another_catalog} workers have another catalog than this service: they run"

@@ -115,6 +115,10 @@ class FileStore(Protocol):
         """What is wrong with the store now, in a word; empty where it takes and gives back a file."""
         ...
 
+    def wrong_files(self) -> int:
+        """How many files gave other bytes than were stored, and no right bytes since; the log names them."""
+        ...
+
 
 @dataclass(frozen=True)
 class FolderFiles:
@@ -201,6 +205,10 @@ class FolderFiles:
         except OSError:
             return "not writable"
         return ""
+
+    def wrong_files(self) -> int:
+        """As `FileStore`: a reader finds out."""
+        return 0
 
 
 def read_bounded(files: FileStore, job: str, name: str, sha256: str, most: int) -> bytes:

@@ -28,15 +28,26 @@ class S3Place:
     secret_access_key: str = field(repr=False)
     session_token: str = field(default="", repr=False)
 
+    def path(self, key: str) -> str:
+        """The path of `key`, below the prefix, as in an address."""
+        return quote(f"/{self.bucket}/{self.prefix}/{key}".replace("//", "/"), safe="/-_.~")
+
     def presigned(
-        self, method: str, key: str, headers: Mapping[str, str], seconds: int, at: float | None = None
+        self,
+        method: str,
+        key: str,
+        headers: Mapping[str, str],
+        seconds: int,
+        at: float | None = None,
+        query: Mapping[str, str] | None = None,
     ) -> str:
         """The address of a call to `key`, below the prefix; `headers`, of lower-case names, are signed."""
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(at))
         scope = f"{moment[:8]}/{self.region}/s3/aws4_request"
-        path = quote(f"/{self.bucket}/{self.prefix}/{key}".replace("//", "/"), safe="/-_.~")
+        path = self.path(key)
         signed = dict(sorted({**headers, "host": urlsplit(self.endpoint).netloc}.items()))
-        query = {
+        facts = {
+            **(query or {}),
             "X-Amz-Algorithm": ALGORITHM,
             "X-Amz-Credential": f"{self.access_key_id}/{scope}",
             "X-Amz-Date": moment,
@@ -44,7 +55,7 @@ class S3Place:
             "X-Amz-SignedHeaders": ";".join(signed),
             **({"X-Amz-Security-Token": self.session_token} if self.session_token else {}),
         }
-        text = urlencode(sorted(query.items()), quote_via=quote, safe="-_.~")
+        text = urlencode(sorted(facts.items()), quote_via=quote, safe="-_.~")
         lines = [f"{name}:{value}" for name, value in signed.items()]
         request = "\n".join([method, path, text, *lines, "", ";".join(signed), "UNSIGNED-PAYLOAD"])
         digest = hashlib.sha256(request.encode()).hexdigest()

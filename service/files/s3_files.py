@@ -20,7 +20,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -37,6 +36,7 @@ from assay.service.files.file_store import (
 )
 from assay.service.files.job_files import is_job_file, open_plain_file
 from assay.service.files.presigned import S3Place
+from assay.service.files.s3_client import MAX_COPY_BYTES, client_of, copy_in_parts
 
 log = logging.getLogger(__name__)
 PART = 16 * 1024**2  # Of puts in parts, and of ranges of gets
@@ -44,10 +44,10 @@ PARTS_AT_ONCE = 4
 FETCHES_AT_ONCE = 8
 MAX_PRESIGNED_BYTES = 5 * 1024**3  # S3's limit of a put in one part
 PRESIGNED_SECONDS = 600
-CALL_SECONDS, CONNECT_SECONDS, RETRY_SECONDS, RETRIES = 60, 5, 30, 3
+CALL_SECONDS, RETRIES = 60, 3
 PROBE_SECONDS, PROBED_SECONDS = 3, 5.0
 REST_SECONDS = 2.0  # After a failure readers are refused without another call
-LIED_SECONDS = 600.0  # A lie is a fault of the store for so long
+LIED_SECONDS = 86400.0  # A wrong file that nobody reads again is told for so long
 KEPT_SECONDS = 86400.0  # An unused copy
 STAGING, PROBE = ".staging", ".probe"
 TIMED_OUT = re.compile(r"TimedOut|timed out")
@@ -67,11 +67,12 @@ class S3Files:
         self._obstore: Any = obstore
         self._place = place
         self._cache, self._cache_bytes = cache, cache_bytes
-        self._store = _client(place, CALL_SECONDS, RETRIES)
+        self._store = client_of(place, CALL_SECONDS, RETRIES)
         self._fetches = threading.BoundedSemaphore(FETCHES_AT_ONCE)
         self._staged: dict[str, tuple[str, int]] = {}  # Hash and bytes of what was read back, by local name
         self._put: dict[str, tuple[str, str]] = {}  # Hash and ETag of keys that were read back, oldest first
-        self._failed_at = self._lied_at = self._probed_at = float("-inf")
+        self._wrong: dict[str, float] = {}  # When keys gave other bytes than were stored
+        self._failed_at = self._probed_at = float("-inf")
         self._probed = ""
 
     def open(self, job: str, name: str, sha256: str) -> BinaryIO:
@@ -100,6 +101,7 @@ class S3Files:
                     found = self._read(key, file)
                 if not found.startswith(sha256):
                     raise self._lie(key, found, sha256)
+                self._wrong.pop(key, None)
                 part.replace(target)
             finally:
                 part.unlink(missing_ok=True)
@@ -129,7 +131,10 @@ class S3Files:
         key = _key(job, name)
         if (staged := self._staged.get(source.name)) is not None:
             with self._asking(key):  # in a transaction: a large file is not read again
-                self._obstore.copy(self._store, f"{STAGING}/{source.name}", key)
+                if staged[1] > MAX_COPY_BYTES:
+                    copy_in_parts(self._place, f"{STAGING}/{source.name}", key, staged[1])
+                else:
+                    self._obstore.copy(self._store, f"{STAGING}/{source.name}", key)
                 size = self._obstore.head(self._store, key)["size"]
                 if staged != (sha256, size):
                     raise self._lie(key, f"{staged[0]}, {size} bytes", sha256)
@@ -172,9 +177,11 @@ class S3Files:
                 return False
             if found["e_tag"] and self._put.get(key) == (sha256, found["e_tag"]):
                 return True
-            if (checksum := self._checksum(key)) is not None:
-                return checksum == sha256
-            return self._read(key) == sha256
+            if (read := self._checksum(key)) is None:
+                read = self._read(key)
+            if read == sha256:
+                self._wrong.pop(key, None)
+            return read == sha256
 
     def sizes(self, job: str) -> dict[str, int]:
         """As `FileStore`."""
@@ -186,6 +193,7 @@ class S3Files:
         key = _key(job, name)
         with self._asking(key):
             self._obstore.delete(self._store, key)
+        self._wrong.pop(key, None)
 
     def clear(self, job: str) -> bool:
         """As `FileStore`, with this machine's copies."""
@@ -193,6 +201,7 @@ class S3Files:
         with self._asking(job):
             if found:
                 self._obstore.delete(self._store, found)
+        self._wrong = {key: at for key, at in self._wrong.items() if not key.startswith(f"{job}/")}
         shutil.rmtree(self._cache / job, ignore_errors=True)
         return bool(found)
 
@@ -232,11 +241,15 @@ class S3Files:
         if time.monotonic() - self._probed_at > PROBED_SECONDS:
             self._probed = self._probe()
             self._probed_at = time.monotonic()
-        lied = time.monotonic() - self._lied_at < LIED_SECONDS
-        return "gives other bytes than were stored" if lied else self._probed
+        return self._probed
+
+    def wrong_files(self) -> int:
+        """As `FileStore`."""
+        oldest = time.monotonic() - LIED_SECONDS
+        return sum(at > oldest for at in [*self._wrong.values()])
 
     def _probe(self) -> str:
-        store, key = _client(self._place, PROBE_SECONDS, 0), f"{PROBE}/{uuid.uuid4().hex}"
+        store, key = client_of(self._place, PROBE_SECONDS, 0), f"{PROBE}/{uuid.uuid4().hex}"
         data = secrets.token_bytes(64)
         try:
             self._obstore.put(store, key, data)
@@ -287,6 +300,7 @@ class S3Files:
         mark, found = self._obstore.head(self._store, key)["e_tag"], self._read(key)
         if found != sha256:
             raise self._lie(key, found, sha256)
+        self._wrong.pop(key, None)
         self._put = {**dict([*self._put.items()][-10_000:]), key: (sha256, mark)}
 
     def _read(self, key: str, file: BinaryIO | None = None) -> str:
@@ -316,7 +330,7 @@ class S3Files:
         return base64.b64decode(found).hex() or None
 
     def _lie(self, key: str, found: str, sha256: str) -> StoreAway:
-        self._lied_at = time.monotonic()
+        self._wrong = {**dict([*self._wrong.items()][-1000:]), key: time.monotonic()}
         log.error("the object store gave %s with the sha256 %s, not %s", key, found, sha256)
         return StoreAway(f"{LIE}: {key}")
 
@@ -348,29 +362,6 @@ class S3Files:
 def s3_files(place: S3Place, cache: Path, cache_bytes: int, process: int) -> S3Files:
     """The store of a process. Raises MissingExtra."""
     return S3Files(place, cache, cache_bytes)
-
-
-def _client(place: S3Place, seconds: int, retries: int) -> Any:
-    from obstore.store import S3Store
-
-    config: dict[str, Any] = {
-        "prefix": place.prefix or None,
-        "endpoint": place.endpoint,
-        "region": place.region,
-        "access_key_id": place.access_key_id,
-        "secret_access_key": place.secret_access_key,
-        "virtual_hosted_style_request": False,
-        "checksum_algorithm": "SHA256",
-        "client_options": {
-            "allow_http": place.endpoint.startswith("http://"),
-            "timeout": timedelta(seconds=seconds),
-            "connect_timeout": timedelta(seconds=min(seconds, CONNECT_SECONDS)),
-        },
-        "retry_config": {"max_retries": retries, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
-    }
-    if place.session_token:
-        config["token"] = place.session_token
-    return S3Store(place.bucket, **config)
 
 
 def _key(job: str, name: str) -> str:

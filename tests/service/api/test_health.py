@@ -31,6 +31,7 @@ def test_readiness_counts_the_workers(api: httpx.Client, app_store: Any) -> None
         "redis": "unused",
         "artifacts": "writable",
         "file_store": "folder: ok",
+        "wrong_files": 0,
         "workers_online": {"auto": 2, "cpu": 2, "cuda": 1},
         "workers_with_another_catalog": 0,
         "containment_missing": {},

@@ -8,14 +8,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
-from assay.service.files import s3_files
+from assay.service.files import s3_client, s3_files
 from assay.service.files.file_store import StoreAway, read_bounded
 from assay.service.files.presigned import S3Place
+from assay.service.files.s3_client import copy_in_parts
 from assay.service.files.s3_files import S3Files
 from tests.support.object_stores import Network, local_path, new_bucket
 
@@ -102,6 +104,34 @@ def test_a_staged_file_is_placed_without_another_transfer(
     )
 
 
+def test_a_staged_file_that_is_too_large_for_a_copy_is_copied_in_parts(
+    files: S3Files, tmp_path: Path, monkeypatch: Any
+) -> None:
+    part = 5 * 2**20  # S3's smallest
+    content = os.urandom(2**20) * 11
+    sha256 = hashlib.sha256(content).hexdigest()
+    source = local_path(tmp_path, content)
+    files.stage(source)
+    monkeypatch.setattr(s3_files, "MAX_COPY_BYTES", part)
+    monkeypatch.setattr(s3_client, "COPY_PART", part)
+    monkeypatch.setattr(
+        files,
+        "_obstore",
+        SimpleNamespace(**{name: getattr(files._obstore, name) for name in ("head", "delete", "get_range")}),
+    )
+    files.put(source, JOB, "w.safetensors", sha256)
+    files.fetch(JOB, "w.safetensors", sha256, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == content
+
+
+def test_a_copy_in_parts_that_breaks_leaves_none(files: S3Files, place: S3Place, tmp_path: Path) -> None:
+    with pytest.raises(httpx.HTTPStatusError):
+        copy_in_parts(place, f"{s3_files.STAGING}/none", f"{JOB}/x", 10)
+    url = place.presigned("GET", "", {}, 60, query={"uploads": ""}).replace(f"/{place.prefix}/", "")
+    assert "<Upload>" not in httpx.get(url, timeout=60).text
+    assert [*files.sizes(JOB)] == []
+
+
 def test_a_staged_file_is_read_back_ahead_of_its_transaction(
     troubled: S3Files, network: Network, tmp_path: Path
 ) -> None:
@@ -167,7 +197,29 @@ def test_what_was_put_by_another_hash_is_no_copy(files: S3Files, tmp_path: Path)
     with pytest.raises(StoreAway, match="other bytes than were stored"):
         files.open(JOB, "x.csv", SHA256)
     assert copies(tmp_path) == []
-    assert files.fault() == "gives other bytes than were stored"
+    assert (files.fault(), files.wrong_files()) == ("", 1), "a wrong file is no fault of the store"
+
+
+@pytest.mark.parametrize("mended", ["read", "held", "removed", "cleared", "put"])
+def test_a_wrong_file_is_told_until_it_is_right(files: S3Files, tmp_path: Path, mended: str) -> None:
+    for name in ("x.csv", "y.csv"):
+        files.write(JOB, name, b"other bytes")
+        with pytest.raises(StoreAway, match="other bytes than were stored"):
+            files.open(JOB, name, SHA256)
+    assert files.wrong_files() == 2
+    sha256 = hashlib.sha256(b"other bytes").hexdigest()
+    if mended == "read":
+        files.fetch(JOB, "x.csv", sha256, tmp_path / "copy")
+    elif mended == "held":
+        files._put.clear()
+        assert files.holds(JOB, "x.csv", sha256, len(b"other bytes"))
+    elif mended == "put":
+        files.put(local_path(tmp_path, CONTENT), JOB, "x.csv", SHA256)
+    elif mended == "removed":
+        files.remove(JOB, "x.csv")
+    else:
+        files.clear(JOB)
+    assert files.wrong_files() == (0 if mended == "cleared" else 1)
 
 
 def test_a_store_that_is_down_loses_nothing(troubled: S3Files, network: Network, tmp_path: Path) -> None:
