@@ -375,6 +375,18 @@ def test_data_sets_are_a_claim_or_staged() -> None:
         (staging,) = found[component]["spec"]["initContainers"]
         assert staging["command"] == ["cp", "-r", "/sets/.", "/data"]
         assert {"name": "data", "emptyDir": {"sizeLimit": "200Gi"}} in found[component]["spec"]["volumes"]
+        given, places = (
+            environment({"env": [], **staging}),
+            [one["mountPath"] for one in staging["volumeMounts"]],
+        )
+        if component == "keeper":
+            assert (given, places) == ({}, ["/data", "/tmp"])
+        else:
+            assert given == {
+                "ASSAY_GATEWAY": "http://lab.team.svc",
+                "ASSAY_WORKER_KEY_FILE": "/run/secrets/assay_worker_key",
+            }
+            assert places == ["/data", "/tmp", "/run/secrets"]
     assert "ASSAY_DATA_ROOT" not in environment(found["service"]["spec"]["containers"][0])
     claimed = pods(rendered("all"))
     assert environment(claimed["service"]["spec"]["containers"][0])["ASSAY_DATA_ROOT"] == "/data"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assay.service.contract.records import ArtifactDescription, OutcomeExtra
-from assay.service.files.file_store import described, digest_of, write_file
+from assay.service.files.file_store import described, digest_of
 from assay.service.files.job_files import is_job_file, media_type_of, open_job_file
 
 
@@ -15,11 +15,6 @@ def describe(path: Path) -> ArtifactDescription:
     with open_job_file(path.parent, path.name) as file:
         sha256, size = digest_of(file)
     return described(path.name, str(path), size, sha256)
-
-
-def write_text(path: Path, text: str) -> ArtifactDescription:
-    """Writes a text, as `write_file`."""
-    return write_file(path, text.encode())
 
 
 def of_shards(extras: Sequence[OutcomeExtra]) -> list[ArtifactDescription]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from assay.service.files.file_store import write_file
 from assay.workers.jobs import artifacts
 
 TEXT = "id,loss\r\nä,1\n"
@@ -16,7 +17,7 @@ TEXT = "id,loss\r\nä,1\n"
 
 def test_what_is_written_is_described_as_it_lies_there(tmp_path: Path) -> None:
     path = tmp_path / "job" / "table.csv"
-    described = artifacts.write_text(path, TEXT)
+    described = write_file(path, TEXT.encode())
     assert path.read_bytes() == TEXT.encode()
     assert described == artifacts.describe(path)
     assert described["sha256"] == hashlib.sha256(TEXT.encode()).hexdigest()
@@ -36,7 +37,7 @@ def test_another_worker_that_writes_the_same_file_does_no_harm(
         return real(path, mode, *arguments, **options)
 
     monkeypatch.setattr(Path, "open", replaced)
-    assert artifacts.write_text(tmp_path / "table.csv", TEXT)["size"] == len(TEXT.encode())
+    assert write_file(tmp_path / "table.csv", TEXT.encode())["size"] == len(TEXT.encode())
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,5 +47,5 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space"):
-        artifacts.write_text(tmp_path / "table.csv", TEXT)
+        write_file(tmp_path / "table.csv", TEXT.encode())
     assert list(tmp_path.iterdir()) == []

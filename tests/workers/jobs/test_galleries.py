@@ -11,9 +11,8 @@ from pydantic import ValidationError
 
 from assay.service.contract import gallery as contract
 from assay.service.contract.gallery import Gallery, GalleryClass, GalleryImage, GalleryText, chosen
-from assay.service.files.file_store import FolderFiles
+from assay.service.files.file_store import FolderFiles, write_file
 from assay.service.store.rows import OutcomeRow
-from assay.workers.jobs import artifacts
 from assay.workers.jobs.galleries import joined_gallery, remove_parts, write_gallery
 
 PNG = "iVBORw0KGgo="
@@ -41,7 +40,7 @@ def part(*items: Any, classes: tuple[int | None, ...] = ()) -> Gallery:
 
 
 def row(folder: Path, number: int, content: Gallery) -> OutcomeRow:
-    described = artifacts.write_text(folder / f"gallery-000-pgd-{number:08d}.json", content.model_dump_json())
+    described = write_file(folder / f"gallery-000-pgd-{number:08d}.json", content.model_dump_json().encode())
     return OutcomeRow(0, number, 0, {}, 0.0, 0, 0, {"gallery": described})  # type: ignore[arg-type]
 
 
@@ -94,7 +93,7 @@ def test_a_gallery_is_written_and_its_parts_go(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"version": 2}', "x" * 100])
 def test_malformed_candidates_fail_no_job(tmp_path: Path, content: str) -> None:
     good = row(tmp_path, 0, part(image(1)))
-    described = artifacts.write_text(tmp_path / "gallery-000-pgd-00000001.json", content)
+    described = write_file(tmp_path / "gallery-000-pgd-00000001.json", content.encode())
     bad = OutcomeRow(0, 1, 0, {}, 0.0, 0, 0, {"gallery": described})  # type: ignore[arg-type]
     assert write_gallery(*of_job(tmp_path), 0, "pgd", [good, bad]) == []
 

@@ -12,12 +12,12 @@ from sqlalchemy import literal
 
 from assay.service.contract.audit import chain_of
 from assay.service.contract.errors import InvalidSpec, InvalidState
+from assay.service.files.file_store import write_file
 from assay.service.store import audit
 from assay.service.store.audit import Actor, AuditFilter
 from assay.service.store.ids import new_id
 from assay.service.store.store import Store
 from assay.service.submission.dependencies import dependencies_of
-from assay.workers.jobs import artifacts
 from assay.workers.supervision import retention
 from assay.workers.supervision.reaper import Reaper
 from assay.workers.supervision.retention import Retention
@@ -46,7 +46,7 @@ def trained(store: Store, tmp_path: Path, *, days_ago: float) -> str:
     job_id = add(store, train_spec())
     succeeded(store, store.jobs.get(job_id))
     for name in ("weights.safetensors", "training_log.jsonl"):
-        file = artifacts.write_text(folder(tmp_path, job_id) / name, "x")
+        file = write_file(folder(tmp_path, job_id) / name, b"x")
         store.artifacts.add(job_id, **file)
     age(store, job_id, days_ago)
     return job_id
@@ -145,13 +145,13 @@ def test_a_job_that_is_not_over_keeps_its_checkpoints(store: Store, tmp_path: Pa
 
 def test_files_of_a_later_attempt_have_not_expired(store: Store, tmp_path: Path) -> None:
     job_id = add(store, train_spec())
-    store.artifacts.add(job_id, **artifacts.write_text(folder(tmp_path, job_id) / "log", "x"))
+    store.artifacts.add(job_id, **write_file(folder(tmp_path, job_id) / "log", b"x"))
     store.jobs.fail(job_id, "boom", "no")
     age(store, job_id, 2)
     keeping(store, tmp_path, 1).sweep()
     assert store.artifacts.get(job_id, "log").expired_at is not None
     store.jobs.retry(job_id)
-    store.artifacts.add(job_id, **artifacts.write_text(folder(tmp_path, job_id) / "log", "x"))
+    store.artifacts.add(job_id, **write_file(folder(tmp_path, job_id) / "log", b"x"))
     assert store.artifacts.get(job_id, "log").expired_at is None
     assert keeping(store, tmp_path, 1).sweep() == 0
 

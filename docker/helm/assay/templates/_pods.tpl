@@ -113,16 +113,24 @@ ASSAY_SANDBOX: required
 {{- end }}
 {{- end }}
 
-{{- /* Fills the folder of data sets before a worker starts. */ -}}
+{{- /* Fills the folder of data sets before a worker starts; a list of the root and settings, with the key if any. */ -}}
 {{- define "assay.staging" -}}
-{{- with .Values.data.staging }}
+{{- $root := index . 0 }}
+{{- $settings := index . 1 }}
+{{- with $root.Values.data.staging }}
 initContainers:
   - name: staging
     image: {{ .image }}
     command: {{ toJson .command }}
-    {{- include "assay.container" $ | nindent 4 }}
+    {{- include "assay.container" $root | nindent 4 }}
+    {{- with $settings }}
+    env: {{- include "assay.settings" . | trim | nindent 6 }}
+    {{- end }}
     volumeMounts:
       - {name: data, mountPath: /data}
       - {name: tmp, mountPath: /tmp}
+      {{- if $settings }}
+      - {name: passwords, mountPath: /run/secrets, readOnly: true}
+      {{- end }}
 {{- end }}
 {{- end }}
