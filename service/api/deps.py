@@ -30,6 +30,7 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.strict_json import parse_json
+from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
@@ -115,9 +116,18 @@ async def _has_package(request: Request, store: StoreDep) -> HasPackage | None:
 
 
 async def _list_pulled(request: Request, store: StoreDep) -> ListPulled:
-    """What is pulled beside the service; else what the workers that are online say."""
+    """What is pulled beside the service, else what the workers that are online say; and what is published."""
     here: ListPulled | None = request.app.state.list_pulled
-    return here or store.workers.pulled
+    published, key = request.app.state.settings.published, caller_in(request.scope).key
+    pulled = here or store.workers.pulled
+    if published is None:
+        return pulled
+
+    def both() -> PulledRecords | None:
+        known = pulled()
+        return None if known is None else {**published.weights(None if key is None else key.tenant), **known}
+
+    return both
 
 
 async def _dispatcher(request: Request) -> Dispatcher:

@@ -128,9 +128,14 @@ def _add_data(subcommands: Subcommands) -> None:
         metavar="SIZE",
         help="of all staged sets; those unused for longest go (default: ASSAY_STAGE_BYTES)",
     )
-    for one in (publish, stage):
+    summary = "take published data sets out of the store, with what no other set needs"
+    unpublish = _data_action(actions, "unpublish", summary, "imagenet-c")
+    for one in (publish, stage, unpublish):
         one.add_argument(
-            "names", nargs="+", metavar="NAME", help="folder below the data root, as jobs name it"
+            "names",
+            nargs="+",
+            metavar="NAME",
+            help="folder below the data root, or the reference of pulled weights",
         )
     _data_action(actions, "list", "list the data sets that are staged here, and those in the store", "--json")
 
@@ -140,7 +145,10 @@ def _data_action(actions: Subcommands, action: str, summary: str, example: str) 
     parser.set_defaults(action=action, names=[], tenant=[], limit=None, gateway=None)
     parser.add_argument("--data-root", type=Path, help="folder with the data sets (default: ASSAY_DATA_ROOT)")
     parser.add_argument("--store", type=Path, help="folder of the store (default: ASSAY_DATA_STORE)")
-    if action != "publish":
+    parser.add_argument(
+        "--weights-root", metavar="DIR", help=f"the weights folder (default: {VARIABLE}, or the cache)"
+    )
+    if action in ("stage", "list"):
         parser.add_argument(
             "--gateway", metavar="URL", help="fetch from a service, with the key in ASSAY_WORKER_KEY"
         )

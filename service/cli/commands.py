@@ -113,6 +113,7 @@ def data_store(options: Options) -> int:
     """Replaces this process by an action on published or staged data sets."""
     require(f"`assay data {options.action}`", "worker")
     settings = {"data_root": options.data_root, "data_store": options.store, "gateway": options.gateway}
+    settings["weights_root"] = options.weights_root
     asked = {
         "action": options.action,
         "names": options.names,

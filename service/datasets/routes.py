@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request, Response
@@ -40,16 +39,16 @@ class OpenSets:
     """The store, as far as the caller's tenant may read it."""
 
     def __init__(self, caller: CallerDep, settings: SettingsDep) -> None:
-        self._root = settings.data_store
+        self._store = settings.published
         # Without keys the operator is alone.
         self._tenant = None if caller.key is None else caller.key.tenant
 
     @property
     def store(self) -> DataStore:
         """The store. Raises NotFound: there is no store."""
-        if self._root is None:
+        if self._store is None:
             raise NotFound(NO_STORE)
-        return DataStore(self._root)
+        return self._store
 
     def all(self) -> list[PublishedSet]:
         """The data sets of the tenant."""
@@ -64,10 +63,11 @@ OpenSetsDep = Annotated[OpenSets, Depends()]
 
 
 @router.get("/sets", include_in_schema=False)
-def published_sets(sets: OpenSetsDep) -> dict[str, Any]:
-    """Name, hash, number of files and bytes of each data set."""
+def published_sets(sets: OpenSetsDep, name: SetName | None = None) -> dict[str, Any]:
+    """Name, hash, number of files and bytes of each data set, or of the one with a name."""
+    found = sets.all() if name is None else [sets.find(name)]
     # Other tenants' names are no node's business.
-    return {"sets": [{**asdict(one), "tenants": None} for one in sets.all()]}
+    return {"sets": [{**one.record, "tenants": None} for one in found]}
 
 
 @router.get("/tree", include_in_schema=False, response_class=FileResponse)
@@ -90,15 +90,23 @@ def published_blob(
     return OpenFileResponse(file, "blob", f'"{sha256}"')
 
 
+@router.post("/addresses", include_in_schema=False)
+def published_addresses(body: BodyDep, sets: OpenSetsDep) -> dict[str, Any]:
+    """Where small contents lie, if elsewhere, in the order of the call."""
+    call = validated(BlobsCall, body)
+    one, store = sets.find(call.name), sets.store
+    found = [store.blobs.address(store.checked(one, each)) for each in call.sha256]
+    return {"urls": None if None in found else found}
+
+
 @router.post("/blobs", include_in_schema=False)
 def published_blobs(body: BodyDep, sets: OpenSetsDep) -> Response:
     """Small contents in the order of the call: a request for each would cost more than they do."""
     call = validated(BlobsCall, body)
     one, store = sets.find(call.name), sets.store
     for each in call.sha256:  # What is missing is said before the answer begins.
-        with store.open_blob(one, each) as file:
-            if file.seek(0, 2) > MAX_SMALL:
-                raise InvalidSpec(f"sha256: {each} has more than {MAX_SMALL:,} bytes; ask for it alone")
+        if store.size(one, each) > MAX_SMALL:
+            raise InvalidSpec(f"sha256: {each} has more than {MAX_SMALL:,} bytes; ask for it alone")
 
     def contents() -> Iterator[bytes]:
         held = bytearray()

@@ -11,23 +11,29 @@ The hash of a data set is the hash of its tree, and so of names, sizes and conte
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import json
 import os
 import re
-import stat
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
-from urllib.parse import quote
+from typing import Any, BinaryIO, NamedTuple
+from urllib.parse import quote, unquote
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.problems import nearest
+from assay.service.contract.typed_values import faults
+from assay.service.contract.weights.pulled import SOURCES, PulledRecord, parse_reference
+from assay.service.files.blobs import BlobFolder, Blobs, open_file
 
 MAX_FILES, MAX_BYTES = 5_000_000, 2**46  # of a data set
 MAX_PATH, MAX_PART, MAX_NAME = 1024, 255, 200  # in bytes; a name as in the address of its file
 MAX_SETS, MAX_RECORD = 10_000, 100_000
+NAMED, SUGGESTIONS = 20, 40  # names in an error, and records that are read for them
 LINE = re.compile(rb"([0-9a-f]{64}) (0|[1-9]\d{0,14}) ([^\n]+)\n")
 SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 MAX_LINE = 64 + 15 + 3 + MAX_PATH
@@ -51,7 +57,7 @@ class TreeFile(NamedTuple):
 
 @dataclass(frozen=True)
 class PublishedSet:
-    """A data set by name, the folder that jobs name; `tenants` may fetch it, None: every tenant."""
+    """A data set by name, the folder that jobs name, or pulled weights; `tenants` None: for every tenant."""
 
     name: str
     sha256: str
@@ -59,6 +65,7 @@ class PublishedSet:
     bytes: int
     published_at: str
     tenants: tuple[str, ...] | None = None
+    pulled: PulledRecord | None = None  # of weights, published under their reference
 
     def __post_init__(self) -> None:
         """Raises ValueError: not what a store publishes."""
@@ -74,40 +81,14 @@ class PublishedSet:
                 f"{self.name} has {self.files:,} files of {self.bytes:,} bytes; allowed: {allowed}"
             )
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """As it is written; without what earlier versions do not know, where it says nothing."""
+        return {name: value for name, value in asdict(self).items() if name != "pulled" or value is not None}
+
     def open_to(self, tenant: str | None) -> bool:
         """Whether a tenant may fetch it; None is the operator."""
         return tenant is None or self.tenants is None or tenant in self.tenants
-
-
-class Blobs(Protocol):
-    """Contents by hash, wherever they lie."""
-
-    def open(self, sha256: str) -> BinaryIO:
-        """The content. Raises OSError: not there."""
-        ...
-
-    def address(self, sha256: str) -> str | None:
-        """A URL that gives the content to whoever has it, for a while; None: only `open` gives it."""
-        ...
-
-
-class BlobFolder:
-    """`Blobs` in a folder."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-
-    def path(self, sha256: str) -> Path:
-        """Where a content lies."""
-        return self._root / sha256[:2] / sha256
-
-    def open(self, sha256: str) -> BinaryIO:
-        """As `Blobs`; a link or a pipe is none."""
-        return _open(self.path(sha256))
-
-    def address(self, sha256: str) -> str | None:
-        """As `Blobs`: only the service sends it."""
-        return None
 
 
 class DataStore:
@@ -117,10 +98,10 @@ class DataStore:
         self.root = root
         self.blobs = BlobFolder(root / "blobs") if blobs is None else blobs
 
-    def sets(self, tenant: str | None = None) -> list[PublishedSet]:
+    def sets(self, tenant: str | None = None, beginning: str = "") -> list[PublishedSet]:
         """The data sets that a tenant may fetch, by name; None: all. What is no record is left out."""
         found = []
-        for path in sorted((self.root / "sets").glob("*.json"))[:MAX_SETS]:
+        for path in sorted((self.root / "sets").glob(f"{beginning}*.json"))[:MAX_SETS]:
             try:
                 one = self._read(path)
             except (OSError, ValueError, TypeError):
@@ -129,27 +110,54 @@ class DataStore:
                 found.append(one)
         return sorted(found, key=lambda one: one.name)
 
+    def weights(self, tenant: str | None = None) -> dict[str, PulledRecord]:
+        """The published weights that a tenant may fetch, by reference."""
+        found = (one for source in SOURCES for one in self.sets(tenant, key_of(f"{source}:")))
+        return {one.name: one.pulled for one in found if one.pulled is not None}
+
     def find(self, name: str, tenant: str | None = None) -> PublishedSet:
         """The data set of a name. Raises NotFound, alike for a foreign set and for no set."""
         try:
-            if path_fault(name) is None and (one := self._read(self.record(name))).open_to(tenant):
-                return one
+            one = None if path_fault(name) else self._read(self.record(name))
         except (OSError, ValueError, TypeError):
-            pass
-        raise unpublished(name, [one.name for one in self.sets(tenant)])
+            one = None
+        if one is not None and one.name == name and one.open_to(tenant):
+            return one
+        raise unpublished(name, self._others(name, tenant))
+
+    def _others(self, name: str, tenant: str | None) -> list[str]:
+        """Names for an error: what is like the name, and the first. Few records are read."""
+        with contextlib.suppress(OSError), os.scandir(self.root / "sets") as entries:
+            files = sorted(one.name for one in islice(entries, MAX_SETS) if one.name.endswith(".json"))
+            names = [unquote(one.removesuffix(".json")) for one in files]
+            alike = difflib.get_close_matches(name[:MAX_NAME], names, SUGGESTIONS // 2, 0.5)
+            found = [one for one in dict.fromkeys([*alike, *names[:SUGGESTIONS]]) if self._opens(one, tenant)]
+            return sorted(found)
+        return []
+
+    def _opens(self, name: str, tenant: str | None) -> bool:
+        try:
+            one = self._read(self.record(name))
+        except (OSError, ValueError, TypeError):
+            return False
+        return one.name == name and one.open_to(tenant)
 
     def record(self, name: str) -> Path:
         """The file that says what is published under a name."""
         return self.root / "sets" / f"{key_of(name)}.json"
 
     def tree(self, sha256: str) -> Path:
-        """The file with the tree of a hash; its index has the suffix `.index`."""
+        """The file with the tree of a hash."""
         return self.root / "trees" / f"{sha256}.tree"
+
+    def index(self, sha256: str) -> Path:
+        """The file with the hashes of the contents of a tree."""
+        return self.tree(sha256).with_suffix(".index")
 
     def open_tree(self, one: PublishedSet) -> BinaryIO:
         """The lines of a data set. Raises NotFound: no longer there."""
         try:
-            return _open(self.tree(one.sha256))
+            return open_file(self.tree(one.sha256))
         except OSError:
             raise NotFound(f"the tree of the data set {one.name} is not in the store") from None
 
@@ -160,11 +168,18 @@ class DataStore:
         except OSError:
             raise NotFound(f"the content {sha256} of the data set {one.name} is not in the store") from None
 
+    def size(self, one: PublishedSet, sha256: str) -> int:
+        """The bytes of a content, as `open_blob`."""
+        try:
+            return self.blobs.size(self.checked(one, sha256))
+        except OSError:
+            raise NotFound(f"the content {sha256} of the data set {one.name} is not in the store") from None
+
     def checked(self, one: PublishedSet, sha256: str) -> str:
         """The hash, where a file of the data set has it: a search in the index. Raises NotFound."""
         if SHA256.fullmatch(sha256):
             try:
-                with _open(self.tree(one.sha256).with_suffix(".index")) as index:
+                with open_file(self.index(one.sha256)) as index:
                     if _holds(index, bytes.fromhex(sha256)):
                         return sha256
             except OSError:
@@ -173,7 +188,7 @@ class DataStore:
 
     @staticmethod
     def _read(path: Path) -> PublishedSet:
-        with _open(path) as file:
+        with open_file(path) as file:
             return published_set(json.loads(file.read(MAX_RECORD)))
 
 
@@ -187,6 +202,10 @@ def published_set(values: dict[str, object]) -> PublishedSet:
     kinds = {"name": str, "sha256": str, "files": int, "bytes": int, "published_at": str}
     if wrong := [name for name, kind in kinds.items() if type(values.get(name)) is not kind]:
         raise ValueError(f"no published data set: {', '.join(wrong)} missing, or of another type")
+    if (pulled := values.get("pulled")) is not None:
+        parse_reference(str(values["name"]))
+        if wrong := [*islice(faults(pulled, PulledRecord, "pulled"), 1)]:
+            raise ValueError(f"no published weights: {wrong[0][:200]}")
     return PublishedSet(**values)  # type: ignore[arg-type]
 
 
@@ -246,16 +265,8 @@ def key_of(name: str) -> str:
 def unpublished(name: str, others: list[str]) -> NotFound:
     """The error for a name that the store does not have."""
     near = nearest(name, others)
-    more = f"; there is {near}" if near else f"; there are: {', '.join(others[:20])}" if others else ""
+    more = f"; there is {near}" if near else f"; there are: {', '.join(others[:NAMED])}" if others else ""
     return NotFound(f"no data set {name[:MAX_NAME]!r} is published{more}")
-
-
-def _open(path: Path) -> BinaryIO:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{path.name} is no regular file")
-    return os.fdopen(descriptor, "rb")
 
 
 def _holds(index: BinaryIO, digest: bytes) -> bool:

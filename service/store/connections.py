@@ -25,6 +25,8 @@ from assay.service.catalog.catalog import load_with
 from assay.service.contract.extras import MissingExtra, require
 from assay.service.contract.limits import Limits
 from assay.service.contract.problems import message_of, nearest
+from assay.service.files.blob_bucket import blob_bucket
+from assay.service.files.data_store import DataStore
 from assay.service.files.file_store import FileStore, FolderFiles
 from assay.service.files.presigned import S3Place
 from assay.service.files.s3_files import s3_files
@@ -84,7 +86,12 @@ class Connections(BaseSettings):
 
     catalog: Path | None = Field(None, description="file with the components of other packages")
     data_store: Path | None = Field(
-        None, description="folder of `assay data publish`, from which nodes fetch data sets"
+        None, description="folder of `assay data publish`: data sets and weights, for nodes"
+    )
+    data_blobs: str = Field(
+        "",
+        description="`s3://bucket/prefix`: keeps the contents of published files, and nodes fetch them there"
+        " (extra `s3`); empty: ASSAY_DATA_STORE",
     )
 
     max_job_seconds: dict[DeviceClass, NumberOrNone] = Field(
@@ -141,7 +148,7 @@ class Connections(BaseSettings):
         load_with(str(given))
         return given
 
-    @field_validator("files")
+    @field_validator("files", "data_blobs")
     @classmethod
     def _bucket(cls, given: str) -> str:
         if not given:
@@ -149,15 +156,19 @@ class Connections(BaseSettings):
         if not BUCKET.fullmatch(given):
             raise ValueError("allowed: s3://bucket or s3://bucket/prefix, of letters, digits and - . _")
         try:
-            require("ASSAY_FILES=s3://...", "s3")
+            require("s3://...", "s3")
         except MissingExtra as error:
             raise ValueError(str(error)) from None
         return given
 
     @model_validator(mode="after")
     def _reachable_store(self) -> Self:
-        if self.files:
-            place = self._s3_place
+        if self.data_blobs and self.data_store is None:
+            raise ValueError(f"{PREFIX}DATA_BLOBS needs {PREFIX}DATA_STORE, a folder for names and lists")
+        for name, bucket in (("FILES", self.files), ("DATA_BLOBS", self.data_blobs)):
+            if not bucket:
+                continue
+            place = self._s3_place(bucket)
             parts = urlsplit(place.endpoint)
             if not parts.hostname or parts.scheme not in ("http", "https") or parts.path.strip("/"):
                 raise ValueError(
@@ -165,8 +176,8 @@ class Connections(BaseSettings):
                 )
             if not (place.access_key_id and place.secret_access_key):
                 raise ValueError(
-                    f"{PREFIX}FILES needs {PREFIX}S3_ACCESS_KEY_ID and {PREFIX}S3_SECRET_ACCESS_KEY, or AWS's"
-                    " variables of these names"
+                    f"{PREFIX}{name} needs {PREFIX}S3_ACCESS_KEY_ID and {PREFIX}S3_SECRET_ACCESS_KEY, or"
+                    " AWS's variables of these names"
                 )
         return self
 
@@ -243,11 +254,19 @@ class Connections(BaseSettings):
         """The store of the jobs' files."""
         if not self.files:
             return FolderFiles(self.artifacts)
-        return s3_files(self._s3_place, self.state / "file-copies", self.files_cache_bytes, os.getpid())
+        place = self._s3_place(self.files)
+        return s3_files(place, self.state / "file-copies", self.files_cache_bytes, os.getpid())
 
     @property
-    def _s3_place(self) -> S3Place:
-        bucket, _, prefix = self.files.removeprefix("s3://").partition("/")
+    def published(self) -> DataStore | None:
+        """The published data sets and weights; None without a store."""
+        if self.data_store is None:
+            return None
+        bucket = self.data_blobs and blob_bucket(self._s3_place(self.data_blobs), os.getpid())
+        return DataStore(self.data_store, bucket or None)
+
+    def _s3_place(self, url: str) -> S3Place:
+        bucket, _, prefix = url.removeprefix("s3://").partition("/")
         region = self.s3_region or os.environ.get("AWS_REGION", "us-east-1")
         amazon = f"https://s3.{region}.amazonaws.com"
         key, secret = self.s3_access_key_id.get_secret_value(), self.s3_secret_access_key.get_secret_value()

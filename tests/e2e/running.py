@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -185,11 +185,21 @@ class RunningBox(RunningService):
 
 
 class RunningGateway(RunningService):
-    """An embedded service without workers, and as many nodes with state folders of their own."""
+    """An embedded service without workers, and as many nodes with state folders of their own.
 
-    node = "assay.workers.worker"
+    `service` and `node` are environments of either alone.
+    """
 
-    def __init__(self, state: Path, **environment: str) -> None:
+    program = "assay.workers.worker"  # of a node
+
+    def __init__(
+        self,
+        state: Path,
+        *,
+        service: Mapping[str, str] | None = None,
+        node: Mapping[str, str] | None = None,
+        **environment: str,
+    ) -> None:
         self._count = int(environment.pop("ASSAY_WORKERS", "1"))
         with open_store(f"sqlite:///{state / 'assay.sqlite'}") as store:
             self.key = store.keys.create("tests", ["submit"])[1]
@@ -197,6 +207,8 @@ class RunningGateway(RunningService):
         self.nodes: list[subprocess.Popen[bytes]] = []
         super().__init__(state, **environment)
         self._own = {"ASSAY_WORKERS": "0", "ASSAY_REQUIRE_KEYS": "yes", "ASSAY_SWEEP_SECONDS": "0.5"}
+        self._own |= service or {}
+        self._node = node or {}
 
     def start(self) -> RunningGateway:
         """Start the service, and what nodes do not run yet."""
@@ -211,13 +223,14 @@ class RunningGateway(RunningService):
         own = {
             **FAST,
             **self._environment,
+            **self._node,
             "ASSAY_STATE": str(self.worker_states[number]),
             "ASSAY_GATEWAY": f"http://127.0.0.1:{self.port}",
             "ASSAY_WORKER_KEY": self.worker_key,
             "ASSAY_NODE": f"node{number}",
         }
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ASSAY_")}
-        command = [sys.executable, "-m", *self.runner, self.node]
+        command = [sys.executable, "-m", *self.runner, self.program]
         node = subprocess.Popen(command, cwd=ROOT, env=kept | own, stdout=self.log, stderr=subprocess.STDOUT)
         self.nodes.append(node)
 

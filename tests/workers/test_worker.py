@@ -259,7 +259,7 @@ def test_workers_of_a_box_share_a_job_and_leave_when_there_is_no_more(tmp_path: 
     state = tmp_path / "state"
     soon = {"ASSAY_LEASE_SECONDS": "5", "ASSAY_RENEW_SECONDS": "1", "ASSAY_WORKER_IDLE_SECONDS": "12"}
     service = RunningGateway(state, ASSAY_NODES="2", **soon, **fake)
-    service.node = "assay.workers.nodes"
+    service.program = "assay.workers.nodes"
     try:
         service.start()
         (box,) = service.nodes

@@ -30,7 +30,8 @@ from assay.workers.gateway.files import GatewayFiles
 from assay.workers.identity import identity
 from assay.workers.supervision.ledger import Asked, Heartbeat
 
-WAIT_SECONDS, WARM_WAIT_SECONDS = 45.0, 5.0  # With a warm model, whose job may be canceled
+WAIT_SECONDS = 45.0
+SOON_SECONDS = 5.0  # With a warm model, whose job may be canceled, and while data for other lanes come
 STANDING_SECONDS = 10.0
 MAX_JOBS = 100
 
@@ -102,9 +103,10 @@ class GatewayLedger:
         """As `WorkLedger`."""
         self._gateway.call("/expire", {"worker": worker})
 
-    def claim(self, asked: Asked) -> Claim | None:
+    def claim(self, asked: Asked, *, changing: bool = False) -> Claim | None:
         """As `WorkLedger`; waits there for a shard."""
-        wait = self._wait_seconds if asked.warm_job is None else min(WARM_WAIT_SECONDS, self._wait_seconds)
+        soon = changing or asked.warm_job is not None
+        wait = min(SOON_SECONDS, self._wait_seconds) if soon else self._wait_seconds
         body = {
             **asdict(asked),
             "name": self._name,

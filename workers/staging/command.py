@@ -1,4 +1,4 @@
-"""`assay data publish`, `stage` and `list`: data sets in the store and on this node."""
+"""`assay data publish`, `unpublish`, `stage` and `list`: sets and weights in the store and on this node."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from typing import TypedDict
 from pydantic import ValidationError
 
 from assay.service.contract.errors import AssayError
-from assay.service.files.data_store import PublishedSet
+from assay.service.files.data_store import DataStore, PublishedSet
 from assay.service.fitted_text import say, tell
 from assay.service.store.connections import wrong_settings
 from assay.workers.settings import WorkerSettings
 from assay.workers.staging.publishing import publish
+from assay.workers.staging.pulled import is_reference, publish_weights, stage_weights
 from assay.workers.staging.scratch import Scratch, StagingFailed
 from assay.workers.staging.sources import source_of
 from assay.workers.staging.staging import stage
+from assay.workers.staging.withdrawal import unpublish
 from assay.workers.supervision.ledger import LEDGER_AWAY
 from assay.workers.weights.download import DownloadProgress
 
@@ -53,8 +55,7 @@ def main(asked: DataRequest) -> int:
     try:
         if asked["action"] == "list":
             return _list(settings, as_json=asked["json"])
-        run = _publish if asked["action"] == "publish" else _stage
-        found = run(settings, asked, limit)
+        found = ACTIONS[asked["action"]](settings, asked, limit)
     except AssayError as error:
         return _failed(error.message, FAILED)
     except (StagingFailed, ValueError, OSError, *LEDGER_AWAY) as error:
@@ -77,25 +78,51 @@ def bytes_of(text: str) -> int:
 
 
 def _publish(settings: WorkerSettings, asked: DataRequest, limit: int) -> list[PublishedSet]:
-    if settings.data_store is None:
-        raise StagingFailed(
-            "no store of data: set ASSAY_DATA_STORE (--store) to a folder that the service sees"
+    store, progress, given = _store(settings), DownloadProgress(), list[PublishedSet]()
+    for name in asked["names"]:
+        run, root = (
+            (publish_weights, settings.weights_root) if is_reference(name) else (publish, _root(settings))
         )
-    progress, state, tenants = DownloadProgress(), settings.state, asked["tenants"]
-    return [
-        publish(_root(settings), name, settings.data_store, state=state, tenants=tenants, report=progress)
-        for name in asked["names"]
-    ]
+        given.append(run(root, name, store, state=settings.state, tenants=asked["tenants"], report=progress))
+    return given
+
+
+def _unpublish(settings: WorkerSettings, asked: DataRequest, limit: int) -> list[PublishedSet]:
+    store, found = _store(settings), list[PublishedSet]()
+    for name in asked["names"]:
+        one, contents = unpublish(store, name)
+        sys.stderr.write(f"{name} is published no longer; {contents:,} contents were deleted\n")
+        found.append(one)
+    return found
 
 
 def _stage(settings: WorkerSettings, asked: DataRequest, limit: int) -> list[PublishedSet]:
-    scratch, progress = Scratch(_root(settings)), DownloadProgress()
+    progress, given = DownloadProgress(), list[PublishedSet]()
+    data = Scratch(_root(settings)) if not all(map(is_reference, asked["names"])) else None
     with source_of(settings) as source:
-        return [stage(scratch, source, name, limit=limit, report=progress) for name in asked["names"]]
+        for name in asked["names"]:
+            if data is None or is_reference(name):
+                weights = Scratch(settings.weights_root)
+                one = stage_weights(weights, source, name, limit=limit, report=progress)
+            else:
+                one = stage(data, source, name, limit=limit, report=progress)
+            given.append(one)
+    return given
+
+
+def _store(settings: WorkerSettings) -> DataStore:
+    if settings.published is None:
+        raise StagingFailed(
+            "no store of data: set ASSAY_DATA_STORE (--store) to a folder that the service sees"
+        )
+    return settings.published
 
 
 def _list(settings: WorkerSettings, *, as_json: bool) -> int:
-    here = [*Scratch(settings.data_root).staged().values()] if settings.data_root is not None else []
+    roots = [root for root in (settings.data_root, settings.weights_root) if root is not None]
+    staged = {root: [*Scratch(root).staged().values()] for root in roots}
+    roots = [root for root in roots if staged[root] or root == settings.data_root]
+    here = [one for root in roots for one in staged[root]]
     try:
         with source_of(settings) as source:
             there, problem = source.sets(), ""
@@ -105,7 +132,7 @@ def _list(settings: WorkerSettings, *, as_json: bool) -> int:
         body = {"here": [_row(one) for one in here], "store": [_row(one) for one in there]}
         _write(json.dumps(body, indent=1))
         return 0
-    lines = [f"staged below {settings.data_root}:", *(f"  {_line(one)}" for one in here)]
+    lines = [f"staged below {' and '.join(map(str, roots))}:", *(f"  {_line(one)}" for one in here)]
     lines += ["in the store:", *(f"  {_line(one)}" for one in there), *([f"  {problem}"] if problem else [])]
     say("\n".join(lines))
     return 0
@@ -135,6 +162,8 @@ def _failed(text: str, code: int) -> int:
     tell(f"error: {text}")
     return code
 
+
+ACTIONS = {"publish": _publish, "stage": _stage, "unpublish": _unpublish}
 
 if __name__ == "__main__":
     sys.exit(main(json.loads(sys.argv[1])))

@@ -12,23 +12,20 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from assay.service.contract.times import iso
-from assay.service.files.data_store import (
-    MAX_FILES,
-    BlobFolder,
-    DataStore,
-    PublishedSet,
-    TreeFile,
-    path_fault,
-)
+from assay.service.files.blobs import Blobs
+from assay.service.files.data_store import MAX_FILES, DataStore, PublishedSet, TreeFile, path_fault
 from assay.service.submission.data_folders import check_folder, check_inside, is_ignored
 from assay.workers.staging.scratch import write_record
 from assay.workers.staging.staging import sync
+from assay.workers.staging.withdrawal import writing
+from assay.workers.weights.pulled import PulledWeights
 
-CHUNK = 2**20
+AT_ONCE, TOGETHER = 4, 256  # files that are copied, and that are handed out
 FAULTS_SHOWN = 10
 HASHES = "data-hashes"  # in the state folder, beside the hashes of contents
 
@@ -45,50 +42,65 @@ class ListedFile:
 def publish(
     root: Path,
     name: str,
-    store: Path,
+    store: DataStore,
     *,
     state: Path,
     tenants: Sequence[str] = (),
+    pulled: PulledWeights | None = None,
     report: Callable[[str, int, int], None] = lambda name, done, total: None,
 ) -> PublishedSet:
     """Publishes a folder of the data root to `tenants`, by default to every tenant.
 
-    `report` gets the name, bytes done, and all. Raises ValueError with all names that are refused; OSError.
+    `pulled`: weights that the folder has. `report` gets the name, bytes done, and all. Raises ValueError
+    with all names that are refused; OSError.
     """
     problem = check_folder(name, root, local=True)
     if (why := problem and problem.message) or (why := path_fault(name)):
         raise ValueError(f"{name!r} {why}")
-    found = list(_files(root, root / name))
+    found = sorted(_files(root, root / name), key=lambda one: one.path.encode())
     if not 0 < len(found) <= MAX_FILES:
         raise ValueError(f"{name!r} has {len(found):,} files; allowed: 1 to {MAX_FILES:,}")
-    total, done = sum(one.size for one in found), 0
-    blobs, known = BlobFolder(store / "blobs"), _Hashes(state, root / name)
-    files = list[TreeFile]()
-    with contextlib.closing(known):
-        for one in sorted(found, key=lambda one: one.path.encode()):
-            sha256 = known.of(one)
-            if sha256 is None or not _has(blobs, sha256, one.size):
-                sha256 = _copy(root / name / one.path, one, blobs)
-                known.keep(one, sha256)
-            files.append(TreeFile(one.path, one.size, sha256))
+    total = sum(one.size for one in found)
+    with writing(store, alone=False):
+        files, done = list[TreeFile](), 0
+        for one in _stored(root / name, found, store.blobs, state):
+            files.append(one)
             done += one.size
             report(name, done, total)
-    tree = b"".join(one.line for one in files)
-    made = PublishedSet(
-        name=name,
-        sha256=hashlib.sha256(tree).hexdigest(),
-        files=len(files),
-        bytes=total,
-        published_at=iso(time.time()),
-        tenants=tuple(sorted({*tenants})) or None,
-    )
-    place = DataStore(store)
-    index = b"".join(sorted({bytes.fromhex(one.sha256) for one in files}))
-    _write(place.tree(made.sha256).with_suffix(".index"), index)
-    _write(place.tree(made.sha256), tree)
-    sync(store)  # what the record names is then on the disk
-    write_record(place.record(name), made)
+        tree = b"".join(one.line for one in files)
+        made = PublishedSet(
+            name=name if pulled is None else pulled.reference,
+            sha256=hashlib.sha256(tree).hexdigest(),
+            files=len(files),
+            bytes=total,
+            published_at=iso(time.time()),
+            tenants=tuple(sorted({*tenants})) or None,
+            pulled=None if pulled is None else pulled.record,
+        )
+        index = b"".join(sorted({bytes.fromhex(one.sha256) for one in files}))
+        _write(store.index(made.sha256), index)
+        _write(store.tree(made.sha256), tree)
+        sync(store.root)  # what the record names is then on the disk
+        write_record(store.record(made.name), made)
     return made
+
+
+def _stored(folder: Path, found: list[ListedFile], blobs: Blobs, state: Path) -> Iterator[TreeFile]:
+    """The files of a folder, now in the store, in order. Raises ValueError: a file has changed meanwhile."""
+    known = _Hashes(state, folder)
+
+    def stored(one: ListedFile) -> str:
+        sha256 = known.of(one)
+        if sha256 is not None and blobs.holds(sha256, one.size):
+            return sha256
+        return blobs.add(folder / one.path, one.size, one.changed)
+
+    with contextlib.closing(known), ThreadPoolExecutor(AT_ONCE, thread_name_prefix="publish") as pool:
+        for start in range(0, len(found), TOGETHER):
+            group = found[start : start + TOGETHER]
+            for one, sha256 in zip(group, pool.map(stored, group), strict=True):
+                known.keep(one, sha256)
+                yield TreeFile(one.path, one.size, sha256)
 
 
 class _Hashes:
@@ -109,7 +121,7 @@ class _Hashes:
 
     def keep(self, one: ListedFile, sha256: str) -> None:
         """Keeps the hash of a file."""
-        if self._new is not None:
+        if self._new is not None and self.of(one) != sha256:
             self._new.write(json.dumps([one.path, one.size, one.changed, sha256]) + "\n")
 
     def close(self) -> None:
@@ -145,34 +157,6 @@ def _files(root: Path, folder: Path) -> Iterator[ListedFile]:
     if faults:
         more = f"; and {len(faults) - FAULTS_SHOWN:,} more" if len(faults) > FAULTS_SHOWN else ""
         raise ValueError(f"files of {folder} cannot be published: {'; '.join(faults[:FAULTS_SHOWN])}{more}")
-
-
-def _has(blobs: BlobFolder, sha256: str, size: int) -> bool:
-    try:
-        return blobs.path(sha256).stat().st_size == size
-    except OSError:
-        return False
-
-
-def _copy(file: Path, one: ListedFile, blobs: BlobFolder) -> str:
-    """Copies a file into the store; its hash. Raises ValueError: it has changed meanwhile."""
-    temporary = blobs.path("new").with_name(f".{uuid.uuid4().hex}")
-    temporary.parent.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
-    try:
-        with file.open("rb") as source, temporary.open("xb") as target:
-            while chunk := source.read(CHUNK):
-                digest.update(chunk)
-                target.write(chunk)
-        facts = file.stat()
-        if (facts.st_size, facts.st_mtime_ns) != (one.size, one.changed):
-            raise ValueError(f"{file} has changed while it was read: publish the set again")
-        place = blobs.path(digest.hexdigest())
-        place.parent.mkdir(parents=True, exist_ok=True)
-        temporary.replace(place)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return digest.hexdigest()
 
 
 def _write(path: Path, content: bytes) -> None:

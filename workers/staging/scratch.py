@@ -21,7 +21,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
@@ -61,16 +60,19 @@ class Scratch:
             return {name: one for name, one in self._read[1].items() if self._is_copy(name)}
 
     @contextmanager
-    def using(self, folders: Collection[str]) -> Iterator[None]:
-        """Keeps the copies that folders lie in from being removed."""
+    def using(self, folders: Collection[str]) -> Iterator[dict[str, PublishedSet]]:
+        """Keeps the copies that folders lie in from being removed; these, as they are while kept."""
         with contextlib.ExitStack() as held:
-            for name in self.staged() if folders else ():
-                if any(_overlap(name, folder) for folder in folders):
+            kept: set[str] = set()
+            while names := self._overlapping(folders) - kept:
+                for name in sorted(names):
                     with contextlib.suppress(OSError):  # a data root that this worker cannot write
                         lock = held.enter_context(self._open(name))
                         fcntl.flock(lock, fcntl.LOCK_SH)
                         os.utime(lock.fileno())
-            yield
+                kept |= names
+            # Read again: a copy may have gone, or may be another, while its lock was waited for.
+            yield {name: one for name, one in self.staged().items() if name in kept}
 
     @contextmanager
     def making(self, key: str, interrupted: Callable[[], bool]) -> Iterator[None]:
@@ -110,6 +112,10 @@ class Scratch:
                 if not (fits and self._remove_one(wanted.name)):
                     raise StagingFailed(problem)
             write_record(part / "set.json", wanted)
+
+    def _overlapping(self, folders: Collection[str]) -> set[str]:
+        names = self.staged() if folders else ()
+        return {name for name in names if any(_overlap(name, folder) for folder in folders)}
 
     def _crowded(self, wanted: PublishedSet, limit: int) -> str | None:
         taken = sum(one.bytes for one in self.staged().values() if one.name != wanted.name)
@@ -203,7 +209,7 @@ def write_record(path: Path, one: PublishedSet) -> None:
     """Writes what is published, or staged, in one step for readers."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{uuid.uuid4().hex}")
-    temporary.write_text(json.dumps(asdict(one)) + "\n")
+    temporary.write_text(json.dumps(one.record) + "\n")
     temporary.replace(path)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
+from assay.service.contract.errors import AssayError, NotFound
 from assay.service.files.data_store import MAX_SETS, DataStore, PublishedSet, published_set, unpublished
 from assay.workers.gateway.connection import Gateway
 from assay.workers.settings import WorkerSettings
@@ -21,6 +22,10 @@ class DataSource(Protocol):
 
     def sets(self) -> list[PublishedSet]:
         """All that this node may fetch."""
+        ...
+
+    def find(self, name: str) -> PublishedSet:
+        """The data set of a name. Raises NotFound, with the nearest name."""
         ...
 
     def tree(self, one: PublishedSet) -> ContentChunks:
@@ -45,6 +50,10 @@ class FolderSource:
     def sets(self) -> list[PublishedSet]:
         """As `DataSource`."""
         return self._store.sets()
+
+    def find(self, name: str) -> PublishedSet:
+        """As `DataSource`."""
+        return self._store.find(name)
 
     @contextmanager
     def tree(self, one: PublishedSet) -> Iterator[Iterator[bytes]]:
@@ -76,11 +85,28 @@ class GatewaySource:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._through = False  # small contents come through the gateway
 
     def sets(self) -> list[PublishedSet]:
         """As `DataSource`; what is no record of a published set is left out."""
+        return self._sets({})
+
+    def find(self, name: str) -> PublishedSet:
+        """As `DataSource`."""
+        try:
+            found = self._sets({"name": name})
+        except NotFound:
+            raise
+        except AssayError:  # a service of an earlier version
+            found = self.sets()
+        known = {one.name: one for one in found}
+        if name not in known:
+            raise unpublished(name, [*known])
+        return known[name]
+
+    def _sets(self, params: Mapping[str, str]) -> list[PublishedSet]:
         found = []
-        with self._gateway.fetch("/data/sets", {}) as answer:
+        with self._gateway.fetch("/data/sets", params) as answer:
             listed = json.loads(answer.read())["sets"][:MAX_SETS]
         for values in listed:
             try:
@@ -107,16 +133,27 @@ class GatewaySource:
     @contextmanager
     def blobs(self, one: PublishedSet, sha256: Sequence[str]) -> Iterator[Iterator[bytes]]:
         """As `DataSource`."""
-        with self._gateway.download({"name": one.name, "sha256": [*sha256]}, "/data/blobs") as answer:
+        asked = {"name": one.name, "sha256": [*sha256]}
+        if (urls := self._addresses(asked)) is not None:
+            yield self._elsewhere(urls)
+            return
+        with self._gateway.download(asked, "/data/blobs") as answer:
             yield answer.iter_bytes(CHUNK)
 
+    def _addresses(self, asked: Mapping[str, Any]) -> list[str] | None:
+        if self._through:
+            return None
+        try:
+            urls: list[str] | None = self._gateway.call("/data/addresses", asked)["urls"]
+        except NotFound:  # a service of an earlier version, or a content that is missing, as `blobs` says
+            urls = None
+        self._through = urls is None
+        return urls
 
-def find(source: DataSource, name: str) -> PublishedSet:
-    """The published set of a name. Raises NotFound, with the nearest name."""
-    known = {one.name: one for one in source.sets()}
-    if name not in known:
-        raise unpublished(name, [*known])
-    return known[name]
+    def _elsewhere(self, urls: Sequence[str]) -> Iterator[bytes]:
+        for url in urls:
+            with self._gateway.stored({"url": url, "headers": {}}) as answer:
+                yield from answer.iter_bytes(CHUNK)
 
 
 @contextmanager
@@ -128,7 +165,7 @@ def source_of(settings: WorkerSettings) -> Iterator[DataSource]:
             yield GatewaySource(gateway)
         finally:
             gateway.close()
-    elif settings.data_store is not None:
-        yield FolderSource(DataStore(settings.data_store))
+    elif (store := settings.published) is not None:
+        yield FolderSource(store)
     else:
         raise StagingFailed("no store of data: set ASSAY_GATEWAY (--gateway), or ASSAY_DATA_STORE (--store)")

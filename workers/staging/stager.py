@@ -1,4 +1,4 @@
-"""Brings the published data sets that waiting shards need to this node: `assay worker --stage`."""
+"""Brings published data sets and weights that waiting shards need to this node: `assay worker --stage`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from assay.service.contract.errors import AssayError, NotFound
 from assay.service.files.data_store import PublishedSet
 from assay.workers.settings import WorkerSettings
+from assay.workers.staging.pulled import find_weights, is_reference, stage_weights
 from assay.workers.staging.scratch import Scratch, StagingFailed
-from assay.workers.staging.sources import find, source_of
+from assay.workers.staging.sources import source_of
 from assay.workers.staging.staging import stage
 from assay.workers.supervision.inventory import Inventory
 from assay.workers.supervision.ledger import LEDGER_AWAY
@@ -42,10 +44,10 @@ class Stager(threading.Thread):
     def run(self) -> None:
         """Stage what is wanted; survives every error."""
         while not self._stopping.wait(self._look_seconds):
-            wanted = sorted({folder for one in self._inventories for folder in one.wanted})
-            for folder in wanted:
-                if time.monotonic() - self._failed.get(folder, float("-inf")) > PAUSE_SECONDS:
-                    self._bring(folder)
+            wanted = sorted({name for one in self._inventories for name in one.wanted})
+            for name in wanted:
+                if time.monotonic() - self._failed.get(name, float("-inf")) > PAUSE_SECONDS:
+                    self._bring(name)
 
     def _bring(self, folder: str) -> None:
         begun = time.monotonic()
@@ -69,23 +71,26 @@ class Stager(threading.Thread):
             self._failed.pop(folder, None)
             log.info("staged %s, %d bytes, in %.1f s", folder, one.bytes, time.monotonic() - begun)
 
-    def _staged(self, folder: str) -> PublishedSet | None:
-        """The data set of a folder, now on this node; None where no store publishes it."""
-        root = self._settings.data_root
-        assert root is not None, "without a data root no folder is wanted"
+    def _staged(self, name: str) -> PublishedSet | None:
+        """The data set of a folder, or the weights, now on this node; None where no store publishes it."""
+        given: dict[str, Any] = {
+            "limit": self._settings.stage_bytes,
+            "report": lambda name, done, total: self._say(name, f"{done / GB:.1f} of {total / GB:.1f} GB"),
+            "interrupted": self._stopping.is_set,
+        }
         with source_of(self._settings) as source:
             try:
-                find(source, folder)
+                if is_reference(name):
+                    find_weights(source, name)
+                else:
+                    source.find(name)
             except NotFound:
                 return None
-            return stage(
-                Scratch(root),
-                source,
-                folder,
-                limit=self._settings.stage_bytes,
-                report=lambda name, done, total: self._say(name, f"{done / GB:.1f} of {total / GB:.1f} GB"),
-                interrupted=self._stopping.is_set,
-            )
+            if is_reference(name):
+                return stage_weights(Scratch(self._settings.weights_root), source, name, **given)
+            root = self._settings.data_root
+            assert root is not None, "without a data root no folder is wanted"
+            return stage(Scratch(root), source, name, **given)
 
     def _say(self, folder: str, how_far: str) -> None:
         for inventory in self._inventories:

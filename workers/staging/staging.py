@@ -17,7 +17,7 @@ from pathlib import Path
 
 from assay.service.files.data_store import MAX_LINE, PublishedSet, TreeFile, read_tree
 from assay.workers.staging.scratch import Scratch, StagingFailed
-from assay.workers.staging.sources import DataSource, find
+from assay.workers.staging.sources import DataSource
 
 SMALL, TOGETHER, TOGETHER_BYTES = 2**20, 256, 2**24  # bytes of a small file; of a request files and bytes
 AT_ONCE, AHEAD = 4, 16  # requests, and those that wait
@@ -39,12 +39,12 @@ def stage(
     `report` gets name, bytes done, and all. Raises StagingFailed; NotFound, OSError and LEDGER_AWAY as the
     source. What has come stays for the next call.
     """
-    one = find(source, name)
+    one = source.find(name)
     with scratch.making(one.sha256, interrupted):
-        before = scratch.staged().get(name)
+        with scratch.using([name]) as used:
+            before = used.get(name)
         if before is not None and before.sha256 == one.sha256:
-            with scratch.using([name]):
-                return before
+            return before
         if before is None:
             scratch.check_place(name)
         scratch.clear()

@@ -74,7 +74,7 @@ class DirectLedger:
         """As `WorkLedger`."""
         self._store.shards.expire(dead_owners=[worker], leases=False)
 
-    def claim(self, asked: Asked) -> Claim | None:
+    def claim(self, asked: Asked, *, changing: bool = False) -> Claim | None:
         """As `WorkLedger`."""
         return self._store.shards.claim(**vars(asked), limits=self._settings.limits)
 

@@ -25,7 +25,9 @@ from assay.service.contract.fleet.worker_records import (
     MAX_STAGED,
     NO_FOLDER,
     NO_ROOT,
+    NO_WEIGHTS,
     STAGES,
+    STAGES_WEIGHTS,
     Gauges,
     Requirements,
 )
@@ -39,7 +41,7 @@ from assay.workers.devices import device_classes
 from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
 from assay.workers.staging.scratch import Scratch
-from assay.workers.weights.pulled import listed
+from assay.workers.weights.pulled import folder_below, listed
 
 FOLDER = "data-hashes"
 MAX_LISTED = 200
@@ -92,10 +94,11 @@ class Inventory:
         self._patience = BEATS_SECONDS if settings.among_others else 0.0
         self._scratch = None if self._root is None else Scratch(self._root)
         self._seen: set[str] = set()  # folders of lanes that were there when these were judged last
-        self.wanted: set[str] = set()  # folders that alone keep this worker from lanes of its devices
+        # Folders, and references of weights, that alone keep this worker from lanes of its devices
+        self.wanted: set[str] = set()
         self._stages = settings.stage
-        self.staging: dict[str, str] = {}  # by folder that is being brought, how far
-        self.unstaged: set[str] = set()  # folders that no store publishes
+        self.staging: dict[str, str] = {}  # by folder or reference that is being brought, how far
+        self.unstaged: set[str] = set()  # folders and references that no store publishes
         self.lacks: dict[str, str] = {}  # by digest of unmet requirements, why
         self.other_data: list[str] = []  # lacking for data that are not the planned ones
 
@@ -116,6 +119,11 @@ class Inventory:
         self._look_at_folders(lanes)
         self._judged = [one.lane for one in lanes]
         return not before <= {*self._known}
+
+    @property
+    def is_staging(self) -> bool:
+        """Whether data or weights are on their way that other lanes need."""
+        return self._stages and bool(self.wanted - self.unstaged)
 
     def lanes(self, unmet: Callable[[str, str], bool]) -> list[Lane]:
         """The lanes that this worker may claim from, of those judged last."""
@@ -138,15 +146,20 @@ class Inventory:
         return found.sha256
 
     @contextmanager
-    def using(self, folders: Collection[str]) -> Iterator[list[str]]:
-        """Keeps staged copies of folders where they are; those that were there when judged, and have gone."""
-        if self._scratch is None:
-            yield []
-            return
-        with self._scratch.using(folders):
-            yield sorted(
-                one for one in self._seen.intersection(folders) if not (self._scratch.root / one).is_dir()
-            )
+    def using(self, folders: Collection[str], weights: Collection[str] = ()) -> Iterator[list[str]]:
+        """Keeps staged copies where they are; folders that were there when judged, and have gone.
+
+        `weights`: references to pulled weights; the evaluator says which are missing.
+        """
+        found = (find_record(self._weights(), one) for one in weights)
+        below = [folder_below(one[0]) for one in found if one is not None]
+        with Scratch(self._weights_root).using(below):
+            if self._scratch is None:
+                yield []
+                return
+            root = self._scratch.root
+            with self._scratch.using(folders):
+                yield sorted(one for one in self._seen.intersection(folders) if not (root / one).is_dir())
 
     def fingerprint(self, folders: Collection[str]) -> str | None:
         """Names, sizes and times of all files in folders; None where one is missing."""
@@ -225,14 +238,16 @@ class Inventory:
 
     def _look_at_folders(self, lanes: Sequence[OpenLane]) -> None:
         served, present, wanted = ("auto", *device_classes()), set[str](), set[str]()
+        known = self._weights()
         for one in lanes:
             folders = one.stated.get("folders", [])
             there = {
                 folder for folder in folders if self._root is not None and (self._root / folder).is_dir()
             }
             why = self.lacks.get(one.lane.requirements, "")
-            if one.lane.device in served and why.startswith((NO_FOLDER, STAGES)):
+            if one.lane.device in served and why.startswith((NO_FOLDER, NO_WEIGHTS, STAGES)):
                 wanted |= {*folders} - there
+                wanted |= {name for name in one.stated.get("weights", {}) if not find_record(known, name)}
             present |= there
         self._seen, self.wanted = present, wanted
 
@@ -249,7 +264,9 @@ class Inventory:
     def _missing_weights(self, reference: str, sha256: str) -> str | None:
         found = find_record(self._weights(), reference)
         if found is None:
-            return f"it lacks the weights {reference}; there: {parse_reference(reference).command}"
+            if self._stages and reference not in self.unstaged:
+                return f"{STAGES_WEIGHTS} {reference}: {self.staging.get(reference, 'it begins')}"
+            return f"{NO_WEIGHTS} {reference}; there: {parse_reference(reference).command}"
         own = found[1]["sha256"]
         if sha256 not in ("", own):
             return f"its weights {reference} have the content {own}, {sha256} are needed"

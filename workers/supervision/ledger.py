@@ -112,8 +112,8 @@ class WorkLedger(Protocol):
         """Takes back what a claim without an answer may have given to the asking worker."""
         ...
 
-    def claim(self, asked: Asked) -> Claim | None:
-        """The best shard; None without a claimable shard."""
+    def claim(self, asked: Asked, *, changing: bool = False) -> Claim | None:
+        """The best shard; None without a claimable shard. `changing`: other lanes may be met soon."""
         ...
 
     def renew(self, claim: Claim, lease_seconds: float) -> Literal["run", "cancel", "lost"]:

@@ -18,7 +18,7 @@ from assay.service.store.fleet import lease_owner
 from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
-from assay.service.submission.requirements import folders_read
+from assay.service.submission.requirements import folders_read, weights_of
 from assay.workers.containment.probe import Sandbox
 from assay.workers.identity import code, identity
 from assay.workers.settings import WorkerSettings
@@ -174,7 +174,8 @@ class Supervisor(threading.Thread):
         return True
 
     def _run(self, claim: Claim) -> None:
-        with self.inventory.using(folders_read(load(), claim.spec)) as gone:
+        weights = weights_of(load(), claim.spec["model"])
+        with self.inventory.using(folders_read(load(), claim.spec), weights) as gone:
             if gone:  # removed for another data set since this worker said that it has it
                 self._ledger.release(claim, f"a worker no longer has the data set {', '.join(gone)}")
             else:
@@ -227,7 +228,7 @@ class Supervisor(threading.Thread):
             seconds=self._seconds_left(),
             unknown_seconds=self._settings.shard_seconds,
         )
-        claim = self._ledger.claim(asked)
+        claim = self._ledger.claim(asked, changing=self.inventory.is_staging)
         self._claim_unheard = False
         self._waited = self._ledger.remote
         return claim

@@ -236,6 +236,14 @@ def folder_of(root: Path, reference: PulledReference) -> Path:
     return root / reference.source / str(reference).partition(":")[2]
 
 
+def folder_below(reference: str) -> str:
+    """The folder of a whole reference below a weights folder. Raises ValueError."""
+    root, parsed = Path("/"), parse_reference(reference)
+    if parsed.source == "hf" and parsed.revision is None:
+        raise ValueError(f"{reference!r} names no commit")
+    return folder_of(root, parsed).relative_to(root).as_posix()
+
+
 def _write(path: Path, content: object) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -9,6 +9,7 @@ from assay.service.contract.weights.pulled import PulledRecord
 
 # How the reasons of a worker that lacks data begin: no data root, no folder, or the folder is on its way.
 NO_ROOT, NO_FOLDER, STAGES = "it has no data root", "it has no folder", "it stages"
+NO_WEIGHTS, STAGES_WEIGHTS = "it lacks the weights", f"{STAGES} the weights"
 LACKS_DATA = (NO_ROOT, NO_FOLDER, STAGES)
 MAX_STAGED = 200  # data sets that a worker announces
 

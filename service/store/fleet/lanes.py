@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, delete, exists, literal_column, select
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.fleet.worker_records import LACKS_DATA, STAGES, Requirements
+from assay.service.contract.fleet.worker_records import LACKS_DATA, STAGES, STAGES_WEIGHTS, Requirements
 from assay.service.contract.states import ShardState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.clock import now
@@ -110,7 +110,7 @@ def blocked(connection: Connection, job_id: str, device: str, devices: int, iden
     told = lacking(connection, device, devices, identity)
     reasons: dict[str, str] = {}
     without = {
-        requirements: sum(lacks.get(requirements, "").startswith(LACKS_DATA) for _, lacks in told)
+        requirements: sum(_lacks_data(lacks.get(requirements, "")) for _, lacks in told)
         for requirements in asked
     }
     for requirements in asked:
@@ -154,3 +154,7 @@ def lacking(
         statement = statement.where(workers.c.identity == identity)
     rows = connection.execute(statement.order_by(workers.c.seen_at)).all()
     return [(row.name or row.worker, (row.gauges or {}).get("lacks", {})) for row in rows]
+
+
+def _lacks_data(reason: str) -> bool:
+    return reason.startswith(LACKS_DATA) and not reason.startswith(STAGES_WEIGHTS)

@@ -9,7 +9,9 @@ import httpx
 import pytest
 
 from assay.service.datasets import routes
-from assay.service.files.data_store import BlobFolder, DataStore
+from assay.service.files.blobs import BlobFolder
+from assay.service.files.data_store import DataStore
+from assay.service.settings import Settings
 from assay.service.store.store import Store
 from tests.service.datasets.conftest import put
 
@@ -23,7 +25,7 @@ def key(store: Store, tenant: str = "alice", scope: Any = "worker") -> dict[str,
 
 
 def sent(http: httpx.Client, call: str, given: Any, header: Any) -> httpx.Response:
-    if call == "blobs":
+    if call in ("blobs", "addresses"):
         return http.post(f"{PATH}/{call}", json=given, headers=header)
     return http.get(f"{PATH}/{call}", params=given, headers=header)
 
@@ -44,6 +46,8 @@ def test_a_node_fetches_a_set(http: httpx.Client, store: Store, data_store: Data
     assert call("blob", name="birds", sha256=hash_of(LARGE)).content == LARGE
     small = [hash_of(b"two"), hash_of(b"one"), hash_of(b"two")]
     assert call("blobs", name="birds", sha256=small).content == b"twoonetwo"
+    assert call("addresses", name="birds", sha256=small).json() == {"urls": None}
+    assert [one["sha256"] for one in call("sets", name="birds").json()["sets"]] == [one.sha256]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +95,8 @@ def test_a_foreign_tenant_sees_neither_sets_nor_contents(
     ("call", "body", "status"),
     [
         ("sets", {"more": 1}, 422),
+        ("sets", {"name": "bird"}, 404),
+        ("addresses", {"name": "birds", "sha256": []}, 422),
         ("tree", {"name": ""}, 422),
         ("tree", {"name": "../sets/birds"}, 404),
         ("blob", {"name": "birds", "sha256": "../../../etc/passwd"}, 422),
@@ -106,7 +112,7 @@ def test_a_wrong_call_is_refused(
     assert sent(http, call, body, key(store)).status_code == status
 
 
-@pytest.mark.parametrize("call", ["sets", "tree", "blob", "blobs"])
+@pytest.mark.parametrize("call", ["sets", "tree", "blob", "blobs", "addresses"])
 def test_only_keys_of_workers_open_it(http: httpx.Client, store: Store, call: str) -> None:
     assert sent(http, call, {}, {}).status_code == 401
     assert sent(http, call, {}, key(store, scope="admin")).status_code == 403
@@ -119,7 +125,8 @@ def test_contents_elsewhere_are_named(
         def address(self, sha256: str) -> str | None:
             return f"https://objects.example/{sha256}?signature=x"
 
-    monkeypatch.setattr(routes, "DataStore", lambda root: DataStore(root, Elsewhere(root / "blobs")))
+    elsewhere = DataStore(data_store.root, Elsewhere(data_store.root / "blobs"))
+    monkeypatch.setattr(Settings, "published", elsewhere)
     put(data_store, "birds", FILES)
     body = {"name": "birds", "sha256": hash_of(LARGE)}
     answer = sent(http, "blob", body, key(store))
@@ -127,12 +134,16 @@ def test_contents_elsewhere_are_named(
     assert answer.headers["location"] == f"https://objects.example/{hash_of(LARGE)}?signature=x"
     answer = sent(http, "blob", {**body, "sha256": "0" * 64}, key(store))
     assert answer.status_code == 404
+    small = {"name": "birds", "sha256": [hash_of(b"two"), hash_of(b"one")]}
+    told = sent(http, "addresses", small, key(store)).json()
+    assert told == {"urls": [f"https://objects.example/{one}?signature=x" for one in small["sha256"]]}
+    foreign = sent(http, "addresses", {**small, "sha256": ["0" * 64]}, key(store))
+    assert foreign.status_code == 404
 
 
 def test_a_service_without_a_store_says_so(
     http: httpx.Client, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = http._transport.app.state.settings  # type: ignore[attr-defined]
-    monkeypatch.setitem(settings.__dict__, "data_store", None)
+    monkeypatch.setattr(Settings, "published", None)
     answer = sent(http, "sets", {}, key(store))
     assert (answer.status_code, answer.json()["error"]["message"]) == (404, routes.NO_STORE)

@@ -141,6 +141,20 @@ def test_a_tenant_sees_its_sets_alone(tmp_path: Path) -> None:
             store.find(name, "bob")
 
 
+def test_an_unknown_name_reads_few_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(100):
+        write(tmp_path, f"set-{number:03d}", name=f"set-{number:03d}", tenants=["alice"])
+    write(tmp_path, "wren", name="wren")
+    store, read, one = DataStore(tmp_path), list[Path](), DataStore._read
+    monkeypatch.setattr(DataStore, "_read", staticmethod(lambda path: read.append(path) or one(path)))
+    with pytest.raises(NotFound, match="there is wren") as told:
+        store.find("wrens", "bob")
+    assert "set-" not in str(told.value)
+    assert len(read) < 70
+    with pytest.raises(NotFound, match="there is set-050"):
+        store.find("set-050x", "alice")
+
+
 def test_a_content_is_of_a_file_of_the_set_and_no_link(tmp_path: Path) -> None:
     store, one = DataStore(tmp_path), record()
     digests = sorted(bytes([n]) * 32 for n in range(5, 250, 7))

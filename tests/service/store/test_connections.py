@@ -95,7 +95,7 @@ def test_the_keys_of_amazon_are_those_of_the_environment(monkeypatch: Any) -> No
     known = {"ACCESS_KEY_ID": "AKIA", "SECRET_ACCESS_KEY": "k", "SESSION_TOKEN": "t", "REGION": "eu-x"}
     for name, value in known.items():
         monkeypatch.setenv(f"AWS_{name}", value)
-    place = Connections(files="s3://bucket/a/b/")._s3_place
+    place = Connections()._s3_place("s3://bucket/a/b/")
     assert (place.bucket, place.prefix, place.region, place.session_token) == ("bucket", "a/b", "eu-x", "t")
     assert place.endpoint == "https://s3.eu-x.amazonaws.com"
-    assert Connections(files="s3://bucket", **S3)._s3_place.session_token == ""  # type: ignore[arg-type]
+    assert Connections(**S3)._s3_place("s3://bucket").session_token == ""  # type: ignore[arg-type]

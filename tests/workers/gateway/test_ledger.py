@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from assay.service.store.fleet.fair_queue import CHECKS
@@ -15,7 +18,7 @@ from assay.workers.gateway.files import GatewayFiles
 from assay.workers.gateway.ledger import GatewayLedger
 from assay.workers.supervision.supervisor import Supervisor
 from tests.support.gateways import ledger_of, node_settings, serving, worker_key
-from tests.support.workers import submit, wait_for
+from tests.support.workers import settings, submit, wait_for
 from tests.workers.supervision.test_ledger import asked, heartbeat
 
 
@@ -64,6 +67,21 @@ def test_a_renewal_says_whether_the_worker_is_cordoned(store: Store, tmp_path: P
             assert (found.name, found.drain) == ("host:0", drain)
         gateway.close()
     assert gateway.__dict__["calls"] == ["/standing", "/claim", "/renew", "/renew"]
+
+
+def test_a_worker_that_is_about_to_meet_other_lanes_does_not_wait_long(tmp_path: Path) -> None:
+    waits: list[float] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        waits.append(json.loads(request.read())["wait_seconds"])
+        return httpx.Response(200, json={"claim": None, "standing": {}})
+
+    chosen = settings(tmp_path, gateway="http://gateway.example")
+    with closing(Gateway(chosen, httpx.MockTransport(answer))) as gateway:
+        ledger = GatewayLedger(gateway, GatewayFiles(gateway, chosen))
+        for changing in (False, True):
+            assert ledger.claim(asked(), changing=changing) is None
+    assert waits == [45.0, 5.0]
 
 
 def test_a_waiting_worker_is_woken_by_a_new_job(store: Store, tmp_path: Path) -> None:

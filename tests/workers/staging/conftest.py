@@ -46,6 +46,6 @@ def published(tmp_path: Path, data_store: DataStore) -> Publish:
     ) -> PublishedSet:
         root = tmp_path / "origin"
         fill(root / name, files)
-        return publish(root, name, data_store.root, state=tmp_path / "state", tenants=tenants)
+        return publish(root, name, data_store, state=tmp_path / "state", tenants=tenants)
 
     return call

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from assay.workers.staging.command import DataRequest, bytes_of, main
+from assay.workers.weights.pulled import checked
+from tests.support.pulled import pull_tensors
 from tests.workers.staging.conftest import FILES, contents, fill
 
 
@@ -18,7 +21,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked(action: str, *names: str, **changes: Any) -> DataRequest:
-    settings = {name: str(changes.pop(name)) for name in ("data_root", "data_store") if name in changes}
+    names_ = ("data_root", "data_store", "weights_root")
+    settings = {name: str(changes.pop(name)) for name in names_ if name in changes}
     values: Any = {"action": action, "names": [*names], "tenants": [], "limit": None, "json": True}
     return {**values, "settings": {"gateway": None, **settings}, **changes}
 
@@ -45,11 +49,33 @@ def test_a_set_is_published_staged_and_listed(tmp_path: Path, capsys: pytest.Cap
     assert "no store of data: set ASSAY_GATEWAY" in capsys.readouterr().out
 
 
+def test_weights_are_published_staged_and_withdrawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pull_tensors(tmp_path / "pulled", "timm:net.a1", {"x": torch.ones(3)})
+    node: Any = {"weights_root": tmp_path / "node", "data_store": tmp_path / "store"}
+    assert main(asked("publish", "timm:net.a1", **{**node, "weights_root": tmp_path / "pulled"})) == 0
+    assert main(asked("stage", "timm:net.a1", **node)) == 0
+    assert checked(tmp_path / "node", "timm:net.a1", None).name == "net"
+    capsys.readouterr()
+    assert main(asked("list", **node)) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [[one["name"] for one in told[place]] for place in ("here", "store")] == [
+        ["timm/net.a1"],
+        ["timm:net.a1"],
+    ]
+    assert main(asked("unpublish", "timm:net.a1", **node)) == 0
+    assert "timm:net.a1 is published no longer; 2 contents were deleted" in capsys.readouterr().err
+    assert main(asked("unpublish", "timm:net.a1", **node)) == 1
+    assert "no data set 'timm:net.a1' is published" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("request_", "code", "said"),
     [
         (asked("stage", "birds", limit="much"), 2, "--limit: 'much' given; allowed"),
         (asked("stage", "birds"), 1, "no data root: set ASSAY_DATA_ROOT"),
+        (asked("unpublish", "birds"), 1, "no store of data: set ASSAY_DATA_STORE"),
         (asked("publish", "birds", data_root="/tmp"), 1, "no store of data: set ASSAY_DATA_STORE"),
         (asked("list", settings={"gateway": "ftp://x"}), 2, "ASSAY_GATEWAY"),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from assay.service.files.blobs import BlobFolder
 from assay.service.files.data_store import DataStore, read_tree
 from assay.workers.staging import publishing
 from assay.workers.staging.publishing import publish
@@ -38,7 +39,7 @@ def test_every_change_has_another_hash(published: Publish, tmp_path: Path, chang
     if change == "gone":
         (folder / "wren/large.bin").unlink()
     assert (
-        publish(tmp_path / "origin", "birds", tmp_path / "other", state=tmp_path / "s").sha256
+        publish(tmp_path / "origin", "birds", DataStore(tmp_path / "other"), state=tmp_path / "s").sha256
         != before.sha256
     )
 
@@ -47,13 +48,13 @@ def test_only_changed_files_are_read_again(
     published: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    copy = publishing._copy
+    add = BlobFolder.add
 
-    def noted(file: Path, *rest: Any) -> str:
+    def noted(blobs: BlobFolder, file: Path, *rest: Any) -> str:
         read.append(file.name)
-        return copy(file, *rest)
+        return add(blobs, file, *rest)
 
-    monkeypatch.setattr(publishing, "_copy", noted)
+    monkeypatch.setattr(BlobFolder, "add", noted)
     published()
     assert len(read) == 4
     with next((tmp_path / "state" / "data-hashes").iterdir()).open("a") as hashes:
@@ -67,10 +68,10 @@ def test_what_a_tree_cannot_have_is_refused_all_at_once(tmp_path: Path, data_sto
     root = tmp_path / "root"
     fill(root / "birds", {"a/\u202egnp.x": b"", "b\\c": b"", "fine": b""})
     with pytest.raises(ValueError, match=r"cannot be published: 'b.*backslash.*; 'a/.*cannot be seen"):
-        publish(root, "birds", data_store.root, state=tmp_path)
+        publish(root, "birds", data_store, state=tmp_path)
     for name in ("../root/birds", "/etc", "none", ".git"):
         with pytest.raises(ValueError, match=r"must|no folder|part that is"):
-            publish(root, name, data_store.root, state=tmp_path)
+            publish(root, name, data_store, state=tmp_path)
     assert data_store.sets() == []
 
 
@@ -81,16 +82,14 @@ def test_links_stay_below_the_data_root(tmp_path: Path, data_store: DataStore) -
     os.symlink(root / "files", root / "birds" / "crow")
     os.symlink(root / "files", root / "birds" / "wren")
     fill(root / "birds", {".DS_Store": b"", "Thumbs.db": b""})
-    assert publish(root, "birds", data_store.root, state=tmp_path).files == 2, (
-        "links are followed, litter is not"
-    )
+    assert publish(root, "birds", data_store, state=tmp_path).files == 2, "links are followed, litter is not"
     os.symlink(root, root / "birds" / "circle")
     with pytest.raises(ValueError, match="folder that it lies in"):
-        publish(root, "birds", data_store.root, state=tmp_path)
+        publish(root, "birds", data_store, state=tmp_path)
     (root / "birds" / "circle").unlink()
     os.symlink("/etc/passwd", root / "birds" / "crow" / "2.png")
     with pytest.raises(ValueError, match="leads out of the data root"):
-        publish(root, "birds", data_store.root, state=tmp_path)
+        publish(root, "birds", data_store, state=tmp_path)
 
 
 def test_a_file_that_changes_meanwhile_is_refused(
@@ -106,6 +105,6 @@ def test_a_file_that_changes_meanwhile_is_refused(
     monkeypatch.setattr(publishing, "_files", changing)
     fill(tmp_path / "root" / "birds", {"x": b"x"})
     with pytest.raises(ValueError, match="has changed while it was read"):
-        publish(tmp_path / "root", "birds", data_store.root, state=tmp_path)
+        publish(tmp_path / "root", "birds", data_store, state=tmp_path)
     assert data_store.sets() == []
-    assert not [path for path in data_store.root.rglob("*") if path.is_file()]
+    assert [path.name for path in data_store.root.rglob("*") if path.is_file()] == [".lock"]

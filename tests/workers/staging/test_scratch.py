@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -54,6 +55,37 @@ def test_a_use_is_remembered(scratch: Scratch, source: FolderSource) -> None:
         pass
     stage(scratch, source, "c", limit=LIMIT)
     assert names(scratch) == {"a", "c"}
+
+
+def test_what_goes_while_its_lock_is_waited_for_is_not_kept(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, lock = Scratch(scratch.root), scratch._open
+
+    def removed_first(name: str) -> TextIO:
+        assert name == "b" or other.remove("a")
+        return lock(name)
+
+    monkeypatch.setattr(scratch, "_open", removed_first)
+    with scratch.using(["a", "b"]) as kept:
+        assert {*kept} == {"b"}
+        assert not other.remove("b")
+
+
+def test_what_comes_while_another_lock_is_waited_for_is_kept(
+    scratch: Scratch, source: FolderSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, lock = Scratch(scratch.root), scratch._open
+
+    def staged_first(name: str) -> TextIO:
+        if name == "a":
+            stage(other, source, "c", limit=0)
+        return lock(name)
+
+    monkeypatch.setattr(scratch, "_open", staged_first)
+    with scratch.using(["a", "c"]) as kept:
+        assert {*kept} == {"a", "c"}
+        assert not other.remove("c")
 
 
 def test_a_set_in_use_stays(scratch: Scratch, source: FolderSource) -> None:

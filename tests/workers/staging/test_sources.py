@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from assay.service.contract.errors import NotFound
+from assay.service.files.blob_bucket import BlobBucket
 from assay.service.files.data_store import DataStore
+from assay.service.settings import Settings
 from assay.service.store.store import Store
 from assay.workers.gateway.connection import Gateway
+from assay.workers.staging.publishing import publish
 from assay.workers.staging.scratch import Scratch, StagingFailed
-from assay.workers.staging.sources import DataSource, GatewaySource, find, source_of
+from assay.workers.staging.sources import DataSource, GatewaySource, source_of
 from assay.workers.staging.staging import stage
 from tests.support.gateways import node_settings, serving, worker_key
+from tests.support.object_stores import new_bucket, settings_of
 from tests.support.workers import settings
-from tests.workers.staging.conftest import FILES, Publish, contents
+from tests.workers.staging.conftest import FILES, Publish, contents, fill
 
 
 @pytest.fixture(params=["folder", "gateway"])
@@ -43,13 +50,38 @@ def test_a_set_comes_whole_and_resumed(source: DataSource, published: Publish, t
     stage(scratch, source, "birds")
     assert contents(scratch.root / "birds") == FILES
     large = next(path for path in FILES if "large" in path)
-    (sha256,) = {
-        file.name for file in tmp_path.rglob("blobs/*/*") if file.stat().st_size == len(FILES[large])
-    }
-    with source.blob(one, sha256, 2_999_990) as chunks:
+    (hash_,) = {file.name for file in tmp_path.rglob("blobs/*/*") if file.stat().st_size == len(FILES[large])}
+    with source.blob(one, hash_, 2_999_990) as chunks:
         assert b"".join(chunks) == b"x" * 10
     with pytest.raises(NotFound), source.blob(one, "0" * 64, 0) as chunks:
         list(chunks)
+
+
+@pytest.mark.costly
+def test_a_node_fetches_from_the_bucket_itself(
+    store: Store, tmp_path: Path, s3_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small contents and large ones; the service sends none, and an earlier node gets small ones from it."""
+    place = settings_of(new_bucket(s3_server))
+    changes: dict[str, Any] = {"data_store": tmp_path / "store", "data_blobs": place.pop("files"), **place}
+    fill(tmp_path / "origin" / "birds")
+    settings_ = Settings(state=tmp_path / "service", **changes)
+    assert settings_.published is not None
+    one = publish(tmp_path / "origin", "birds", settings_.published, state=tmp_path / "state")
+    assert not (tmp_path / "store" / "blobs").exists()
+    with serving(store, tmp_path / "service", **changes) as server:
+        chosen = node_settings(tmp_path / "node", server.url, worker_key(store))
+        with source_of(chosen) as found, monkeypatch.context() as patched:
+            patched.setattr(BlobBucket, "open", None)
+            scratch = Scratch(tmp_path / "scratch")
+            stage(scratch, found, "birds")
+            assert contents(scratch.root / "birds") == FILES
+        with source_of(chosen) as found:
+            assert isinstance(found, GatewaySource)
+            found._through = True
+            hashes = [sha256(content).hexdigest() for content in (b"two", b"one")]
+            with found.blobs(one, hashes) as chunks:
+                assert b"".join(chunks) == b"twoone"
 
 
 def test_a_foreign_set_is_unknown_to_a_node(
@@ -59,7 +91,7 @@ def test_a_foreign_set_is_unknown_to_a_node(
     with serving(store, tmp_path / "service", data_store=data_store.root) as server:
         chosen = node_settings(tmp_path / "node", server.url, worker_key(store, "mallory"))
         with source_of(chosen) as found, pytest.raises(NotFound, match="no data set 'birds' is published"):
-            find(found, "birds")
+            found.find("birds")
 
 
 def test_contents_elsewhere_are_fetched_without_the_key(
@@ -106,6 +138,28 @@ def test_records_that_are_none_are_left_out(tmp_path: Path) -> None:
         Gateway(chosen, httpx.MockTransport(lambda request: httpx.Response(200, json=told)))
     ) as gateway:
         assert [one.name for one in GatewaySource(gateway).sets()] == ["x"]
+
+
+def test_a_set_is_found_by_name_at_services_of_any_version(published: Publish, tmp_path: Path) -> None:
+    one, asked = published(), list[dict[str, str]]()
+    facts = {"name": "birds", "sha256": one.sha256, "files": 4, "bytes": 9, "published_at": ""}
+
+    def answer(request: httpx.Request, *, knows: bool) -> httpx.Response:
+        asked.append(dict(request.url.params))
+        if request.url.params and not knows:
+            told = {"error": {"type": "invalid_spec", "message": "name: unknown", "details": []}}
+            return httpx.Response(422, json=told)
+        return httpx.Response(200, json={"sets": [facts]})
+
+    chosen, by_name = settings(tmp_path, gateway="http://gateway.example"), {"name": "birds"}
+    for knows, calls in ((True, [by_name]), (False, [by_name, {}])):
+        transport = httpx.MockTransport(partial(answer, knows=knows))
+        with closing(Gateway(chosen, transport)) as gateway:
+            assert GatewaySource(gateway).find("birds").sha256 == one.sha256
+            assert asked == calls
+            with pytest.raises(NotFound, match="no data set 'bees' is published"):
+                GatewaySource(gateway).find("bees")
+        asked.clear()
 
 
 def test_without_a_source_the_setting_is_named(tmp_path: Path) -> None:

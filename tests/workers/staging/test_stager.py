@@ -8,16 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from assay.service.contract.fleet.worker_records import Requirements
 from assay.service.files.data_store import DataStore
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.fleet.lanes import OpenLane
 from assay.service.store.store import Store
 from assay.service.submission.requirements import PlanningDevice, digest_of
 from assay.workers.settings import WorkerSettings
+from assay.workers.staging.pulled import publish_weights
+from assay.workers.staging.scratch import Scratch
 from assay.workers.staging.stager import Stager
+from assay.workers.supervision import inventory
 from assay.workers.supervision.inventory import Inventory
 from tests.support.gateways import node_settings, serving, worker_key
+from tests.support.pulled import pull_tensors
 from tests.support.workers import settings, wait_for
 from tests.workers.staging.conftest import FILES, Publish, contents
 
@@ -49,8 +55,12 @@ def staging(chosen: WorkerSettings, *inventories: Inventory) -> Iterator[Stager]
 
 
 def judged(stock: Inventory, *folders: str, device: str = "cpu") -> str | None:
-    digest = digest_of({"folders": [*folders]})
-    stock.judge([OpenLane(Lane(device, "", digest), {"folders": [*folders]})], PlanningDevice())
+    return reason(stock, {"folders": [*folders]}, device)
+
+
+def reason(stock: Inventory, asks: Requirements, device: str = "cpu") -> str | None:
+    digest = digest_of(asks)
+    stock.judge([OpenLane(Lane(device, "", digest), asks)], PlanningDevice())
     return stock.lacks.get(digest)
 
 
@@ -64,6 +74,34 @@ def test_what_waits_is_staged(chosen: WorkerSettings, published: Publish) -> Non
     assert contents(chosen.data_root / "birds") == FILES
     assert stock.gauges["staged"] == {"birds": one.sha256}
     assert stock.staging["birds"] == "0.0 of 0.0 GB"
+
+
+def test_weights_that_wait_are_staged(
+    chosen: WorkerSettings, data_store: DataStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "PULLED_SECONDS", 0.0)
+    made = pull_tensors(tmp_path / "pulled", "timm:net.a1", {"x": torch.ones(3)})
+    publish_weights(tmp_path / "pulled", "timm:net.a1", data_store, state=tmp_path / "s", tenants=["alice"])
+    chosen = chosen.model_copy(update={"weights_root": tmp_path / "node-weights"})
+    stock, asks = Inventory(chosen), Requirements(weights={"timm:net.a1": made.sha256})
+    assert reason(stock, asks) == "it stages the weights timm:net.a1: it begins"
+    assert (stock.wanted, stock.is_staging) == ({"timm:net.a1"}, True)
+    with staging(chosen, stock):
+        wait_for(lambda: reason(stock, asks) is None)
+    assert not stock.is_staging
+    assert stock.gauges["weights"] == {"timm:net.a1": made.record}
+    with stock.using([], asks["weights"]):
+        assert not Scratch(chosen.weights_root).remove("timm/net.a1"), "a job reads them"
+    assert Scratch(chosen.weights_root).remove("timm/net.a1")
+
+
+def test_weights_that_nobody_publishes_are_said_to_be_missing(chosen: WorkerSettings, tmp_path: Path) -> None:
+    chosen = chosen.model_copy(update={"weights_root": tmp_path / "node-weights"})
+    stock, asks = Inventory(chosen), Requirements(weights={"hf:a/b": ""})
+    assert reason(stock, asks) == "it stages the weights hf:a/b: it begins"
+    with staging(chosen, stock):
+        wait_for(lambda: reason(stock, asks) == "it lacks the weights hf:a/b; there: assay pull hf:a/b")
+        assert not stock.is_staging
 
 
 def test_what_nobody_publishes_is_said_to_be_missing(chosen: WorkerSettings, published: Publish) -> None:

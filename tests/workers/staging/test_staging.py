@@ -55,8 +55,8 @@ class Hostile(FolderSource):
         self.one = replace(self.one, **changes)
         self.content = b"x"
 
-    def sets(self) -> list[PublishedSet]:
-        return [self.one]
+    def find(self, name: str) -> PublishedSet:
+        return self.one
 
     @contextmanager
     def tree(self, one: PublishedSet) -> Iterator[Iterator[bytes]]:
