@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 import httpx
 import pytest
 
+from assay.service.contract.fleet.worker_records import Gauges
+from assay.service.contract.weights.pulled import PulledRecord
 from assay.service.datasets import routes
 from assay.service.files.blobs import BlobFolder
 from assay.service.files.data_store import DataStore
@@ -147,3 +151,26 @@ def test_a_service_without_a_store_says_so(
     monkeypatch.setattr(Settings, "published", None)
     answer = sent(http, "sets", {}, key(store))
     assert (answer.status_code, answer.json()["error"]["message"]) == (404, routes.NO_STORE)
+
+
+def test_published_weights_count_as_pulled_for_those_who_may_have_them(
+    http: httpx.Client, store: Store, data_store: DataStore
+) -> None:
+    record: PulledRecord = {"sha256": "a" * 64, "aliases": ["timm:resnet50"], "facts": {"classes": 10}}
+    one = replace(put(data_store, "timm:resnet50.a1_in1k", FILES, ["alice"]), pulled=record)
+    data_store.record(one.name).write_text(json.dumps(one.record))
+    store.workers.beat("w", "host", ["cpu"], 1, Gauges(weights={}))
+    job = {
+        "kind": "evaluate",
+        "model": {"name": "timm", "params": {"architecture": "resnet50"}, "weights": {"pulled": True}},
+        "data": {"name": "digits"},
+        "evaluations": [{"name": "clean"}],
+    }
+    answers = {
+        tenant: http.post(
+            "/api/v1/jobs", params={"dry_run": "true"}, json=job, headers=key(store, tenant, "submit")
+        )
+        for tenant in ("alice", "bob")
+    }
+    assert answers["alice"].status_code == 200, answers["alice"].text
+    assert answers["bob"].json()["error"]["type"] == "weights_unavailable"
