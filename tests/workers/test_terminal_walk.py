@@ -30,6 +30,8 @@ data stage birds-of-the-northern-woods --data-root node --store store
 data list --data-root node --store store
 data list --data-root node
 data stage birds
+data unpublish birds-of-the-northern-woods --store store
+data unpublish none --store store
 pull --list --weights-root weights
 pull --verify --weights-root weights
 pull {REFERENCE} --verify --weights-root weights

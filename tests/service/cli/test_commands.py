@@ -595,14 +595,18 @@ def test_data_sets_of_the_store_are_asked_for(run: Run, executed: Any) -> None:
     run("data", "publish", "birds", "--tenant", "a", "--tenant", "b", "--store", "/store")
     run("data", "stage", "birds", "cats", "--limit", "2GB", "--gateway", "http://x", "--data-root", "/data")
     run("data", "list", "--json")
+    run("data", "unpublish", "timm:resnet50", "--store", "/store", "--weights-root", "/weights")
     asked = [json.loads(command[-1]) for command, _ in executed]
     assert [(one["action"], one["names"], one["tenants"], one["limit"]) for one in asked] == [
         ("publish", ["birds"], ["a", "b"], None),
         ("stage", ["birds", "cats"], [], "2GB"),
         ("list", [], [], None),
+        ("unpublish", ["timm:resnet50"], [], None),
     ]
-    assert asked[1]["settings"] == {"data_root": "/data", "data_store": None, "gateway": "http://x"}
-    assert [one["json"] for one in asked] == [False, False, True]
+    none = dict.fromkeys(("data_root", "data_store", "gateway", "weights_root"))
+    assert asked[1]["settings"] == {**none, "data_root": "/data", "gateway": "http://x"}
+    assert asked[3]["settings"] == {**none, "data_store": "/store", "weights_root": "/weights"}
+    assert [one["json"] for one in asked] == [False, False, True, False]
 
 
 def test_data_check_and_demo_pass_their_options_on(run: Run, executed: Any, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from tests.support.terminals import ESCAPES, Make, Terminal, too_wide
 # print a program's file.
 ELSEWHERE = "serve, worker, demo, mcp, evalhub, completion, fleet slurm, import-onnx, evaluate, attack"
 # Walked in tests/workers/test_terminal_walk.py, with the processes that take their place.
-PROCESSES = "doctor, data check, data publish, data stage, data list, pull, import-pickle"
+PROCESSES = "doctor, data check, data publish, data unpublish, data stage, data list, pull, import-pickle"
 # The others, with their arguments, in an order in which each has what it needs.
 LINES = """
 submit spec.json

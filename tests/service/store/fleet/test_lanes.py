@@ -128,6 +128,9 @@ def test_who_has_the_data_is_counted(store: Store) -> None:
         store.workers.beat(name, "box", ["cpu"], 1, {"lacks": {digest: why}}, identity=OWN)
     found = store.workers.blocked(job_id, "cpu", 1, OWN)
     assert found.data == ["cifar (1 of 3 workers have it; `assay data stage cifar` on the others)"]
+    stages = {digest: "it stages the weights timm:net: x"}
+    store.workers.beat("d", "box", ["cpu"], 1, {"lacks": stages}, identity=OWN)
+    assert store.workers.blocked(job_id, "cpu", 1, OWN).data[0].startswith("cifar (2 of 4 workers have it")
     store.workers.beat("d", "box", ["cpu"], 1, {}, identity=OWN)
     found = store.workers.blocked(job_id, "cpu", 1, OWN)
     assert (found.reasons, found.data[0][:10]) == ([], "cifar (2 o")
