@@ -32,20 +32,24 @@ def parse_json(raw: bytes, max_depth: int, max_containers: int = MAX_CONTAINERS)
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise MalformedJson(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
-    _check_containers(text, max_depth, max_containers)
+    # Most bodies have few brackets, also with the brackets of their texts.
+    if text.count("[") + text.count("{") > min(max_depth, max_containers):
+        _check_containers(text, max_depth, max_containers)
+    numbers = _Numbers()
     try:
         value = json.loads(
             text,
-            parse_constant=_no_constant,
-            parse_float=_finite_float,
-            parse_int=_short_integer,
+            parse_constant=numbers.read_constant,
+            parse_float=numbers.read_float,
+            parse_int=numbers.read_integer,
             object_pairs_hook=_object_without_repeats,
         )
     except json.JSONDecodeError as error:
         raise MalformedJson(
             f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         ) from None
-    check_values(value, ())
+    if numbers.are_refused or "\\u" in text:  # Forbidden characters come by escapes alone
+        check_values(value, ())
     return value
 
 
@@ -71,23 +75,31 @@ class _Refused:
     message: str
 
 
-def _no_constant(name: str) -> _Refused:
-    return _Refused(f"{name} is not JSON; allowed: finite numbers")
+class _Numbers:
+    """Reads the numbers of a body."""
 
+    def __init__(self) -> None:
+        self.are_refused = False
 
-def _finite_float(text: str) -> float | _Refused:
-    value = float(text)
-    if not math.isfinite(value):
-        return _Refused(f"the number {text[:40]} is too large; allowed: up to 1.8e308")
-    return value
+    def read_constant(self, name: str) -> _Refused:
+        return self._refuse(f"{name} is not JSON; allowed: finite numbers")
 
+    def read_float(self, text: str) -> float | _Refused:
+        value = float(text)
+        if not math.isfinite(value):
+            return self._refuse(f"the number {text[:40]} is too large; allowed: up to 1.8e308")
+        return value
 
-def _short_integer(text: str) -> int | _Refused:
-    if len(text) > MAX_INTEGER_DIGITS:
-        return _Refused(
-            f"an integer has {len(text)} characters ({text[:10]}...); allowed: up to {MAX_INTEGER_DIGITS}"
-        )
-    return int(text)
+    def read_integer(self, text: str) -> int | _Refused:
+        if len(text) > MAX_INTEGER_DIGITS:
+            return self._refuse(
+                f"an integer has {len(text)} characters ({text[:10]}...); allowed: up to {MAX_INTEGER_DIGITS}"
+            )
+        return int(text)
+
+    def _refuse(self, message: str) -> _Refused:
+        self.are_refused = True
+        return _Refused(message)
 
 
 def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

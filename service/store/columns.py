@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zlib
 from collections.abc import Collection
 from typing import Any, TypeAlias
@@ -26,13 +27,14 @@ metadata = MetaData(
 
 COLUMNS_START = '{"columns":{'
 STEP_BYTES = 2**15  # of a payload that are inflated at once
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 FLOAT_TAG = "$float"  # JSON has no NaN or infinity: they become {"$float": "nan" | "inf" | "-inf"}.
 SeenCells: TypeAlias = tuple[str, list[Any]]  # a column as text, and its cells
 
 
 def storable(text: str) -> str:
     """The text with characters that no database can hold (NUL, lone surrogates) replaced by U+FFFD."""
-    return "".join("\ufffd" if c == "\0" or "\ud800" <= c <= "\udfff" else c for c in text)
+    return UNSTORABLE.sub("\ufffd", text)
 
 
 class PlainText(TypeDecorator[str]):
