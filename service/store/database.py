@@ -22,7 +22,7 @@ ALLOWED_URLS = "allowed: sqlite:////path/to/file and postgresql+psycopg://user@h
 LOCK_SECONDS = 30
 IDLE_SECONDS = 60  # A worker machine that vanishes inside a transaction must not keep a job's row locked.
 QUIET_SECONDS = 1.0  # A connection used so recently counts as alive: a ping is half of a short call.
-LEFT_AT = "left_at"
+LEFT_AT, IMMEDIATE = "left_at", "immediate"  # Of connections, for us
 
 
 class Database:
@@ -36,11 +36,10 @@ class Database:
         self.url = _parse(url)
         self.engine = _engine(self.url)
         self._writers = threading.Lock()
-        self._immediate = self.engine.execution_options(immediate=True)
         # PostgreSQL: each statement sees what was committed before it, also inside READ COMMITTED; a
         # transaction around reads would only cost two round trips.
-        one_by_one = {} if self.file is not None else {"isolation_level": "AUTOCOMMIT"}
-        self._reading = self.engine.execution_options(**one_by_one)
+        alone = self.file is None
+        self._reading = self.engine.execution_options(isolation_level="AUTOCOMMIT") if alone else self.engine
 
     @property
     def file(self) -> Path | None:
@@ -56,8 +55,10 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction that writes; it is rolled back when the block raises."""
-        with self._turn(), self._immediate.begin() as connection:
-            yield connection
+        with self._turn(), self.engine.connect() as connection:
+            connection.info[IMMEDIATE] = True
+            with connection.begin():
+                yield connection
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -112,7 +113,7 @@ def _sqlite(url: URL) -> Engine:
     # SQLite has one writer: a large pool costs file handles only.
     engine = create_engine(url, connect_args={"timeout": LOCK_SECONDS}, pool_size=10, max_overflow=90)
     event.listen(engine, "connect", _set_up_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
+    engine.dialect.do_begin = _begin_sqlite  # type: ignore[method-assign, assignment]
     return engine
 
 
@@ -124,10 +125,10 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:
     cursor.close()
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    # A deferred transaction that reads, then writes may fail at once with "database is locked".
-    immediate = connection.get_execution_options().get("immediate", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+def _begin_sqlite(connection: Any) -> None:
+    # A deferred transaction that reads, then writes may fail at once with "database is locked". No listener
+    # of events: with one, every statement would look for others.
+    connection.execute("BEGIN IMMEDIATE" if connection.info.pop(IMMEDIATE, False) else "BEGIN")
 
 
 def _postgresql(url: URL) -> Engine:
