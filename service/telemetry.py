@@ -114,9 +114,9 @@ def _request_id(scope: Scope) -> str:
 
 def _traced(scope: Scope) -> AbstractContextManager[Span]:
     """A span below the caller's, for requests that do more than ask after health."""
-    if scope["path"] in HEALTH:
-        return nullcontext(INVALID_SPAN)
     given = Headers(scope=scope).getlist("traceparent")
+    if scope["path"] in HEALTH or not (given or traces.are_kept()):
+        return nullcontext(INVALID_SPAN)
     return traces.span("request", given[0] if len(given) == 1 else None, kind=SpanKind.SERVER)
 
 
@@ -131,5 +131,7 @@ def _describe(span: Span, route: str, method: str, status: str) -> None:
 
 def _tell(route: str, method: str, status: str, seconds: float) -> None:
     level = logging.DEBUG if route in HEALTH else logging.INFO
+    if not log.isEnabledFor(level):
+        return
     fields = {"method": method, "route": route, "status": status, "ms": round(1000 * seconds, 1)}
     log.log(level, "%s %s: %s in %.1f ms", method, route, status, 1000 * seconds, extra={"fields": fields})

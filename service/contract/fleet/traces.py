@@ -50,6 +50,12 @@ def set_up(name: str) -> None:
     trace.set_tracer_provider(provider)
 
 
+def are_kept() -> bool:
+    """Whether a span that begins here is of a trace, or sent: else nothing would come of it."""
+    sent = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    return sent or trace.get_current_span().get_span_context().is_valid
+
+
 def flush() -> None:
     """Sends the spans that wait; for processes that end without `atexit`."""
     send = getattr(trace.get_tracer_provider(), "force_flush", None)
