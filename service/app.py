@@ -16,6 +16,7 @@ from assay.service import features
 from assay.service.api import errors, metrics, openapi
 from assay.service.api.authentication import SESSION_PATH, KeyGuard
 from assay.service.api.deps import StoreOpener
+from assay.service.api.direct_routes import DirectRoutes
 from assay.service.api.event_feed import Feed, StreamLimit
 from assay.service.api.refusals import Refusals
 from assay.service.api.routes import ROUTERS
@@ -89,6 +90,7 @@ def create_app(
     app.state.has_package = has_package
     app.state.list_pulled = list_pulled
     errors.install(app)
+    app.router.routes.append(DirectRoutes(ROUTERS))
     for router in ROUTERS:
         app.include_router(router)
     app.state.routes = [route for router in ROUTERS for route in router.routes]

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import inspect
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -18,7 +18,8 @@ from fastapi import Depends, Request, Response
 from starlette.responses import JSONResponse
 
 from assay.service.api.caller import caller_in
-from assay.service.api.deps import StrictRoute, check_query, raw_body, system_store
+from assay.service.api.deps import check_query, raw_body, system_store
+from assay.service.api.direct_routes import DirectRoute, Handler
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, TooManyRequests
 from assay.service.contract.fleet.gateway import BeatPart, WorkerCall
 from assay.service.contract.fleet.worker_records import MAX_STAGED, Gauges
@@ -27,8 +28,11 @@ from assay.service.contract.strict_json import parse_json
 from assay.service.contract.typed_values import faults
 from assay.service.dashboard.frame import made_once
 from assay.service.gateway.claims import ClaimTokens
+from assay.service.gateway.transactions import WorkerStanding, WorkerTransactions
 from assay.service.gateway.waiting import WaitingRoom
 from assay.service.settings import Settings
+from assay.service.store.fleet.cordons import Cordon
+from assay.service.store.fleet.heartbeats import SignOfLife, sign_of_life
 from assay.service.store.fleet.lanes import OpenLane
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
@@ -50,6 +54,7 @@ class Shared:
     bodies: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BODIES_AT_ONCE))
     threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS))
     tokens: ClaimTokens | None = None
+    transactions: WorkerTransactions | None = None
     held: Counter[str] = field(default_factory=Counter)
     # Bytes of uploads in flight, by job. Those of other processes lie on their disks until they are placed,
     # which looks at all files of the job again: too many are never kept.
@@ -77,6 +82,7 @@ class WorkerGateway:
     settings: Settings
     pool: str
     tokens: ClaimTokens
+    transactions: WorkerTransactions
     shared: Shared
 
     async def in_thread(self, ask: Callable[..., T], *given: Any, **named: Any) -> T:
@@ -91,14 +97,9 @@ class WorkerGateway:
         """The claim of a token. Raises Forbidden."""
         return self.tokens.claim(token, self.pool)
 
-    def beat(self, beat: BeatPart | None) -> None:
-        """Records a sign of life, if any."""
-        if beat is None:
-            return
-        check_facts(beat.gauges, Gauges, "gauges")
-        if (staged := len(beat.gauges.get("staged", ()))) > MAX_STAGED:
-            raise InvalidSpec(f"gauges.staged: {staged} data sets; allowed: {MAX_STAGED}")
-        self.store.workers.beat(
+    def sign(self, beat: BeatPart) -> SignOfLife:
+        """A sign of life as the store takes it. Raises InvalidSpec."""
+        found = sign_of_life(
             self.named(beat.worker),
             beat.host,
             beat.device_classes,
@@ -108,23 +109,28 @@ class WorkerGateway:
             self.named(beat.name),
             beat.identity,
         )
+        if not self.store.workers.heartbeats.has_said(found):
+            check_facts(beat.gauges, Gauges, "gauges")
+            if (staged := len(beat.gauges.get("staged", ()))) > MAX_STAGED:
+                raise InvalidSpec(f"gauges.staged: {staged} data sets; allowed: {MAX_STAGED}")
+        return found
 
-    def standing(self, call: WorkerCall) -> dict[str, Any]:
+    def standing(self, call: WorkerCall, *, beat: bool = True) -> WorkerStanding:
+        """How a worker stands, after its sign of life, if any."""
+        sign = self.sign(call.beat) if beat and call.beat is not None else None
+        named = self.named(call.name)
+        return self.transactions.standing(named, call.identity, call.device_classes, sign)
+
+    def told(self, known: WorkerStanding, name: str) -> dict[str, Any]:
         """What a worker must know before it asks for a shard."""
-        known = self.tokens.standing(self.named(call.name), call.identity, call.device_classes)
         opened = known.lanes
         return {
-            "cordon": None if known.cordon is None else {**asdict(known.cordon), "name": call.name},
+            "cordon": cordon_told(known.cordon, name),
             "admitted": known.admitted,
-            "lanes": [{"lane": one.lane._asdict(), "stated": self._mine(one, call.name)} for one in opened],
+            "lanes": [{"lane": one.lane._asdict(), "stated": self._mine(one, name)} for one in opened],
             "version": version_of(opened),
             "planning": known.planning,
         }
-
-    def cordon(self, name: str) -> dict[str, Any] | None:
-        """The cordon of a worker, as it knows itself."""
-        found = self.store.cordons.of(self.named(name))
-        return None if found is None else {**asdict(found), "name": name}
 
     def lanes_version(self) -> str:
         """The version of the lanes now."""
@@ -144,27 +150,28 @@ async def _gateway(request: Request) -> WorkerGateway:
         caller_in(request.scope).key,
         made_once(request.app, Shared),
     )
-    if shared.tokens is None:
+    if shared.tokens is None or shared.transactions is None:
         shared.tokens = store.part(ClaimTokens)
+        shared.transactions = store.part(partial(WorkerTransactions, workers=store.workers))
         request.app.state.at_stop.append(shared.room.close)
     pool = NO_POOL if key is None else key.tenant
-    return WorkerGateway(store, request.app.state.settings, pool, shared.tokens, shared)
+    return WorkerGateway(store, request.app.state.settings, pool, shared.tokens, shared.transactions, shared)
 
 
 GatewayDep = Annotated[WorkerGateway, Depends(_gateway)]
 
 
-class WorkerRoute(StrictRoute):
+class WorkerRoute(DirectRoute):
     """A route that gives its function `body`, `gateway` and `request` itself, and runs it in one thread.
 
     FastAPI's dependencies and encoder cost more than a renewal. Routes with other parameters use these.
     """
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler that FastAPI calls."""
+    def direct_handler(self) -> Handler | None:
+        """As `DirectRoute`."""
         answer, wanted = self.endpoint, inspect.signature(self.endpoint).parameters.keys()
         if not wanted <= {"request", "body", "gateway"}:
-            return super().get_route_handler()
+            return None
         is_coroutine = inspect.iscoroutinefunction(answer)
 
         async def handle(request: Request) -> Response:
@@ -190,6 +197,11 @@ def check_facts(value: Any, hint: Any, where: str) -> None:
     if found:
         details = [ErrorDetail(loc=["body", where], message=one[:300]) for one in found]
         raise InvalidSpec(f"the worker's report is none: {found[0][:300]}", details)
+
+
+def cordon_told(cordon: Cordon | None, name: str) -> dict[str, Any] | None:
+    """A worker's cordon, as the worker knows itself."""
+    return None if cordon is None else {**asdict(cordon), "name": name}
 
 
 def version_of(opened: list[OpenLane]) -> str:

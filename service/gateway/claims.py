@@ -11,8 +11,7 @@ import binascii
 import hmac
 import json
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from sqlalchemy import bindparam, select
@@ -22,11 +21,7 @@ from assay.service.contract.states import ShardState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.columns import own_insert
 from assay.service.store.database import Database, StorePart
-from assay.service.store.fleet.cordons import Cordon, cordon_of
-from assay.service.store.fleet.identities import admits
-from assay.service.store.fleet.lanes import OpenLane, open_lanes
 from assay.service.store.rows import Claim
-from assay.service.store.shards import is_being_planned
 from assay.service.store.tables import checkpoints, jobs, shards
 from assay.service.store.tenant_tables import gateway_secrets
 
@@ -39,18 +34,8 @@ UNFINISHED = select(shards.c.id).where(
 )
 
 
-@dataclass(frozen=True)
-class WorkerStanding:
-    """What a worker must know before it asks for a shard."""
-
-    cordon: Cordon | None
-    admitted: bool
-    lanes: list[OpenLane]
-    planning: bool  # whether it could soon claim shards of a job that is being planned
-
-
 class ClaimTokens(StorePart):
-    """Signs claims, and reads them back; and reads how their workers stand."""
+    """Signs claims, and reads them back."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -76,16 +61,6 @@ class ClaimTokens(StorePart):
             raise InvalidState(REFUSED)
         spec = cast(Spec, {})  # The store reads it in its own row
         return Claim(**known, spec=spec, plan=None, failures=0, losses=0, token=token)
-
-    def standing(self, name: str, identity: str, device_classes: Sequence[str]) -> WorkerStanding:
-        """How a worker stands, in one transaction."""
-        with self._database.reading() as connection:
-            return WorkerStanding(
-                cordon_of(connection, name),
-                admits(connection, identity),
-                open_lanes(connection),
-                is_being_planned(connection, device_classes),
-            )
 
     def stands(self, claim: Claim) -> bool:
         """Whether the claim is its shard's newest, and the shard unfinished."""

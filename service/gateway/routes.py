@@ -5,7 +5,6 @@ A call about a shard carries the token of its claim; its fence guards every writ
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any, cast
@@ -22,19 +21,18 @@ from assay.service.contract.records import Columns, OutcomeExtra, PlanWithShards
 from assay.service.contract.states import STOPPED
 from assay.service.contract.stored_specs import EvaluateJobSpec, Execution
 from assay.service.files.json_bounds import JsonBounds
-from assay.service.gateway import files
-from assay.service.gateway.calls import GatewayDep, WorkerGateway, WorkerRoute, check_facts
+from assay.service.gateway import files, shard_requests
+from assay.service.gateway.calls import GatewayDep, WorkerGateway, WorkerRoute, check_facts, cordon_told
 from assay.service.gateway.counters import known_sums
-from assay.service.gateway.waiting import RoomLook, WorkerKind
 from assay.service.settings import Settings
-from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.store.transactions.repetition import REPEAT
 from assay.service.submission.limits import plan_excess, planned_seconds
 from assay.service.submission.plan_faults import check_plan, check_training_plan
 
 router = StrictRouter(prefix=GATEWAY_PATH, tag="gateway", route_class=WorkerRoute)
-ROUTERS, BEFORE = (router, files.router), "jobs"  # Most calls of a service with nodes are theirs
+ROUTERS = (router, shard_requests.router, files.router)
+BEFORE = "jobs"  # Most calls of a service with nodes are theirs
 MAX_OUTCOME_BYTES = 128 * 1024**2  # Of a shard or a plan; few are read at a time.
 BOUNDS = JsonBounds(MAX_OUTCOME_BYTES, values=20_000_000, containers=2_000_000)
 SMALL_OUTCOME = 64 * 1024  # Bytes of a body that counts for nothing, however many come
@@ -51,72 +49,7 @@ def body_limits(settings: Settings) -> dict[str, int]:
 def standing(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
     """What a worker must know before it claims; takes its sign of life."""
     call = validated(wire.WorkerCall, body)
-    gateway.beat(call.beat)
-    return gateway.standing(call)
-
-
-@router.post("/claim", include_in_schema=False)
-async def claim(request: Request, body: BodyDep, gateway: GatewayDep) -> WireAnswer:
-    """The best shard for a worker, now or within the time that it waits; and its standing."""
-    call = validated(wire.ClaimCall, body)
-    worker, room = gateway.named(call.worker), gateway.shared.room
-    room.leave(worker)
-    begun = time.monotonic()
-    kind, found, told = await gateway.in_thread(_arrive, gateway, call)
-    if told is None:
-        look = RoomLook(gateway.store, gateway.settings.limits, gateway.lanes_version)
-        if await room.wait(worker, kind, call.wait_seconds, lambda: look, lambda: _left(request)):
-            found = await gateway.in_thread(_take, gateway, call, kind.lanes, time.monotonic() - begun)
-            if found is None and call.seconds is not None:
-                room.rest(worker)
-        told = await gateway.in_thread(gateway.standing, call)
-    if found is not None:
-        if await request.is_disconnected():
-            await gateway.in_thread(gateway.store.shards.release, found)
-        room.ring()  # for the next of its kind
-    return {"claim": None if found is None else vars(found), "standing": told}
-
-
-def _arrive(
-    gateway: WorkerGateway, call: wire.ClaimCall
-) -> tuple[WorkerKind, Claim | None, WireAnswer | None]:
-    """Takes the sign of life and looks for a shard; with the standing, unless the worker will wait."""
-    gateway.beat(call.beat)
-    named = {Lane(one.device, one.identity, one.requirements) for one in call.lanes}
-    # The open lanes that the worker meets: each is a part of a statement.
-    lanes = sorted(named.intersection(one.lane for one in gateway.store.lanes.all())) if named else ()
-    classes, without = tuple(call.device_classes), tuple(call.without)
-    kind = WorkerKind(call.identity, classes, call.devices, without, tuple(lanes), call.seen)
-    found = None if gateway.shared.room.is_empty(kind) else _take(gateway, call, kind.lanes)
-    waits = found is None and call.wait_seconds
-    return kind, found, None if waits else gateway.standing(call)
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _take(
-    gateway: WorkerGateway, call: wire.ClaimCall, lanes: tuple[Lane, ...], waited: float = 0.0
-) -> Claim | None:
-    if gateway.store.cordons.of(gateway.named(call.name)) is not None:
-        return None
-    found = gateway.store.shards.claim(
-        gateway.named(call.worker),
-        call.device_classes,
-        lease_seconds=call.lease_seconds,
-        identity=call.identity,
-        without=call.without,
-        warm_job=call.warm_job,
-        warm_shards=call.warm_shards,
-        devices=call.devices,
-        limits=gateway.settings.limits,
-        lanes=lanes,
-        seconds=None if call.seconds is None else call.seconds - waited,
-        unknown_seconds=call.unknown_seconds,
-    )
-    return None if found is None else gateway.tokens.signed(found)
+    return gateway.told(gateway.standing(call), call.name)
 
 
 @router.post("/gone", include_in_schema=False)
@@ -160,10 +93,12 @@ def counters(body: BodyDep, gateway: GatewayDep) -> None:
 def renew(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
     """Extends a lease, and says how to go on; after a sign of life also whether the worker is cordoned."""
     call = validated(wire.RenewCall, body)
-    held = gateway.claim(call.token)
-    gateway.beat(call.beat)
-    answer: WireAnswer = {"verdict": gateway.store.shards.renew(held, call.lease_seconds)}
-    return answer if call.beat is None else {**answer, "cordon": gateway.cordon(call.beat.name)}
+    held, beat = gateway.claim(call.token), call.beat
+    if beat is None:
+        return {"verdict": gateway.store.shards.renew(held, call.lease_seconds)}
+    sign, name = gateway.sign(beat), gateway.named(beat.name)
+    verdict, cordon = gateway.transactions.renew(held, call.lease_seconds, name, sign)
+    return {"verdict": verdict, "cordon": cordon_told(cordon, beat.name)}
 
 
 @router.post("/progress", include_in_schema=False)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +57,9 @@ class WaitingRoom:
     """The waiting workers of this process."""
 
     def __init__(self) -> None:
-        self._waiting: list[_Waiter] = []
+        self._waiting: dict[WorkerKind, list[_Waiter]] = {}
+        self._of_worker: dict[str, list[_Waiter]] = {}
+        self._kinds: dict[str, Counter[WorkerKind]] = {}  # By pool, of waiters that do not leave
         self._turns: asyncio.Task[None] | None = None
         self._empty: dict[WorkerKind, float] = {}
         self._soon = asyncio.Event()
@@ -76,16 +79,18 @@ class WaitingRoom:
 
     def leave(self, worker: str) -> None:
         """Ends the waits of a worker that stops, starts, or asks again."""
-        for waiter in [*self._waiting]:
-            if waiter.worker == worker and self._loop is not None:
+        for waiter in [*self._of_worker.get(worker, ())]:
+            if self._loop is not None and not waiter.leaves:
                 waiter.leaves = True
+                self._uncount(waiter)
                 self._loop.call_soon_threadsafe(waiter.woken.set)
 
     def close(self) -> None:
         """The service stops: ends all waits, and takes no more; on the loop."""
         self._closed = True
-        for waiter in self._waiting:
-            waiter.woken.set()
+        for waiters in self._waiting.values():
+            for waiter in waiters:
+                waiter.woken.set()
 
     def rest(self, worker: str) -> None:
         """A worker that was woken and took nothing is not woken for shards of its kind for some seconds."""
@@ -110,7 +115,7 @@ class WaitingRoom:
         self.leave(worker)
         self._check_kinds(worker, kind)
         waiter = _Waiter(worker, kind)
-        self._waiting.append(waiter)
+        self._enter(waiter)
         if self._turns is None or self._turns.done():
             self._turns = asyncio.create_task(self._take_turns(look))
         woken, gone = asyncio.create_task(waiter.woken.wait()), asyncio.create_task(left())
@@ -121,24 +126,51 @@ class WaitingRoom:
                 raise Unavailable("the service stops: ask again")
             return waiter.woken.is_set() and not waiter.leaves and not gone.done()
         finally:
-            self._waiting.remove(waiter)
+            self._exit(waiter)
             woken.cancel()
             gone.cancel()
 
     def _check_kinds(self, worker: str, kind: WorkerKind) -> None:
-        pool = worker.partition(":")[0]
-        kinds = {one.kind for one in self._waiting if one.worker.partition(":")[0] == pool and not one.leaves}
+        kinds = self._kinds.get(pool_of(worker), ())
         if kind not in kinds and len(kinds) >= KINDS_OF_POOL:
             raise TooManyRequests(
                 f"workers of {len(kinds)} kinds (code, devices, unfit jobs) wait; allowed: {KINDS_OF_POOL}"
             )
+
+    def _enter(self, waiter: _Waiter) -> None:
+        self._waiting.setdefault(waiter.kind, []).append(waiter)
+        self._of_worker.setdefault(waiter.worker, []).append(waiter)
+        self._kinds.setdefault(pool_of(waiter.worker), Counter())[waiter.kind] += 1
+
+    def _exit(self, waiter: _Waiter) -> None:
+        for waiters in (self._waiting[waiter.kind], self._of_worker[waiter.worker]):
+            waiters.remove(waiter)
+        if not self._waiting[waiter.kind]:
+            del self._waiting[waiter.kind]
+        if not self._of_worker[waiter.worker]:
+            del self._of_worker[waiter.worker]
+        if not waiter.leaves:
+            self._uncount(waiter)
+
+    def _uncount(self, waiter: _Waiter) -> None:
+        pool = pool_of(waiter.worker)
+        kinds = self._kinds[pool]
+        kinds[waiter.kind] -= 1
+        if not kinds[waiter.kind]:
+            del kinds[waiter.kind]
+        if not kinds:
+            del self._kinds[pool]
 
     async def _take_turns(self, look: Callable[[], RoomLook]) -> None:
         while self._waiting:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._soon.wait(), TURN_SECONDS)
             self._soon.clear()
-            kinds = list(dict.fromkeys(waiter.kind for waiter in self._waiting if not waiter.woken.is_set()))
+            kinds = [
+                kind
+                for kind, waiters in self._waiting.items()
+                if not all(waiter.woken.is_set() for waiter in waiters)
+            ]
             found = await run_in_threadpool(look().of, kinds)
             self._empty = {kind: time.monotonic() for kind, state in found.items() if state == "empty"}
             for kind, state in found.items():
@@ -146,11 +178,16 @@ class WaitingRoom:
                     self._wake(kind, everyone=state == "changed")
 
     def _wake(self, kind: WorkerKind, *, everyone: bool) -> None:
-        mine = [one for one in self._waiting if one.kind == kind and not one.woken.is_set()]
+        mine = [one for one in self._waiting.get(kind, ()) if not one.woken.is_set()]
         at = time.monotonic()
         able = [waiter for waiter in mine if self._rests.get(waiter.worker, at) <= at]
         for waiter in mine if everyone else able[:AT_ONCE]:
             waiter.woken.set()
+
+
+def pool_of(worker: str) -> str:
+    """The pool in a worker's id."""
+    return worker.partition(":")[0]
 
 
 class RoomLook:

@@ -40,6 +40,7 @@ from assay.service.store.transactions.transitions import (
 )
 from assay.service.store.transactions.write_plan import write_plan
 
+RenewalVerdict = Literal["run", "cancel", "lost"]
 MAX_LOOKS = 20  # At jobs that a worker with an end has no time for
 RENEWED = update(shards).where(HELD).values(lease_until=now() + bindparam("seconds"))
 JOB_STATE = select(jobs.c.state).where(jobs.c.id == bindparam("job"))
@@ -68,6 +69,7 @@ class Shards(StorePart):
         lanes: Sequence[Lane] | None = None,
         seconds: float | None = None,
         unknown_seconds: float = 0.0,
+        admitted: bool | None = None,
     ) -> Claim | None:
         """Claims the best shard for a worker (an opaque id); None when no shard is claimable.
 
@@ -77,10 +79,10 @@ class Shards(StorePart):
         for `fair_queue.WARM_SHARDS` in a row also in another tenant's turn. `devices`: for a shard. `lanes`:
         with requirements that the worker meets; None: all. `seconds`: a job whose next shard takes longer is
         left to others, `MAX_LOOKS` in a call; None: any length. `unknown_seconds`: what a shard of unknown
-        length counts for.
+        length counts for. `admitted`: whether code of this `identity` may take work; None: not yet known.
         """
         known = (warm_job, warm_shards, tuple(without), identity, None if lanes is None else tuple(lanes))
-        claimer = Claimer(worker, device_classes, devices, *known)
+        claimer = Claimer(worker, device_classes, devices, *known, admitted)
         looks = 0
         while looks < MAX_LOOKS:
             with self._database.reading() as connection:  # Polls take no lock: idle workers cost nothing.
@@ -126,17 +128,14 @@ class Shards(StorePart):
         with self._database.reading() as connection:
             return is_being_planned(connection, device_classes)
 
-    def renew(self, claim: Claim, lease_seconds: float) -> Literal["run", "cancel", "lost"]:
+    def renew(self, claim: Claim, lease_seconds: float) -> RenewalVerdict:
         """Extends the lease to this many seconds from now, and says how the worker goes on.
 
         "cancel": the job is being canceled or has ended: stop, then call `canceled`; "lost": the claim is
         void: stop, and write nothing.
         """
         with self._database.writing() as connection:
-            if connection.execute(RENEWED, {**of_claim(claim), "seconds": lease_seconds}).rowcount == 0:
-                return "lost"
-            state = connection.execute(JOB_STATE, {"job": claim.job_id}).scalar_one()
-        return "run" if JobState(state) in CLAIMABLE else "cancel"
+            return renew(connection, claim, lease_seconds)
 
     def progress(
         self,
@@ -322,6 +321,14 @@ class Shards(StorePart):
                 if message:
                     record_message(connection, job.id, one_line(message))
                 charge(connection, job, [shard])
+
+
+def renew(connection: Connection, claim: Claim, lease_seconds: float) -> RenewalVerdict:
+    """As `Shards.renew`."""
+    if connection.execute(RENEWED, {**of_claim(claim), "seconds": lease_seconds}).rowcount == 0:
+        return "lost"
+    state = connection.execute(JOB_STATE, {"job": claim.job_id}).scalar_one()
+    return "run" if JobState(state) in CLAIMABLE else "cancel"
 
 
 def is_being_planned(connection: Connection, device_classes: Sequence[str]) -> bool:

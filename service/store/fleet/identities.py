@@ -127,15 +127,19 @@ def admitted() -> ColumnElement[bool]:
 
 
 def admits(connection: Connection, digest: str) -> bool:
-    """Whether workers of an identity may take work; their release is known by their heartbeats."""
+    """Whether workers of an identity may take work."""
     return not connection.execute(_standing_of(), {"digest": digest}).scalar_one()
 
 
 @cache
 def _standing_of() -> Select[tuple[str]]:
-    digest = bindparam("digest", type_=PlainText)
+    return select(standing_of(bindparam("digest", type_=PlainText)))
+
+
+def standing_of(digest: ColumnElement[str]) -> ColumnElement[str]:
+    """`standing` of an identity; its workers' release is known by their heartbeats."""
     of_release = exists().where(workers.c.identity == digest, _of_release(workers.c.release))
-    return select(_standing(digest, of_release))
+    return _standing(digest, of_release)
 
 
 def refused(connection: Connection) -> dict[str, Refused]:

@@ -6,20 +6,18 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, cast
+from typing import cast
 
 from sqlalchemy import Connection, delete, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from assay.service.contract.findings.data_disagreements import Disagreements, disagreements
-from assay.service.contract.fleet.release import release_names
 from assay.service.contract.fleet.worker_records import ContainmentRecord, Gauges
 from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.store.clock import now
 from assay.service.store.columns import own_insert
 from assay.service.store.database import Database, StorePart
 from assay.service.store.fleet.fleets import Fleets
+from assay.service.store.fleet.heartbeats import Heartbeats, SignOfLife, sign_of_life
 from assay.service.store.fleet.identities import (
     ONLINE_SECONDS,
     Refused,
@@ -32,13 +30,11 @@ from assay.service.store.fleet.identities import (
 from assay.service.store.fleet.lanes import Blocked, blocked
 from assay.service.store.tables import counters, duties, workers
 
-FORGOTTEN_SECONDS = 86400
 REAPER = "reaper"  # The reaper's, which one worker has
 LATELY_SECONDS = 1.0
 
 # Histogram of shard lengths, in seconds; a plan aims at minutes.
 SHARD_BOUNDS = (1, 2, 5, 10, 30, 60, 120, 240, 480, 900, 1800, 3600, 7200, 14400, 43200, 86400)
-FORGOTTEN = delete(workers).where(workers.c.seen_at < now() - FORGOTTEN_SECONDS)
 CounterKey = tuple[str, tuple[tuple[str, str], ...]]  # A counter's name, and its labels with their values
 
 
@@ -61,6 +57,7 @@ class Workers(StorePart):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self.fleets = Fleets(database)
+        self.heartbeats = Heartbeats()
         self._lately: dict[tuple[str, int, str], tuple[float, int]] = {}
         self._clock = (float("-inf"), 0.0)
 
@@ -91,24 +88,15 @@ class Workers(StorePart):
         0 it takes none and is not online. `identity`: of its code; if empty, it takes no planned shards.
         `name`: of its place on its machine, which a restart keeps, for cordons.
         """
-        assert not isinstance(device_classes, str), "a sequence of device classes, not one"
-        served = f",{','.join(device_classes)},"  # Commas around all, so that ",cpu," matches anywhere.
-        values: dict[str, Any] = {
-            "worker": worker,
-            "host": host,
-            "device_classes": served,
-            "devices": devices,
-            "pid": pid,
-            "name": name,
-            "identity": identity,
-        }
-        values["gauges"] = dict(gauges or {})
-        names = release_names(values["gauges"].get("code", {"version": None}))
-        values["release"] = f",{','.join(names)}," if names else ""
-        self._lately.clear()
+        sign = sign_of_life(worker, host, device_classes, pid, gauges, devices, name, identity)
         with self._database.writing() as connection:
-            connection.execute(_beaten(connection.dialect.name), values)
-            connection.execute(FORGOTTEN)
+            self.note(connection, sign)
+
+    def note(self, connection: Connection, sign: SignOfLife) -> None:
+        """As `beat`, in a transaction; its last statement, as rows of workers are locked after all others."""
+        if self.heartbeats.write(connection, sign):
+            self._lately.clear()
+        self.heartbeats.sweep(connection)
 
     def online(
         self,
@@ -272,14 +260,6 @@ class Workers(StorePart):
         self._lately.clear()
         with self._database.writing() as connection:
             connection.execute(delete(workers).where(workers.c.worker == worker))
-
-
-@cache
-def _beaten(dialect: str) -> Any:
-    """The statement that writes a worker's row, for an engine."""
-    new: Any = (sqlite if dialect == "sqlite" else postgresql).insert(workers).values(seen_at=now())
-    kept = {column.name: new.excluded[column.name] for column in workers.columns if not column.primary_key}
-    return new.on_conflict_do_update(index_elements=[workers.c.worker], set_=kept)
 
 
 class Counters(StorePart):

@@ -57,6 +57,7 @@ class Claimer:
     without: tuple[str, ...] = ()  # unfit jobs
     identity: str = ""  # of its code; empty: it takes no planned shards
     lanes: tuple[Lane, ...] | None = None  # with requirements that it meets; None: all
+    admitted: bool | None = None  # whether its identity may take work; None: to be read
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ def candidate(connection: Connection, claimer: Claimer, defaults: Limits) -> Can
     met = read_lanes(connection) if claimer.lanes is None else claimer.lanes
     lanes = lanes_of(claimer.devices, (claimer.identity,), met)
     heads = read_heads(connection, lanes, claimer.count, claimer.without)
-    if not heads or not admits(connection, claimer.identity):
+    if not heads:
+        return None
+    if not (admits(connection, claimer.identity) if claimer.admitted is None else claimer.admitted):
         return None
     pool = read_pool(connection, claimer.devices, claimer.count, defaults, heads=heads)
     turns = in_turn(pool.clock, pool.standings)

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.service.gateway import transactions
 from assay.service.gateway.calls import BODIES_AT_ONCE, BODIES_OF_POOL, version_of
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.fleet.lanes import OpenLane
@@ -148,7 +149,7 @@ def test_only_open_lanes_come_to_the_database(
 
     monkeypatch.setattr(store.shards, "claim", note)
     opened = Lane("cpu", "", "ab" * 8)
-    monkeypatch.setattr(type(store.lanes), "all", lambda _: [OpenLane(opened, {"gpu": True})])
+    monkeypatch.setattr(transactions, "open_lanes", lambda _: [OpenLane(opened, {"gpu": True})])
     named = [Lane("cpu", "", f"{number:016x}") for number in range(998)] + [opened, opened]
     body = {**ASKED, "lanes": [lane._asdict() for lane in named]}
     assert http.post("/api/v1/worker/claim", json=body, headers=key(store)).status_code == 200

@@ -1,0 +1,87 @@
+"""The question for a shard: answered now, or within the time that the worker waits, with its standing."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastapi import Request
+
+from assay.service.api.authentication import GATEWAY_PATH
+from assay.service.api.deps import BodyDep, StrictRouter, validated
+from assay.service.contract.fleet.gateway import ClaimCall
+from assay.service.gateway.calls import GatewayDep, WorkerGateway, WorkerRoute
+from assay.service.gateway.transactions import WorkerStanding
+from assay.service.gateway.waiting import RoomLook, WorkerKind
+from assay.service.store.fleet.fair_queue import Lane
+from assay.service.store.rows import Claim
+
+router = StrictRouter(prefix=GATEWAY_PATH, tag="gateway", route_class=WorkerRoute)
+
+
+@router.post("/claim", include_in_schema=False)
+async def claim(request: Request, body: BodyDep, gateway: GatewayDep) -> dict[str, Any]:
+    """The best shard for a worker, now or within the time that it waits; and its standing."""
+    call = validated(ClaimCall, body)
+    worker, room = gateway.named(call.worker), gateway.shared.room
+    room.leave(worker)
+    begun = time.monotonic()
+    kind, found, known = await gateway.in_thread(_arrive, gateway, call)
+    if found is None and call.wait_seconds:
+        look = RoomLook(gateway.store, gateway.settings.limits, gateway.lanes_version)
+        woken = await room.wait(worker, kind, call.wait_seconds, lambda: look, lambda: _left(request))
+        known = await gateway.in_thread(gateway.standing, call, beat=False)
+        if woken:
+            waited = time.monotonic() - begun
+            found = await gateway.in_thread(_take, gateway, call, known, kind.lanes, waited)
+            if found is None and call.seconds is not None:
+                room.rest(worker)
+    if found is not None:
+        if await request.is_disconnected():
+            await gateway.in_thread(gateway.store.shards.release, found)
+        room.ring()  # for the next of its kind
+    return {"claim": None if found is None else vars(found), "standing": gateway.told(known, call.name)}
+
+
+def _arrive(gateway: WorkerGateway, call: ClaimCall) -> tuple[WorkerKind, Claim | None, WorkerStanding]:
+    """Takes the sign of life, looks how the worker stands, and then for a shard."""
+    known = gateway.standing(call)
+    named = {Lane(one.device, one.identity, one.requirements) for one in call.lanes}
+    # The open lanes that the worker meets: each is a part of a statement.
+    lanes = tuple(sorted(named.intersection(one.lane for one in known.lanes)))
+    classes, without = tuple(call.device_classes), tuple(call.without)
+    kind = WorkerKind(call.identity, classes, call.devices, without, lanes, call.seen)
+    found = None if gateway.shared.room.is_empty(kind) else _take(gateway, call, known, lanes)
+    return kind, found, known
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _take(
+    gateway: WorkerGateway,
+    call: ClaimCall,
+    known: WorkerStanding,
+    lanes: tuple[Lane, ...],
+    waited: float = 0.0,
+) -> Claim | None:
+    if known.cordon is not None or not known.admitted:
+        return None
+    found = gateway.store.shards.claim(
+        gateway.named(call.worker),
+        call.device_classes,
+        lease_seconds=call.lease_seconds,
+        identity=call.identity,
+        without=call.without,
+        warm_job=call.warm_job,
+        warm_shards=call.warm_shards,
+        devices=call.devices,
+        limits=gateway.settings.limits,
+        lanes=lanes,
+        seconds=None if call.seconds is None else call.seconds - waited,
+        unknown_seconds=call.unknown_seconds,
+        admitted=True,
+    )
+    return None if found is None else gateway.tokens.signed(found)

@@ -1,0 +1,73 @@
+"""Transactions of the calls that a fleet makes most: what belongs to a call is read and written together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, bindparam, exists, literal, select
+
+from assay.service.store.columns import PlainText
+from assay.service.store.database import Database, StorePart
+from assay.service.store.fleet.cordons import Cordon, cordon_of
+from assay.service.store.fleet.heartbeats import SignOfLife
+from assay.service.store.fleet.identities import standing_of
+from assay.service.store.fleet.lanes import OpenLane, open_lanes
+from assay.service.store.fleet.workers import Workers
+from assay.service.store.rows import Claim
+from assay.service.store.shards import PLANNED_NOW, RenewalVerdict, renew
+from assay.service.store.tables import cordons
+
+ROW = select(literal(1).label("one")).subquery()  # Whether or not the worker is cordoned
+STANDING = select(
+    standing_of(bindparam("digest", type_=PlainText)).label("refused"),
+    exists(PLANNED_NOW).label("planning"),
+    cordons,
+).select_from(ROW.outerjoin(cordons, cordons.c.name == bindparam("worker", type_=PlainText)))
+
+
+@dataclass(frozen=True)
+class WorkerStanding:
+    """What a worker must know before it asks for a shard."""
+
+    cordon: Cordon | None
+    admitted: bool
+    lanes: list[OpenLane]
+    planning: bool  # whether it could soon claim shards of a job that is being planned
+
+
+class WorkerTransactions(StorePart):
+    """Calls of workers about themselves and their leases; `workers`: the store's."""
+
+    def __init__(self, database: Database, workers: Workers) -> None:
+        super().__init__(database)
+        self._workers = workers
+
+    def standing(
+        self, name: str, identity: str, device_classes: Sequence[str], sign: SignOfLife | None = None
+    ) -> WorkerStanding:
+        """How a worker stands, after its sign of life, if any: its release may admit it."""
+        database = self._database
+        with database.reading() if sign is None else database.writing() as connection:
+            if sign is not None:
+                self._workers.note(connection, sign)
+            return read_standing(connection, name, identity, device_classes)
+
+    def renew(
+        self, claim: Claim, lease_seconds: float, name: str, sign: SignOfLife
+    ) -> tuple[RenewalVerdict, Cordon | None]:
+        """Extends a lease and records a sign of life; the verdict, and the worker's cordon."""
+        with self._database.writing() as connection:
+            verdict = renew(connection, claim, lease_seconds)
+            self._workers.note(connection, sign)
+            return verdict, cordon_of(connection, name)
+
+
+def read_standing(
+    connection: Connection, name: str, identity: str, device_classes: Sequence[str]
+) -> WorkerStanding:
+    """How a worker stands, in two statements."""
+    asked = {"worker": name, "digest": identity, "devices": ["auto", *device_classes]}
+    row = connection.execute(STANDING, asked).one()
+    held = None if row.name is None else Cordon(row.name, row.drain, row.by_whom, row.since)
+    return WorkerStanding(held, not row.refused, open_lanes(connection), row.planning)
