@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -39,6 +41,7 @@ SHARD_SECONDS, RENEW_SECONDS, PROGRESS_SECONDS = 120.0, 20.0, 15.0
 LIKE_WORKERS = 100  # Fewer workers call as often as so many
 SATURATING = 400  # Shards
 WAIT_SECONDS = 45.0
+KEPT_SECONDS = 3.0  # A node opens another connection after such a pause
 TICKS = os.sysconf("SC_CLK_TCK")
 ME = {"identity": identity()["digest"], "device_classes": ["cpu"]}
 PROVENANCE = {"code": {**code(), "commit": None}, "packages": {}, "device": {"type": "cpu"}}
@@ -47,32 +50,77 @@ PATH = "/api/v1/worker"
 HEAD = "| workers | CPU of a call, ms | claim p50, ms | p99, ms | calls/s | asked again | idle, % of a core |"
 
 
+class Connection:
+    """HTTP of one worker at a time, with little of the machine: the service is measured beside it."""
+
+    def __init__(self, port: int, key: str) -> None:
+        self._port, self._key, self._used_at = port, authorization(key)["Authorization"], 0.0
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, call: str, body: Any) -> tuple[int, Any]:
+        """Status and JSON of an answer. Raises OSError, IncompleteReadError: the connection was cut."""
+        if time.monotonic() - self._used_at > KEPT_SECONDS:
+            self.close()
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        raw = json.dumps(body).encode()
+        lines = (
+            f"POST {PATH}/{call} HTTP/1.1",
+            f"Host: 127.0.0.1:{self._port}",
+            f"Authorization: {self._key}",
+        )
+        more = ("Content-Type: application/json", f"Content-Length: {len(raw)}", "", "")
+        writer.write("\r\n".join((*lines, *more)).encode() + raw)
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            answer = await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r")[0]))
+        except (OSError, asyncio.IncompleteReadError):
+            self.close()
+            raise
+        self._used_at = time.monotonic()
+        return int(head[9:12]), json.loads(answer)
+
+    def close(self) -> None:
+        """Closes the connection; the next call opens another."""
+        if self._streams is not None:
+            self._streams[1].close()
+        self._streams = None
+
+
 class Fleet:
     """Workers of one key, and the times of their claims in seconds."""
 
-    def __init__(self, url: str, key: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=3)
-        header = authorization(key)
-        self.http = httpx.AsyncClient(
-            base_url=f"{url}{PATH}", headers=header, timeout=120, limits=limits, transport=transport
-        )
+    def __init__(self, port: int, key: str) -> None:
+        self._port, self._key = port, key
+        self._free: list[Connection] = []
         self.claims: list[float] = []
         self.calls = self.again = 0
+        self.ends = asyncio.Event()  # Shards are finished at once, and no other is claimed
 
     async def ask(self, call: str, **body: Any) -> Any:
         """A call and its answer; asked again as a node does, where the service has no room or cuts it off."""
         while True:
+            connection = self._free.pop() if self._free else Connection(self._port, self._key)
             try:
-                answer = await self.http.post(f"/{call}", json=body)
-            except (httpx.ReadError, httpx.RemoteProtocolError):
+                status, answer = await connection.post(call, body)
+            except (OSError, asyncio.IncompleteReadError):
                 self.again += 1
                 continue
+            finally:
+                self._free.append(connection)
             self.calls += 1
-            if answer.status_code != 429:
-                answer.raise_for_status()
-                return answer.json()
+            if status == 200:
+                return answer
+            if status != 429:
+                raise RuntimeError(f"{call}: {status}, {answer}")
             self.again += 1
             await asyncio.sleep(2.0)
+
+    def close(self) -> None:
+        """Closes all connections."""
+        for connection in self._free:
+            connection.close()
 
     def beat(self, number: int) -> dict[str, Any]:
         """A worker's sign of life."""
@@ -86,19 +134,26 @@ class Fleet:
         told = {**ME, "name": f"host:{number}", "beat": self.beat(number)}
         return (await self.ask("claim", **told, **asked, **more))["claim"]
 
+    async def rest(self, until: float) -> None:
+        """Sleeps until a time, or until the fleet ends."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.ends.wait(), max(0.0, until - time.monotonic()))
+
     async def run(self, number: int, held: Any, seconds: float, speed: float) -> None:
         """Runs a claimed shard: its renewals and reports within so many seconds, its outcome, its counts."""
         token, begun, size = {"token": held["token"]}, time.monotonic(), held["stop"] - held["start"]
         due = [(at, "renew") for at in steps(RENEW_SECONDS / speed, seconds)]
         due += [(at, "progress") for at in steps(PROGRESS_SECONDS / speed, seconds)]
         for at, call in sorted(due):
-            await asyncio.sleep(begun + at - time.monotonic())
+            await self.rest(begun + at)
+            if self.ends.is_set():
+                break
             if call == "renew":
                 await self.ask("renew", **token, lease_seconds=90.0, beat=self.beat(number))
             else:
                 done = int(size * at / seconds)
                 await self.ask("progress", **token, done=done, total=None, message=None, speed={})
-        await asyncio.sleep(begun + seconds - time.monotonic())
+        await self.rest(begun + seconds)
         row = {"n": size, "seconds": 1.0, "forward_passes": size, "backward_passes": 0}
         columns = {"id": [f"{held['number']}-{i}" for i in range(size)], "loss": [0.1] * size}
         extra = {"attack": False, "evidence": {}, "provenance": PROVENANCE}
@@ -106,10 +161,11 @@ class Fleet:
         counted = {"name": "assay_examples_total", "labels": {"device": "cpu"}, "amount": size}
         await self.ask("counters", counters=[counted])
 
-    async def work(self, number: int, first: float, until: float, speed: float) -> None:
-        """Claims and runs shards until a time or none is left; the first has another length."""
+    async def work(self, number: int, first: float, speed: float, wait_seconds: float = 0.0) -> None:
+        """Claims and runs shards until the fleet ends or none is left; the first has another length."""
         seconds = first
-        while time.monotonic() < until:
+        await self.rest(time.monotonic() + wait_seconds)
+        while not self.ends.is_set():
             begun = time.perf_counter()
             held = await self.claim(number, 0.0)
             if held is None:
@@ -127,7 +183,11 @@ class Fleet:
 
 def steps(each: float, seconds: float) -> list[float]:
     """The times of calls that come at equal distances, before the end."""
-    return [each * (number + 1) for number in range(int(seconds / each)) if each * (number + 1) < seconds]
+    return [
+        each * (number + 1)
+        for number in range(int(seconds / each) if each else 0)
+        if each * (number + 1) < seconds
+    ]
 
 
 def cpu(pid: int) -> float:
@@ -146,14 +206,12 @@ async def measure(fleet: Fleet, workers: int, pid: int, seconds: float, *, satur
     speed = max(1.0, LIKE_WORKERS / workers)
     if saturate:
         before, begun = cpu(pid), time.monotonic()
-        await asyncio.gather(*(fleet.work(n, 0.0, float("inf"), float("inf")) for n in range(workers)))
+        await asyncio.gather(*(fleet.work(n, 0.0, float("inf")) for n in range(workers)))
     else:
         length = SHARD_SECONDS / speed
-        until = time.monotonic() + length + seconds
         # In the first length of a shard the workers come, one after another.
         works = [
-            asyncio.create_task(later(length * n / workers, fleet.work(n, length, until, speed)))
-            for n in range(workers)
+            asyncio.create_task(fleet.work(n, length, speed, length * n / workers)) for n in range(workers)
         ]
         await asyncio.sleep(length)
         fleet.claims, fleet.calls, fleet.again = [], 0, 0
@@ -162,28 +220,16 @@ async def measure(fleet: Fleet, workers: int, pid: int, seconds: float, *, satur
     spent, calls, took = cpu(pid) - before, fleet.calls, time.monotonic() - begun
     claims, again = [*fleet.claims], fleet.again
     if not saturate:
-        for one in works:
-            one.cancel()
-        ended = await asyncio.gather(*works, return_exceptions=True)
-        if broken := [one for one in ended if isinstance(one, Exception)]:
-            raise broken[0]
+        fleet.ends.set()
+        await asyncio.gather(*works)
     times = f"{quantile(claims, 0.5):.0f} | {quantile(claims, 0.99):.0f}"
     busy = f"{1000 * spent / max(calls, 1):.2f} | {times} | {calls / took:.0f} | {again}"
     return f"| {workers:,} | {busy} |"
 
 
-async def later(seconds: float, work: Any) -> None:
-    """Begins after a while."""
-    try:
-        await asyncio.sleep(seconds)
-        await work
-    finally:
-        work.close()
-
-
 async def idle_share(fleet: Fleet, workers: int, pid: int) -> float:
     """Percent of a core that waiting workers cost, once each has asked."""
-    until = time.monotonic() + 2 * WAIT_SECONDS
+    until = time.monotonic() + 1.6 * WAIT_SECONDS
     waits = asyncio.gather(*(fleet.idle(n, workers, until) for n in range(workers)))
     await asyncio.sleep(WAIT_SECONDS)
     before = cpu(pid)
@@ -203,10 +249,10 @@ def no_work(store: Store) -> None:
 async def statements(store: Store, state: Path, key: str) -> str:
     """Statements of the database by call, with their BEGIN and COMMIT."""
     counts, calls, now = Counter[str](), Counter[str](), ""
-    fleet = Fleet(
-        "http://127.0.0.1",
-        key,
-        httpx.ASGITransport(create_app(Settings(state=state, require_keys=True), store)),
+    fleet = Fleet(0, key)
+    transport = httpx.ASGITransport(create_app(Settings(state=state, require_keys=True), store))
+    http = httpx.AsyncClient(
+        base_url=f"http://127.0.0.1{PATH}", headers=authorization(key), transport=transport
     )
 
     def count(*_: Any) -> None:
@@ -215,20 +261,23 @@ async def statements(store: Store, state: Path, key: str) -> str:
     async def ask(call: str, **body: Any) -> Any:
         nonlocal now
         now, calls[call] = call, calls[call] + 1
-        return await Fleet.ask(fleet, call, **body)
+        return (await http.post(f"/{call}", json=body)).raise_for_status().json()
 
     engine = store._database.engine
-    for name in ("before_cursor_execute", "commit"):
+    for name in ("begin", "before_cursor_execute", "commit"):
         event.listen(engine, name, count)
     fleet.ask = ask  # type: ignore[method-assign]
     try:
-        for _ in range(5):
+        for turn in range(6):
+            if turn == 1:  # The first turn asks for the key, and begins the job
+                counts.clear()
+                calls.clear()
             held = await fleet.claim(0, 0.0)
             await fleet.run(0, held, 0.02, SHARD_SECONDS / 0.02)
     finally:
-        for name in ("before_cursor_execute", "commit"):
+        for name in ("begin", "before_cursor_execute", "commit"):
             event.remove(engine, name, count)
-        await fleet.http.aclose()
+        await http.aclose()
     return ", ".join(f"{call} {counts[call] / calls[call]:.1f}" for call in calls)
 
 
@@ -262,13 +311,13 @@ def run(workers: int, database: str, seconds: float, *, saturate: bool) -> str:
                         time.sleep(0.1)
 
                 async def measured() -> str:
-                    fleet = Fleet(address, key)
+                    fleet = Fleet(port, key)
                     try:
                         row = await measure(fleet, workers, service.pid, seconds, saturate=saturate)
                         no_work(store)
                         return f"{row} {await idle_share(fleet, workers, service.pid):.1f} |"
                     finally:
-                        await fleet.http.aclose()
+                        fleet.close()
 
                 return f"{asyncio.run(measured())}\n(statements: {told}; load {os.getloadavg()[0]:.0f})"
             finally:
