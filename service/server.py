@@ -12,7 +12,6 @@ from assay.service.contract.extras import require_to_run
 if __name__ == "__main__":
     require_to_run("assay.service.server", "service")
 
-import gc
 import signal
 import sys
 from collections.abc import Sequence
@@ -26,8 +25,6 @@ from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, dec
 from assay.service.settings import Settings
 from assay.service.store.connections import settings_of
 from assay.service.sweeper import Sweeper
-
-SWITCH_SECONDS = 0.001
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -52,7 +49,6 @@ def main(arguments: Sequence[str] = ()) -> int:
             closing(CeleryDispatcher(settings.redis)) as dispatcher,
         ):
             app = create_app(settings, dispatcher=dispatcher, prepare=partial(declare, settings))
-            _settle()
             with closing(Sweeper(app.state.store)):
                 run(app, listener, settings.log_level)
     except CannotStart as error:
@@ -61,13 +57,6 @@ def main(arguments: Sequence[str] = ()) -> int:
     except KeyboardInterrupt:
         return 0
     return 0
-
-
-def _settle() -> None:
-    """Latency under concurrent requests: no garbage search of what startup built, and threads yield soon."""
-    gc.collect()
-    gc.freeze()
-    sys.setswitchinterval(SWITCH_SECONDS)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assay.service import serving
-from assay.service.serving import Forwarded, declare
+from assay.service.serving import SWITCH_SECONDS, Forwarded, declare, settle
 from assay.service.settings import Settings
 from assay.service.store.store import open_store
 
@@ -90,3 +92,14 @@ def test_a_service_declares_its_release_and_says_where_it_does_not_know_its_sour
         assert {one.name for one in store.identities.all()} == {name, "b2" * 8}
     assert ("lacks a part of Assay's source" in caplog.text) == bool(said)
     assert said in caplog.text
+
+
+def test_threads_of_a_service_yield_soon() -> None:
+    before = sys.getswitchinterval()
+    try:
+        settle()
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+        assert gc.get_freeze_count() > 0
+    finally:
+        sys.setswitchinterval(before)
+        gc.unfreeze()
