@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from assay.service.contract.problems import nearest
 from assay.service.submission.class_order import WrongClasses, in_order
@@ -61,8 +62,9 @@ def read_labels(folder: Path, base: Path, name: str) -> LabelsFile | None:
 
 def _rows(path: Path) -> list[tuple[str, str]] | None:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        plain = csv.QUOTE_NONE if path.suffix.lower() == ".tsv" else csv.QUOTE_MINIMAL
-        lines = csv.reader(file, delimiter=DELIMITERS[path.suffix.lower()], quoting=plain, strict=True)
+        suffix = path.suffix.lower()
+        quoting: Literal[0, 3] = csv.QUOTE_NONE if suffix == ".tsv" else csv.QUOTE_MINIMAL
+        lines = csv.reader(file, delimiter=DELIMITERS[suffix], quoting=quoting, strict=True)
         rows = [row for row in lines if row]
     header = rows[0] if rows else []
     column = next((one for one in NAMES if one in header), None)
