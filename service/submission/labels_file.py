@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from assay.service.contract.problems import nearest
 from assay.service.submission.class_order import WrongClasses, in_order
@@ -62,9 +61,13 @@ def read_labels(folder: Path, base: Path, name: str) -> LabelsFile | None:
 
 def _rows(path: Path) -> list[tuple[str, str]] | None:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        suffix = path.suffix.lower()
-        quoting: Literal[0, 3] = csv.QUOTE_NONE if suffix == ".tsv" else csv.QUOTE_MINIMAL
-        lines = csv.reader(file, delimiter=DELIMITERS[suffix], quoting=quoting, strict=True)
+        ending = path.suffix.lower()
+        lines = csv.reader(
+            file,
+            delimiter=DELIMITERS[ending],
+            quoting=csv.QUOTE_NONE if ending == ".tsv" else csv.QUOTE_MINIMAL,
+            strict=True,
+        )
         rows = [row for row in lines if row]
     header = rows[0] if rows else []
     column = next((one for one in NAMES if one in header), None)

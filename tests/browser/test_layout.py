@@ -195,6 +195,22 @@ def test_cards_of_plots_have_one_height_and_are_filled(open_page: Open, site: Si
         assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), path
 
 
+@pytest.mark.parametrize("width", [390, 1280, 1440])
+def test_show_and_clear_stand_together_behind_the_filters(open_page: Open, width: int) -> None:
+    page = open_page("/")
+    page.set_viewport_size({"width": width, "height": 900})
+    for path in ("/jobs", "/catalog", "/leaderboard"):
+        page.goto(path)
+        show, clear = (page.locator(f".filters .go > {one}").first.bounding_box() for one in ("button", "a"))
+        assert show, path
+        assert clear, path
+        assert abs(show["y"] + show["height"] / 2 - clear["y"] - clear["height"] / 2) < 4, path
+        if path == "/jobs" and width > 1000:
+            last = page.locator(".filters").first.locator("label").last.bounding_box()
+            assert last
+            assert clear["y"] < last["y"] + last["height"], "in the row of the filters"
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_text_is_cut(open_page: Open, site: Site, width: int) -> None:
     page = open_page("/")
