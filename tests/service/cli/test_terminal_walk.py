@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from assay.service.cli import commands, main, output
+from assay.service.cli import commands, evaluate, main, output
 from assay.service.cli import terminal as drawing
-from assay.service.client import AssayClient
+from assay.service.cli.job_progress import follow_to_end
+from assay.service.client import AssayClient, evaluation
 from assay.service.client.mirrors import Mirrored
 from assay.service.settings import Settings
 from assay.service.store.fleet.fair_queue import CHECKS
@@ -33,11 +34,13 @@ from tests.support.terminals import ESCAPES, Make, Terminal, too_wide
 
 # Commands of which nothing is walked: another process takes their place for good, they wait for others, or
 # print a program's file.
-ELSEWHERE = "serve, worker, demo, mcp, evalhub, completion, fleet slurm, import-onnx, evaluate, attack"
+ELSEWHERE = "serve, worker, demo, mcp, evalhub, completion, fleet slurm, import-onnx, attack"
 # Walked in tests/workers/test_terminal_walk.py, with the processes that take their place.
 PROCESSES = "doctor, data check, data publish, data unpublish, data stage, data list, pull, import-pickle"
 # The others, with their arguments, in an order in which each has what it needs.
 LINES = """
+evaluate job:{trained} --data digits --attack "pgd epsilon=2/255" --report evaluated.html {url}
+evaluate job:{trained} --data digits --attack "pgd epsilon=2/255" --dry-run {url}
 submit spec.json
 submit jobs.json
 jobs
@@ -120,8 +123,8 @@ delete {b}
 """
 
 SILENT = ("studies delete", "webhooks remove", "checkpoints delete", "delete")
-PRINTING = 32  # of these lines print a table
-LAB = "the-laboratory"
+PRINTING = 33  # of these lines print a table
+LAB, DECLARED = "the-laboratory", "c3" * 8
 MANY = "a name of many words, as people give them to the runs of a long evening of experiments"
 WHY = "the model needs more memory than the device of this worker has; a smaller batch, or execution.dtype"
 FOUND = "300 of 355 examples are measured: the number is of a part of the test set, and its interval is wider"
@@ -157,6 +160,9 @@ def client(monkeypatch: pytest.MonkeyPatch, transport: Any, tmp_path: Path, app_
     monkeypatch.setenv("XDG_CONFIG_HOME", "config")
     monkeypatch.setattr(
         commands, "AssayClient", lambda url, **given: AssayClient(url, **given, transport=transport)
+    )
+    monkeypatch.setattr(
+        evaluation, "AssayClient", lambda url, key=None: AssayClient(url, key, transport=transport)
     )
     monkeypatch.setattr(webbrowser, "open", lambda _: False)
     return AssayClient("http://127.0.0.1", key, transport=transport)
@@ -197,7 +203,8 @@ def world(
     people(app_store)
     key = app_store.keys.create("a key of the laboratory", ["read"], tenant="alice")[0].id
     state = f"--state {settings.state}"
-    return {**ids, **studies, "ended": ended.id, **hook(app_store), "key": key, "state": state}
+    more = {"trained": ended.runs[0].runs[0].train, "url": "--url http://127.0.0.1:8000"}
+    return {**ids, **studies, **more, "ended": ended.id, **hook(app_store), "key": key, "state": state}
 
 
 def measure(worker: Any, job_id: str) -> None:
@@ -243,7 +250,7 @@ def study(*arms: str) -> dict[str, Any]:
 def people(store: Store) -> None:
     """Workers of all sorts, and tenants."""
     code: Any = {"code": {"version": "1.0", "commit": "f00d", "source_sha256": "cd" * 32}}
-    store.identities.declare({"version": "1.0", "source_sha256": "ab" * 32})
+    store.identities.declare({"version": "1.0", "source_sha256": "ab" * 32}, [DECLARED])
     faults: Any = {"unfit": {"cuda": f"cuda:0: {WHY}"}, **code}
     store.workers.beat("one", "a-box-with-a-rather-long-name", ["cpu"], 1, faults, 1, "one", "b2" * 8)
     store.workers.beat("two", "another-box", ["cuda", "cpu"], 2, None, 1, "two")
@@ -264,7 +271,7 @@ def hook(store: Store) -> dict[str, str]:
 @pytest.mark.costly
 @pytest.mark.parametrize("columns", [80, 120])
 def test_no_command_breaks_a_word(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, world: dict[str, str], columns: int
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, world: dict[str, str], worker: Any, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr(sys, "stderr", terminal.file)
@@ -276,6 +283,12 @@ def test_no_command_breaks_a_word(
             callback(run)
         return runs
 
+    def followed(client: AssayClient, job: Any, *given: Any, **more: Any) -> int:
+        worker.identity = DECLARED
+        measure(worker, job.id)
+        return follow_to_end(client, job, *given, **more)
+
+    monkeypatch.setattr(evaluate, "follow_to_end", followed)
     monkeypatch.setattr(AssayClient, "mirror", mirrored)
     tables: list[tuple[str, ...]] = []
     draw = drawing.terminal_table
