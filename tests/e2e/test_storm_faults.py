@@ -34,7 +34,10 @@ class Silent:
         self.removed: list[Program] = []
         self.apis: list[Program] = []
         self.running: list[int] = []
-        self.stall_seconds = 2.0
+        self.stall_seconds, self.version = 2.0, ""
+
+    def revive(self) -> None:
+        """Nothing is dead."""
 
     def evaluators(self) -> list[int]:
         """The processes of evaluators."""
@@ -62,6 +65,19 @@ def test_a_lie_that_nothing_names_is_a_problem(tmp_path: Path, monkeypatch: pyte
     assert faults.problems == ["programs exchanged: nothing has named it within 0 s"]
     assert (faults.done["programs exchanged"], faults.named, faults.left) == (1, {}, [])
     assert len(cluster.removed) == 1
+
+
+def test_other_code_waits_for_a_job_that_others_have_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No job would name what it waits for, and the boxes would stand still for minutes."""
+    monkeypatch.setattr(lies, "START_SECONDS", 0.0)
+    cluster = Silent(tmp_path)
+    faults = Faults(cast(Cluster, cluster), 1, {"other code": LIES["other code"]})
+    monkeypatch.setattr(faults.evidence, "online", lambda digest: 1)
+    monkeypatch.setattr(faults.evidence, "outdated", lambda digest: set())
+    faults.strike()
+    assert (faults.problems, faults.left, len(cluster.removed)) == ([], ["other code"], 1)
 
 
 def test_a_kind_that_finds_nothing_to_hit_strikes_again() -> None:

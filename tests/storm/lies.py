@@ -33,6 +33,8 @@ def other_code(faults: Faults) -> bool:
     try:
         if not wait_until(lambda: evidence.online(liar), START_SECONDS):
             return False
+        if not wait_until(lambda: evidence.outdated(liar), START_SECONDS):
+            return False  # no job waits that others have planned
         cluster.stop_boxes()
         cluster.forget_dead()
         wanted = f"waits for workers of identity {digest}, which planned it; the 1 online have other"
