@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ FAULTS_SHOWN = 5
 BODIES_AT_ONCE = 4  # Parsed and recorded
 BODIES_OF_POOL = 16  # Received or waiting to be parsed
 THREADS = 8  # Of calls in the database: more would wait for each other
+FRESH_SECONDS = 1.0  # Two turns of the waiting room
 SMALL_BODY = 16 * 1024  # In bytes: parsed sooner than a thread is found
 
 
@@ -55,6 +57,7 @@ class Shared:
     threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS))
     tokens: ClaimTokens | None = None
     transactions: WorkerTransactions | None = None
+    noted: tuple[float, str, tuple[Any, ...]] = (float("-inf"), "", ())  # When, lanes, marks
     held: Counter[str] = field(default_factory=Counter)
     # Bytes of uploads in flight, by job. Those of other processes lie on their disks until they are placed,
     # which looks at all files of the job again: too many are never kept.
@@ -133,8 +136,17 @@ class WorkerGateway:
         }
 
     def lanes_version(self) -> str:
-        """The version of the lanes now."""
-        return version_of(self.store.lanes.all())
+        """The version of the lanes now; the marks of standings are noted with it."""
+        begun = time.monotonic()
+        lanes, marks = self.transactions.lanes_and_marks()
+        version = version_of(lanes)
+        self.shared.noted = (begun, version, marks)
+        return version
+
+    def still(self, known: WorkerStanding) -> bool:
+        """Whether the worker stands as it did, by the waiting room's last look."""
+        at, *noted = self.shared.noted
+        return time.monotonic() - at < FRESH_SECONDS and noted == [version_of(known.lanes), known.marks]
 
     def _mine(self, opened: OpenLane, name: str) -> Mapping[str, Any]:
         """A lane's requirements in the words of a worker, which does not know its pool."""

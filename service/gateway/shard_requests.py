@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from fastapi import Request
@@ -30,7 +31,8 @@ async def claim(request: Request, body: BodyDep, gateway: GatewayDep) -> dict[st
     if found is None and call.wait_seconds:
         look = RoomLook(gateway.store, gateway.settings.limits, gateway.lanes_version)
         woken = await room.wait(worker, kind, call.wait_seconds, lambda: look, lambda: _left(request))
-        known = await gateway.in_thread(gateway.standing, call, beat=False)
+        if woken or not gateway.still(known):
+            known = await gateway.in_thread(gateway.standing, call, beat=False)
         if woken:
             waited = time.monotonic() - begun
             found = await gateway.in_thread(_take, gateway, call, known, kind.lanes, waited)
@@ -40,6 +42,8 @@ async def claim(request: Request, body: BodyDep, gateway: GatewayDep) -> dict[st
         if await request.is_disconnected():
             await gateway.in_thread(gateway.store.shards.release, found)
         room.ring()  # for the next of its kind
+        if found.kind == "plan":
+            known = replace(known, planning=True)
     return {"claim": None if found is None else vars(found), "standing": gateway.told(known, call.name)}
 
 

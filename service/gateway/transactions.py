@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, exists, literal, select
+from sqlalchemy import Connection, bindparam, exists, func, literal, select
 
 from assay.service.store.columns import PlainText
 from assay.service.store.database import Database, StorePart
@@ -15,14 +16,31 @@ from assay.service.store.fleet.identities import standing_of
 from assay.service.store.fleet.lanes import OpenLane, open_lanes
 from assay.service.store.fleet.workers import Workers
 from assay.service.store.rows import Claim
-from assay.service.store.shards import PLANNED_NOW, RenewalVerdict, renew
-from assay.service.store.tables import cordons
+from assay.service.store.shards import PLANNED_NOW, RenewalVerdict, planned_for, renew
+from assay.service.store.tables import RUNNING, cordons, identities, shards
 
+# What standings hang on beside lanes: each change of it, for whatever worker, is a change of a mark.
+PLANNING = (shards.c.kind == "plan") & RUNNING
+MARKS = [
+    asked.scalar_subquery().label(f"mark_{number}")
+    for number, asked in enumerate(
+        [
+            select(func.count(cordons.c.name)),
+            select(func.max(cordons.c.since)),
+            select(func.count(identities.c.name)),
+            select(func.max(identities.c.since)),
+            select(func.count(shards.c.id)).where(PLANNING),
+            select(func.max(shards.c.claimed_at)).where(PLANNING),
+        ]
+    )
+]
+MARKED = select(*MARKS)
 ROW = select(literal(1).label("one")).subquery()  # Whether or not the worker is cordoned
 STANDING = select(
     standing_of(bindparam("digest", type_=PlainText)).label("refused"),
     exists(PLANNED_NOW).label("planning"),
     cordons,
+    *MARKS,
 ).select_from(ROW.outerjoin(cordons, cordons.c.name == bindparam("worker", type_=PlainText)))
 
 
@@ -34,6 +52,7 @@ class WorkerStanding:
     admitted: bool
     lanes: list[OpenLane]
     planning: bool  # whether it could soon claim shards of a job that is being planned
+    marks: tuple[Any, ...] = field(default=(), compare=False)  # `MARKS` at that moment
 
 
 class WorkerTransactions(StorePart):
@@ -53,6 +72,11 @@ class WorkerTransactions(StorePart):
                 self._workers.note(connection, sign)
             return read_standing(connection, name, identity, device_classes)
 
+    def lanes_and_marks(self) -> tuple[list[OpenLane], tuple[Any, ...]]:
+        """The open lanes, and `MARKS`: while both are equal, each worker stands as before."""
+        with self._database.reading() as connection:
+            return open_lanes(connection), tuple(connection.execute(MARKED).one())
+
     def renew(
         self, claim: Claim, lease_seconds: float, name: str, sign: SignOfLife
     ) -> tuple[RenewalVerdict, Cordon | None]:
@@ -67,7 +91,8 @@ def read_standing(
     connection: Connection, name: str, identity: str, device_classes: Sequence[str]
 ) -> WorkerStanding:
     """How a worker stands, in two statements."""
-    asked = {"worker": name, "digest": identity, "devices": ["auto", *device_classes]}
+    asked = {"worker": name, "digest": identity, **planned_for(device_classes)}
     row = connection.execute(STANDING, asked).one()
     held = None if row.name is None else Cordon(row.name, row.drain, row.by_whom, row.since)
-    return WorkerStanding(held, not row.refused, open_lanes(connection), row.planning)
+    marks = tuple(row[-len(MARKS) :])
+    return WorkerStanding(held, not row.refused, open_lanes(connection), row.planning, marks)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Literal
 
 from sqlalchemy import ColumnElement, Connection, bindparam, select, update
@@ -44,9 +45,11 @@ RenewalVerdict = Literal["run", "cancel", "lost"]
 MAX_LOOKS = 20  # At jobs that a worker with an end has no time for
 RENEWED = update(shards).where(HELD).values(lease_until=now() + bindparam("seconds"))
 JOB_STATE = select(jobs.c.state).where(jobs.c.id == bindparam("job"))
+# A list of fixed length: the statement is compiled once. A worker has three device classes at most.
+DEVICES = ("device_0", "device_1", "device_2", "device_3")
 PLANNED_NOW = (
     select(shards.c.id)
-    .where(RUNNING, shards.c.kind == "plan", shards.c.device.in_(bindparam("devices", expanding=True)))
+    .where(RUNNING, shards.c.kind == "plan", shards.c.device.in_([bindparam(name) for name in DEVICES]))
     .limit(1)
 )
 
@@ -333,5 +336,10 @@ def renew(connection: Connection, claim: Claim, lease_seconds: float) -> Renewal
 
 def is_being_planned(connection: Connection, device_classes: Sequence[str]) -> bool:
     """As `Shards.being_planned`."""
-    found = connection.execute(PLANNED_NOW, {"devices": ["auto", *device_classes]})
-    return found.scalar() is not None
+    return connection.execute(PLANNED_NOW, planned_for(device_classes)).scalar() is not None
+
+
+def planned_for(device_classes: Sequence[str]) -> dict[str, str]:
+    """The parameters of `PLANNED_NOW`."""
+    assert len(device_classes) < len(DEVICES), device_classes
+    return dict(zip_longest(DEVICES, device_classes, fillvalue="auto"))

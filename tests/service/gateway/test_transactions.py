@@ -51,6 +51,38 @@ def test_a_sign_of_life_admits_its_worker_at_once(either_store: Store) -> None:
     assert store.workers.online("cpu", identity="i") == 1
 
 
+CHANGES = ["cordon", "drain", "lift", "withdraw", "declare", "plan", "planned"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changes_a_standing_changes_its_marks(either_store: Store, change: str) -> None:
+    store = either_store
+    store.workers.beat("pool:w", "host", ["cpu"], 1, CODE, 1, "pool:host:0", "i")
+    add(store, evaluate_spec())
+    if change in ("drain", "lift"):
+        store.cordons.set("pool:host:0", drain=False, by_whom="ops")
+    if change == "planned":
+        held = claim(store, "pool:w")
+    before = standing(store)
+    assert of(store).lanes_and_marks() == (before.lanes, before.marks)
+    if change in ("cordon", "drain"):
+        store.cordons.set("pool:host:0", drain=change == "drain", by_whom="ops")
+    elif change == "lift":
+        store.cordons.lift("pool:host:0")
+    elif change == "withdraw":
+        store.identities.rule("i", "withdrawn", "ops")
+    elif change == "declare":
+        store.identities.declare({"version": "9", "source_sha256": "another"})
+    elif change == "plan":
+        claim(store, "pool:w")
+    else:
+        assert store.shards.release(held) is None
+    after = standing(store)
+    assert after != before
+    assert after.marks != before.marks
+    assert of(store).lanes_and_marks() == (after.lanes, after.marks)
+
+
 @pytest.mark.parametrize("state", ["run", "cancel", "lost"])
 def test_a_renewal_has_its_verdict_and_the_cordon(either_store: Store, state: str) -> None:
     store = either_store
