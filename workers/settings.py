@@ -154,10 +154,10 @@ class WorkerSettings(Connections):
         default=32 * 1024**3, ge=0, description="of each file that an evaluator writes; 0: no limit"
     )
     stage: bool = Field(
-        default=False, description="`assay worker` stages the published data sets that waiting jobs need"
+        default=False, description="`assay worker` stages published data and weights that waiting jobs need"
     )
     stage_bytes: int = Field(
-        default=0, ge=0, description="of staged data sets; above it unused sets go; 0: what the disk has"
+        default=0, ge=0, description="of staged data sets, and of weights; above it unused ones go; 0: any"
     )
     gateway: str = Field(
         default="", description="address of a service whose gateway gives this worker its shards"

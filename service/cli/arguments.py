@@ -64,7 +64,7 @@ def worker_arguments(worker: argparse.ArgumentParser) -> None:
     )
     worker.add_argument("--devices", type=count, metavar="N", help="devices of each worker (default: 1)")
     worker.add_argument(
-        "--stage", action="store_true", help="stage the published data sets that waiting jobs need"
+        "--stage", action="store_true", help="stage published data and weights that waiting jobs need"
     )
     worker.add_argument(
         "--until", type=_until, metavar="idle=SECONDS", help="end after so long without work (default: never)"

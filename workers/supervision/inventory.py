@@ -96,6 +96,7 @@ class Inventory:
         self._seen: set[str] = set()  # folders of lanes that were there when these were judged last
         # Folders, and references of weights, that alone keep this worker from lanes of its devices
         self.wanted: set[str] = set()
+        self._seen_weights: dict[str, str] = {}  # by reference, the folder, as above
         self._stages = settings.stage
         self.staging: dict[str, str] = {}  # by folder or reference that is being brought, how far
         self.unstaged: set[str] = set()  # folders and references that no store publishes
@@ -147,19 +148,20 @@ class Inventory:
 
     @contextmanager
     def using(self, folders: Collection[str], weights: Collection[str] = ()) -> Iterator[list[str]]:
-        """Keeps staged copies where they are; folders that were there when judged, and have gone.
+        """Keeps staged copies where they are; folders and weights that were there when judged, and have gone.
 
-        `weights`: references to pulled weights; the evaluator says which are missing.
+        `weights`: references to pulled weights.
         """
-        found = (find_record(self._weights(), one) for one in weights)
-        below = [folder_below(one[0]) for one in found if one is not None]
-        with Scratch(self._weights_root).using(below):
-            if self._scratch is None:
-                yield []
-                return
-            root = self._scratch.root
-            with self._scratch.using(folders):
-                yield sorted(one for one in self._seen.intersection(folders) if not (root / one).is_dir())
+        below = {one: self._seen_weights[one] for one in weights if one in self._seen_weights}
+        with Scratch(self._weights_root).using(below.values()), self._keeping(folders):
+            gone = [one for one, folder in below.items() if not (self._weights_root / folder).is_dir()]
+            if self._root is not None:
+                root, seen = self._root, self._seen.intersection(folders)
+                gone += [one for one in seen if not (root / one).is_dir()]
+            yield sorted(gone)
+
+    def _keeping(self, folders: Collection[str]) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext() if self._scratch is None else self._scratch.using(folders)
 
     def fingerprint(self, folders: Collection[str]) -> str | None:
         """Names, sizes and times of all files in folders; None where one is missing."""
@@ -238,7 +240,7 @@ class Inventory:
 
     def _look_at_folders(self, lanes: Sequence[OpenLane]) -> None:
         served, present, wanted = ("auto", *device_classes()), set[str](), set[str]()
-        known = self._weights()
+        known, held = self._weights(), dict[str, str]()
         for one in lanes:
             folders = one.stated.get("folders", [])
             there = {
@@ -249,7 +251,10 @@ class Inventory:
                 wanted |= {*folders} - there
                 wanted |= {name for name in one.stated.get("weights", {}) if not find_record(known, name)}
             present |= there
-        self._seen, self.wanted = present, wanted
+            for name in one.stated.get("weights", {}):
+                if (found := find_record(known, name)) is not None:
+                    held[name] = folder_below(found[0])
+        self._seen, self._seen_weights, self.wanted = present, held, wanted
 
     def _missing_folder(self, folders: Sequence[str]) -> str | None:
         for folder in folders:

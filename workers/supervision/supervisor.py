@@ -177,7 +177,7 @@ class Supervisor(threading.Thread):
         weights = weights_of(load(), claim.spec["model"])
         with self.inventory.using(folders_read(load(), claim.spec), weights) as gone:
             if gone:  # removed for another data set since this worker said that it has it
-                self._ledger.release(claim, f"a worker no longer has the data set {', '.join(gone)}")
+                self._ledger.release(claim, f"a worker no longer has {', '.join(gone)}")
             else:
                 ShardRun(self._place, claim).run()
 

@@ -99,3 +99,14 @@ def test_the_keys_of_amazon_are_those_of_the_environment(monkeypatch: Any) -> No
     assert (place.bucket, place.prefix, place.region, place.session_token) == ("bucket", "a/b", "eu-x", "t")
     assert place.endpoint == "https://s3.eu-x.amazonaws.com"
     assert Connections(**S3)._s3_place("s3://bucket").session_token == ""  # type: ignore[arg-type]
+
+
+def test_contents_in_a_bucket_need_a_folder_for_their_names_and_a_key(tmp_path: Any) -> None:
+    with pytest.raises(ValidationError, match="ASSAY_DATA_BLOBS needs ASSAY_DATA_STORE"):
+        Connections(data_blobs="s3://bucket", **S3)  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="ASSAY_DATA_BLOBS needs ASSAY_S3_ACCESS_KEY_ID"):
+        Connections(data_blobs="s3://bucket", data_store=tmp_path)
+    assert Connections().published is None
+    chosen = Connections(data_blobs="s3://bucket/a", data_store=tmp_path, **S3)  # type: ignore[arg-type]
+    assert chosen.published is not None
+    assert str(chosen.published.blobs.address("0" * 64)).partition("?")[0].endswith(f"/a/blobs/00/{'0' * 64}")

@@ -90,9 +90,12 @@ def test_weights_that_wait_are_staged(
         wait_for(lambda: reason(stock, asks) is None)
     assert not stock.is_staging
     assert stock.gauges["weights"] == {"timm:net.a1": made.record}
-    with stock.using([], asks["weights"]):
+    with stock.using([], asks["weights"]) as gone:
         assert not Scratch(chosen.weights_root).remove("timm/net.a1"), "a job reads them"
+        assert gone == []
     assert Scratch(chosen.weights_root).remove("timm/net.a1")
+    with stock.using([], asks["weights"]) as gone:
+        assert gone == ["timm:net.a1"], "since this worker said that it has them"
 
 
 def test_weights_that_nobody_publishes_are_said_to_be_missing(chosen: WorkerSettings, tmp_path: Path) -> None:

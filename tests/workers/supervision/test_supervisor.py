@@ -568,5 +568,5 @@ def test_a_shard_goes_back_if_its_data_have_gone(
     with supervising(store, settings(tmp_path)):
         job = ended(store, job_id)
     assert (job.state, job.error) == ("succeeded", None)
-    assert released == ["a worker no longer has the data set birds"] * 2
+    assert released == ["a worker no longer has birds"] * 2
     assert losses_and_failures(store, job_id) == (0, 0)
