@@ -12,25 +12,31 @@ import base64
 import contextlib
 import hashlib
 import io
+import itertools
 import json
+import random
 import re
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 from PIL import Image
-from sqlalchemy import update
+from sqlalchemy import delete, insert, update
 
+from assay.service.contract.records import OutcomeExtra
+from assay.service.store.columns import pack
+from assay.service.store.ids import new_id
 from assay.service.store.store import Store, open_store
-from assay.service.store.tables import jobs
+from assay.service.store.tables import jobs, outcomes, shards
 from benchmarks.service_rows import PLAN, PROVENANCE, add_jobs, state_of
 from benchmarks.service_running import Running, percentile, postgresql, service, table
 
 JOBS, WATCHERS, MEASURED, LARGE = 10_000, 100, 60, 500
+EXAMPLES, SHARD = 50_000, 500  # of an evaluation whose examples are shown, and of a shard of it
 RADII = ("1/255", "2/255", "4/255", "8/255")
 CALLS = 10
 HTML = {"Accept": "text/html", "Accept-Encoding": "gzip"}
@@ -51,9 +57,11 @@ def main(repeats: int) -> str:
             service(url, MAX_STREAMS_PER_TENANT="200", STATE=folder) as running,
         ):
             add_gallery(store, ended[-1], Path(folder) / "artifacts")
+            add_outcomes(store, ended[-3])
             others = {
                 f"/jobs/{{id}}, {LARGE} evaluations": f"/jobs/{large}",
                 "/jobs/{id}/gallery/1": f"/jobs/{ended[-1]}/gallery/1",
+                f"/jobs/{{id}}/examples/1, {len(RADII)} x {EXAMPLES}": f"/jobs/{ended[-3]}/examples/1",
                 "/compare?jobs=, two jobs": f"/compare?jobs={ended[-1]},{ended[-2]}",
                 "/studies/{id}": f"/studies/{add_study(store, running)}",
             }
@@ -182,6 +190,41 @@ def add_gallery(store: Store, job_id: str, folder: Path) -> None:
     path.write_bytes(content)
     digest = hashlib.sha256(content).hexdigest()
     store.artifacts.add(job_id, path.name, str(path), len(content), digest, "application/json")
+
+
+def add_outcomes(store: Store, job_id: str) -> None:
+    """Outcomes of FGSM's examples at all radii; the first view of their page reads the outcomes of each."""
+    draw, rows, made = random.Random(0), [], []
+    for evaluation, number in itertools.product(range(1, len(RADII) + 1), range(EXAMPLES // SHARD)):
+        start = number * SHARD
+        places = range(start, start + SHARD)
+        columns: dict[str, list[Any]] = {
+            "id": [
+                f"val/n{place // 50:08d}/ILSVRC2012_val_{place:08d}.JPEG"
+                for place in range(start, start + SHARD)
+            ],
+            "label": [place // 50 for place in places],
+            "prediction": [draw.randrange(1000) for _ in range(SHARD)],
+            "clean_correct": [draw.random() < 0.8 for _ in range(SHARD)],
+            "correct": [draw.random() < 0.5 / evaluation for _ in range(SHARD)],
+            **{name: [draw.random() for _ in range(SHARD)] for name in ("margin", "loss", "linf", "l2")},
+            **{name: [20] * SHARD for name in ("forward", "backward", "queries")},
+        }
+        shard = {
+            "id": new_id(time.time()), "job_id": job_id, "kind": "evaluate", "evaluation": evaluation,
+            "number": number, "start": start, "stop": start + SHARD, "device": "cpu", "precedence": 0,
+            "state": "done", "fence": 1, "failures": 0, "losses": 0, "done": SHARD, "cost": 1.0,
+        }  # fmt: skip
+        rows.append(shard)
+        made.append({
+            "shard_id": shard["id"], "job_id": job_id, "fence": 1, "n": SHARD,
+            "payload": pack(columns, cast("OutcomeExtra", {})), "seconds": 1.0, "forward_passes": SHARD,
+            "backward_passes": SHARD, "created_at": time.time(),
+        })  # fmt: skip
+    with store._database.writing() as connection:
+        connection.execute(delete(shards).where(shards.c.job_id == job_id))
+        connection.execute(insert(shards), rows)
+        connection.execute(insert(outcomes), made)
 
 
 def add_study(store: Store, running: Running) -> str:

@@ -26,7 +26,7 @@ metadata = MetaData(
 )
 
 COLUMNS_START = '{"columns":{'
-STEP_BYTES = 2**15  # of a payload that are inflated at once
+STEP_BYTES = 2**14  # of a payload that are inflated at once
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 FLOAT_TAG = "$float"  # JSON has no NaN or infinity: they become {"$float": "nan" | "inf" | "-inf"}.
 SeenCells: TypeAlias = tuple[str, list[Any]]  # a column as text, and its cells
