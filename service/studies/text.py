@@ -139,8 +139,8 @@ def lines(results: StudyResults, *, warned: bool = True) -> list[str]:
     )
     if results.tests:
         said.append(
-            f"{results.tests} tests ({', '.join(tests_of(results))}), p adjusted together by"
-            f" {ADJUSTED[results.adjust]}"
+            f"{results.tests} test{'' if results.tests == 1 else 's'} ({', '.join(tests_of(results))}),"
+            f" p adjusted together by {ADJUSTED[results.adjust]}"
         )
     said += _powers(results)
     said += _warnings(results) if warned else []
