@@ -315,6 +315,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Ends the connection if it is over its time."""
         limits = self.guard.settings
         self._check_reader(now)
+        if self.phase is Phase.ANSWER:  # Most of a thousand connections wait for a shard
+            return
         waited = now - self.since
         late = waited > limits.header_seconds and not self._real.is_closing()
         if self.phase is Phase.LINGERING:
