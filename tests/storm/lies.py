@@ -84,11 +84,17 @@ def idle_device(faults: Faults) -> bool:
 
 
 def breaking_device(faults: Faults) -> bool:
-    """A box whose device fails in the middle of its first shard, and every self-test since."""
+    """A box whose device fails in the middle of its first shard, and every self-test since.
+
+    Where another fault ends the shard's job, there is nothing to give back: the self-test alone names it.
+    """
 
     def named() -> str:
+        unfit = _unfit(faults, "^cpu: ")
         said = faults.evidence.in_events("a worker gave a shard back: cpu: a matmul")
-        return said if said and _unfit(faults, "^cpu: ") else ""
+        if not said and faults.evidence.in_logs("liar-*-breaks.log", ": interrupted"):
+            said = unfit
+        return said if unfit else ""
 
     return _lie(faults, "devices that break", "breaks", named)
 
