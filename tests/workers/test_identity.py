@@ -92,7 +92,8 @@ def test_the_hash_covers_all_code_that_computes() -> None:
     imported = {name.removeprefix("assay.") for name in found}
     assert "service.contract.corruption_cells" in imported
     covered = tuple(f"{folder.replace('/', '.')}." for folder in release.CODE)
-    assert {name for name in imported if not f"{name}.".startswith(covered)} == set()
+    # What only prints is left out: another width of a line is no other code.
+    assert {name for name in imported if not f"{name}.".startswith(covered)} == {"service.fitted_text"}
 
 
 def test_an_installed_package_does_not_take_the_commit_of_the_repository_around_it(tree: Path) -> None:
