@@ -40,6 +40,7 @@ OTHER_FORMS: Mapping[str, list[tuple[str, str]]] = json.loads(
 KINDS = (
     "attack", "attention", "corruption", "data", "evaluation", "model", "recipe", "suite", "task", "words"
 )  # fmt: skip
+NO_FACTS = TaskFacts()  # of a task that the catalog lacks
 # The name of another component, as a list item.
 NAME: Mapping[str, Any] = {"type": "string", "minLength": 1, "maxLength": 200}
 REFERENCE: Mapping[str, Any] = {  # A reference to a component; a name alone means default parameters.
@@ -138,7 +139,7 @@ class Catalog:
 
     def task(self, name: str) -> TaskFacts:
         """The facts of a task; the defaults of a task that the catalog lacks."""
-        return self._tasks.get(name, TaskFacts())
+        return self._tasks.get(name, NO_FACTS)
 
     def threat_of(self, name: str) -> Threat | None:
         """Threat model of an attack by name; None for an unknown attack, as in old results."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from typing import Any
@@ -14,6 +15,7 @@ PATTERN = r"^\s*-?[0-9]{1,15}(\.[0-9]{1,15})?\s*/\s*[0-9]{1,15}(\.[0-9]{1,15})?\
 _FRACTION = re.compile(PATTERN)
 
 
+@functools.lru_cache(maxsize=4096)  # Pages of long jobs parse the same radii again and again.
 def parse_fraction(text: str) -> float:
     """The value of "0.5/255": two decimal numbers, the second positive; ValueError for another text."""
     if not _FRACTION.match(text):

@@ -19,7 +19,9 @@ LOSS_BANDS, LOSS_BAND_WIDTH = 5, 2.0
 
 def short(text: object, length: int = MAX_SHORT) -> str:
     """The text without control characters, cut to a length with an ellipsis."""
-    whole = "".join(c if c.isprintable() else " " for c in str(text))
+    whole = str(text)
+    if not whole.isprintable():
+        whole = "".join(c if c.isprintable() else " " for c in whole)
     return whole if len(whole) <= length else f"{whole[: length - 1]}…"
 
 

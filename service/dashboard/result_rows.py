@@ -22,7 +22,6 @@ from assay.service.contract.results import (
 )
 from assay.service.dashboard.formats import by_severity
 from assay.service.plots.series import is_noise, telling, worst_cases_of
-from assay.service.reports.headline import headline
 from assay.service.reports.numbers import RADIUS, conditions, number, set_params, split_params
 
 # Metrics and parts together that a page of results shows at most, unless an evaluation has more.
@@ -187,7 +186,7 @@ def shown_results(results: Results) -> ShownResults:
         evaluations=tuple(evaluations),
         shared=tuple(shared),
         warnings=tuple(warnings),
-        headline=headline(results),
+        headline=results.headline,
         strongest=next((place for place, row in enumerate(given) if row is worst), None),
         pages=_pages(given),
     )

@@ -205,8 +205,8 @@ def leaderboard(
     if signed:
         known = store.features.of(Leaderboards).signed({entry.job for entry in found})
         found = [entry for entry in found if entry.job in known]
-    boards = _boards(found, filters)
-    shown = _plotted(store, catalog, boards[0]) if boards else None
+    groups = _groups(found)
+    shown = _plotted(store, catalog, _board(*groups[0], filters)) if groups else None
     radii = [] if shown is None else _radii(shown.group, entries, filters)
     near = [address for _, address, _ in radii]
     values = {
@@ -216,7 +216,11 @@ def leaderboard(
         "options": options,
         "board": shown,
         "radii": radii,
-        "others": [board for board in boards if board.address not in near],
+        "others": [
+            (group, address, len(listed))
+            for group, listed in groups
+            if group != groups[0][0] and (address := _address(group, filters)) not in near
+        ],
         "signed": set()
         if shown is None
         else store.features.of(Leaderboards).signed(
@@ -264,12 +268,14 @@ def _examples(group: LeaderboardGroup) -> str:
     return f"{group.sha256[:12]}-{group.n}"
 
 
-def _boards(entries: Iterable[LeaderboardEntry], filters: Mapping[str, str]) -> list[Board]:
+def _groups(
+    entries: Iterable[LeaderboardEntry],
+) -> list[tuple[LeaderboardGroup, list[LeaderboardEntry]]]:
+    """The entries by group: attacked ones first, the largest first."""
     groups: dict[LeaderboardGroup, list[LeaderboardEntry]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).append(entry)
-    ordered = sorted(groups, key=lambda one: (not one.norm, -len(groups[one]), one))
-    return [_board(group, groups[group], filters) for group in ordered]
+    return sorted(groups.items(), key=lambda one: (not one[0].norm, -len(one[1]), one[0]))
 
 
 def _radii(

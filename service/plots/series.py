@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from assay.service.catalog.catalog import load
@@ -38,29 +39,50 @@ class LabelledResults:
     tallies: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     training: Sequence[Mapping[str, Any]] = ()  # of the training log, an epoch each
 
+    # Each kind of plot needs it.
+    @cached_property
+    def attacked(self) -> list[AttackedRow]:
+        """Every accuracy under an attack with an epsilon, in order."""
+        clean = list(unattacked(self.results))
+        return [
+            AttackedRow(
+                row=row,
+                epsilon=epsilon,
+                metric=metric,
+                key=_key(row),
+                norm=norm_of(row),
+                unit=radius_unit(row),
+                unattacked=_unattacked_accuracy(row, clean),
+            )
+            for row in self.results.evaluations
+            if (epsilon := epsilon_of(row)) is not None and (metric := accuracy(row)) is not None
+        ]
+
 
 @dataclass(frozen=True)
-class Measured:
+class AttackedRow:
     """An accuracy under an attack with an epsilon."""
 
-    job: str
-    attack: str  # with the parameters that tell it from others of its name
-    key: str  # equal for comparable rows, without epsilon
-    epsilon: float
-    norm: str
     row: EvaluationResult
+    epsilon: float
     metric: Metric
+    key: str  # equal for comparable rows, without epsilon
+    norm: str
+    unit: str  # of epsilon: "1/255", "sd", or empty
     unattacked: Metric | None  # The model's accuracy on the same data without an attack, if measured
-
-    @property
-    def unit(self) -> str:
-        """The unit of epsilon as text: "1/255", "sd", or empty."""
-        return radius_unit(self.row)
 
     @property
     def epsilon_text(self) -> str:
         """Epsilon as people write it."""
-        return radius_text(self.row, self.epsilon)
+        return _in_unit(self.epsilon, self.unit)
+
+
+@dataclass(frozen=True)
+class Measured(AttackedRow):
+    """Such an accuracy among others, of a job or several."""
+
+    job: str
+    attack: str  # with the parameters that tell it from others of its name
 
 
 def accuracy_name(row: EvaluationResult) -> str | None:
@@ -93,10 +115,14 @@ def unattacked(results: Results) -> Iterator[EvaluationResult]:
 
 def unattacked_accuracy(results: Results, row: EvaluationResult) -> Metric | None:
     """The accuracy on the same data without an attack; an expected accuracy's row has its own."""
+    return _unattacked_accuracy(row, unattacked(results))
+
+
+def _unattacked_accuracy(row: EvaluationResult, clean: Iterable[EvaluationResult]) -> Metric | None:
     name = accuracy_name(row)
     if name in UNATTACKED:
         return row.metrics.get(UNATTACKED[name])
-    for other in unattacked(results):
+    for other in clean:
         if other.data == row.data and accuracy_name(other) == name:
             return accuracy(other)
     return None
@@ -116,25 +142,9 @@ def labelled_rows(jobs: Sequence[LabelledResults]) -> Iterator[tuple[str, Labell
 
 def attacked(jobs: Sequence[LabelledResults]) -> list[Measured]:
     """Every accuracy under an attack with an epsilon, in order."""
-    rows = [
-        (label, job.results, row, epsilon, metric)
-        for label, job, row in labelled_rows(jobs)
-        if (epsilon := epsilon_of(row)) is not None and (metric := accuracy(row)) is not None
-    ]
-    names = attack_labels([row for _, _, row, _, _ in rows])
-    return [
-        Measured(
-            job=label,
-            attack=names[_key(row)],
-            key=_key(row),
-            epsilon=epsilon,
-            norm=norm_of(row),
-            row=row,
-            metric=metric,
-            unattacked=unattacked_accuracy(results, row),
-        )
-        for label, results, row, epsilon, metric in rows
-    ]
+    rows = [(label, one) for label, job in zip(labels_of(jobs), jobs, strict=True) for one in job.attacked]
+    names = _named({one.key: one.row for _, one in rows})
+    return [Measured(**vars(one), job=label, attack=names[one.key]) for label, one in rows]
 
 
 def is_noise(row: EvaluationResult) -> bool:
@@ -188,7 +198,10 @@ def radius_unit(row: EvaluationResult) -> str:
 
 def radius_text(row: EvaluationResult, radius: float) -> str:
     """A radius of the row's attack as people write it."""
-    unit = radius_unit(row)
+    return _in_unit(radius, radius_unit(row))
+
+
+def _in_unit(radius: float, unit: str) -> str:
     if unit == IN_STEPS:
         return f"{PIXEL_STEPS * radius:.3g}/{PIXEL_STEPS}"
     return f"{radius:.3g} {unit}".strip()
@@ -196,9 +209,13 @@ def radius_text(row: EvaluationResult, radius: float) -> str:
 
 def attack_labels(rows: Sequence[EvaluationResult]) -> dict[str, str]:
     """An attack's name by key, with the settings that tell it from others of its name."""
+    return _named({_key(row): row for row in rows})
+
+
+def _named(rows: Mapping[str, EvaluationResult]) -> dict[str, str]:
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in rows:
-        found.setdefault(row.name, {})[_key(row)] = _settings(row)
+    for key, row in rows.items():
+        found.setdefault(row.name, {})[key] = _settings(row)
     texts = {}
     for name, variants in found.items():
         every = list(variants.values())

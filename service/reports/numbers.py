@@ -26,6 +26,8 @@ WITHOUT = {"too_few": "too few examples", "no_spread": "no spread"}  # In place 
 
 def printable(text: str) -> str:
     """Without control characters: a job's name must not control the terminal."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

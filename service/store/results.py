@@ -72,6 +72,25 @@ class ResultRows(StorePart):
             rows = connection.execute(statement).all()
         return [_outcome(row) for row in rows]
 
+    def outcomes_of_jobs(
+        self, job_ids: Collection[str], evaluation: int, tenant: str | None = None
+    ) -> dict[str, list[OutcomeRow]]:
+        """Outcomes of an evaluation by job and shard, of a tenant's jobs if given."""
+        statement = (
+            select(outcomes, shards.c.evaluation, shards.c.number)
+            .join(shards, shards.c.id == outcomes.c.shard_id)
+            .where(outcomes.c.job_id.in_(job_ids), shards.c.evaluation == evaluation)
+            .order_by(outcomes.c.job_id, shards.c.number)
+        )
+        if tenant is not None:
+            statement = statement.join(jobs, jobs.c.id == outcomes.c.job_id).where(jobs.c.tenant == tenant)
+        with self._database.reading() as connection:
+            rows = connection.execute(statement).all()
+        found: dict[str, list[OutcomeRow]] = {}
+        for row in rows:
+            found.setdefault(row.job_id, []).append(_outcome(row))
+        return found
+
     def columns(
         self,
         job_id: str,

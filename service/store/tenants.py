@@ -190,6 +190,10 @@ class TenantResults(TenantPart):
         self._check(job_id)
         return self._store.results.outcomes(job_id, evaluation)
 
+    def outcomes_of_jobs(self, job_ids: Collection[str], evaluation: int) -> dict[str, list[OutcomeRow]]:
+        """The outcomes of an evaluation of the caller's jobs, by job."""
+        return self._store.results.outcomes_of_jobs(job_ids, evaluation, self._filter)
+
     def columns(
         self,
         job_id: str,

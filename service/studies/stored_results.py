@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.results import contradicted
@@ -12,7 +14,7 @@ from assay.service.contract.problems import Problems
 from assay.service.contract.states import JobState
 from assay.service.contract.times import iso
 from assay.service.metrics.paired import Rows
-from assay.service.store.rows import columns_of
+from assay.service.store.rows import OutcomeRow, columns_of
 from assay.service.store.tenants import TenantStore
 from assay.service.store.transactions.release import DIFFERENT
 from assay.service.studies.primary import Primary, check_primary
@@ -27,11 +29,12 @@ MAX_ROWS = 3_000_000  # Rows of a study; beyond, tests are over seeds alone.
 def results_of(store: TenantStore, study: StudyRow) -> StudyResults:
     """What has been measured so far; NoResults: no evaluation has finished."""
     evaluations = {(run.arm, run.seed): run for run in study.runs if run.role == "evaluate"}
+    outcomes = _Outcomes(store, [run.job_id for run in evaluations.values() if run.state != "deleted"])
     arms = [
         MeasuredArm(
             template["name"],
             template["train"] is not None,
-            [_measured(store, evaluations[index, seed]) for seed in study.spec["seeds"]],
+            [_measured(store, evaluations[index, seed], outcomes) for seed in study.spec["seeds"]],
             configuration_of(template),
         )
         for index, template in enumerate(study.templates)
@@ -66,7 +69,23 @@ def _primary(study: StudyRow) -> Primary | None:
     return None if found is None else replace(found, fixed_at=iso(study.created_at))
 
 
-def _measured(store: TenantStore, run: StudyJobRow) -> MeasuredRun:
+class _Outcomes:
+    """The outcomes of all jobs, an evaluation at a time: a query for each job would take minutes."""
+
+    def __init__(self, store: TenantStore, job_ids: Sequence[str]) -> None:
+        self._store, self._job_ids = store, job_ids
+        self._position: int | None = None
+        self._found: Mapping[str, Sequence[OutcomeRow]] = {}
+
+    def of(self, job_id: str, position: int) -> Rows:
+        """The outcomes of a job's evaluation."""
+        if position != self._position:
+            self._found = self._store.results.outcomes_of_jobs(self._job_ids, position)
+            self._position = position
+        return columns_of(self._found.get(job_id, []))
+
+
+def _measured(store: TenantStore, run: StudyJobRow, outcomes: _Outcomes) -> MeasuredRun:
     if run.state == "deleted":
         return MeasuredRun(run.seed, run.state)
     job = store.jobs.get(run.job_id)
@@ -74,14 +93,10 @@ def _measured(store: TenantStore, run: StudyJobRow) -> MeasuredRun:
     merged = {} if doubted else store.results.of(job.id)
     found = {position: read_result(result) for position, result in merged.items()}
     results = contradicted(store, job.id, found, load())
-
-    def columns(position: int) -> Rows:
-        return columns_of(store.results.outcomes(job.id, position))
-
     planned = job.plan or job.provenance
     hashes = {} if planned is None else planned.get("data_sha256", {})
     state = JobState.RUNNING if job.state is JobState.SUCCEEDED and not results else job.state
-    return MeasuredRun(run.seed, str(state), results, columns, hashes)
+    return MeasuredRun(run.seed, str(state), results, partial(outcomes.of, job.id), hashes)
 
 
 def _without_rows(run: MeasuredRun) -> MeasuredRun:

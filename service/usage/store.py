@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
+    Double,
     FromClause,
     Row,
     Select,
@@ -99,10 +100,7 @@ def _by_job(tenant: str | None, first: int, last: int, today: int) -> FromClause
         entries, held = entries.where(usage.c.tenant == tenant), held.where(shards.c.tenant == tenant)
     both = union_all(entries, held).subquery()
     by_pool = {"gpu": both.c.pool == "cuda", "cpu": both.c.pool != "cuda"}
-    sums = [
-        cast(func.sum(case((by_pool[name[:3]], both.c[name[4:]]), else_=0)), BigInteger).label(name)
-        for name in SUMS
-    ]
+    sums = [_sum(case((by_pool[name[:3]], both.c[name[4:]]), else_=0)).label(name) for name in SUMS]
     grouped = [both.c[name] for name in ("job_id", "tenant", "study_id", "kind")]
     return select(*grouped, *sums).group_by(*grouped).cte()  # Two parts of the statement read it once.
 
@@ -127,13 +125,18 @@ def _keyed(by: UsageBy, used: FromClause) -> Select[Any]:
 
 
 def _numbers(used: FromClause) -> list[ColumnElement[int]]:
-    sums = [cast(func.coalesce(func.sum(used.c[name]), 0), BigInteger) for name in SUMS]
+    sums = [func.coalesce(_sum(used.c[name]), 0) for name in SUMS]
     ended = [(sums[at] - sums[at + len(PARTS) - 1]).label(f"{SUMS[at][:3]}_ended") for at in (0, len(PARTS))]
     return [
         func.count().label("jobs"),
         *(part.label(name) for name, part in zip(SUMS, sums, strict=True)),
         *ended,
     ]
+
+
+def _sum(milliseconds: ColumnElement[Any]) -> ColumnElement[int]:
+    """The sum, exact below 2^53 ms: PostgreSQL sums doubles several times as fast as it sums `bigint`."""
+    return cast(func.sum(cast(milliseconds, Double)), BigInteger)
 
 
 def _page(by: UsageBy, used: FromClause, limit: int, cursor: str | None) -> Select[Any]:

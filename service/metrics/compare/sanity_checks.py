@@ -13,6 +13,7 @@ Outcomes of single examples are not available here, so there is no paired test.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
@@ -100,9 +101,10 @@ def cross_checks(
     attacks = [e for e in evaluations if e.protocol != "paper" and _is_attack(e)]
     bounded = [attack for attack in attacks if attack.params.get("epsilon") is not None]
     known = [(attack, threat) for attack in bounded if (threat := threat_of(attack.name)) is not None]
+    alike = _on_same_terms(known)
     return [
         *_not_monotone(bounded),
-        *(warning for order in ORDERS for warning in _out_of_order(known, order)),
+        *(warning for order in ORDERS for warning in _out_of_order(alike, order)),
         *_high_at_large_epsilon([one for one in known if unit_of(one[0].data, one[0].protocol) == "pixel"]),
         *_more_effort_less_success(attacks),
     ]
@@ -127,14 +129,15 @@ def _strongest_by_epsilon(group: Sequence[EvaluationResult]) -> list[EvaluationR
     return [next(same) for _, same in groupby(ordered, key=_epsilon)]
 
 
-def _out_of_order(attacks: Sequence[_Attack], order: _Order) -> Iterable[Warning]:
+def _out_of_order(attacks: Sequence[tuple[_Attack, Sequence[_Attack]]], order: _Order) -> Iterable[Warning]:
     """Compares each weaker attack with the strongest setting of each comparable stronger one."""
     # To beat a black box, the best white box is enough; noise and single steps have to be beaten by every
     # attack.
-    for attack in (attack for attack in attacks if order.weaker(attack[1])):
-        weaker = attack[0]
-        rivals = [other for other in attacks if order.stronger(other[1]) and _same_terms(other, attack)]
-        for stronger in _best([rival for rival, _ in rivals], by_name=order.by_name):
+    for (weaker, threat), alike in attacks:
+        if not order.weaker(threat):
+            continue
+        rivals = [rival for rival, other in alike if order.stronger(other)]
+        for stronger in _best(rivals, by_name=order.by_name):
             if _clearly_more(stronger, weaker):
                 yield Warning(
                     code=order.code,
@@ -212,12 +215,27 @@ def _plain(value: Any) -> Any:
         return value
 
 
-def _same_terms(one: _Attack, other: _Attack) -> bool:
-    """Whether two attacks have the same ball around the same examples and the same goal, any wrong answer."""
-    (a, _), (b, _) = one, other
-    same_ball = _norm(*one) == _norm(*other) and abs(_epsilon(a) - _epsilon(b)) <= 1e-9
-    alike = a.data == b.data and _accuracy_name(a) == _accuracy_name(b)
-    return same_ball and alike and not _harder(a) and not _harder(b)
+def _on_same_terms(attacks: Sequence[_Attack]) -> list[tuple[_Attack, list[_Attack]]]:
+    """Each attack with the attacks in the same ball around the same examples, itself included.
+
+    Only attacks that any wrong answer satisfies; in the order of the job.
+    """
+    kept = [attack for attack in attacks if not _harder(attack[0])]
+    sets: list[dict[str, Any]] = []
+    groups: dict[tuple[str, str, int], list[tuple[float, int]]] = {}
+    for place, attack in enumerate(kept):
+        data = attack[0].data
+        if data not in sets:
+            sets.append(data)
+        group = (_norm(*attack), _accuracy_name(attack[0]), sets.index(data))
+        groups.setdefault(group, []).append((_epsilon(attack[0]), place))
+    near: dict[int, list[_Attack]] = {}
+    for places in map(sorted, groups.values()):
+        radii = [radius for radius, _ in places]
+        for radius, place in places:
+            same = slice(bisect_left(radii, radius - 1e-9), bisect_right(radii, radius + 1e-9))
+            near[place] = [kept[other] for other in sorted(other for _, other in places[same])]
+    return [(attack, near[place]) for place, attack in enumerate(kept)]
 
 
 def _harder(evaluation: EvaluationResult) -> bool:

@@ -56,7 +56,21 @@ def test_jobs_are_ranked_and_other_examples_stand_apart(
     text = page(api, "/leaderboard")
     assert "2 jobs on 4 examples" in text
     assert text.count("<table") == 1
-    assert "2 examples</a>: 1 jobs" in text
+    assert "2 examples</a>: 1 job<" in text
+
+
+def test_only_the_table_on_the_page_is_ranked(
+    api: httpx.Client, finished: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranked: list[int] = []
+    rank = leaderboard.ranked_methods
+    monkeypatch.setattr(
+        leaderboard, "ranked_methods", lambda entries: ranked.append(len(entries)) or rank(entries)
+    )
+    for correct in ([1, 0, 0, 0], [1, 1, 1, 0], [1, 1], [1, 0, 1]):
+        finished(correct)
+    assert page(api, "/leaderboard").count("examples</a>: 1 job<") == 2
+    assert ranked == [2]
 
 
 def test_filters_choose_and_refuse(api: httpx.Client, finished: Callable[..., str]) -> None:
@@ -134,7 +148,7 @@ def test_long_tables_are_cut_and_told(
     assert "2 jobs on 2 examples" in text
     assert "the first 1 are shown" in text
     assert "Other tables" in text
-    assert "3 examples</a>: 1 jobs" in text
+    assert "3 examples</a>: 1 job<" in text
 
 
 def test_names_are_escaped(api: httpx.Client, finished: Callable[..., str]) -> None:

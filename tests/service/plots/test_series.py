@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from assay.service.contract.results import EvaluationResult, Results
-from assay.service.plots.kinds import LabelledResults
+from assay.service.plots import series
+from assay.service.plots.kinds import LabelledResults, plots_of
 from assay.service.plots.series import attacked, unattacked_accuracy
 from tests.service.plots.conftest import metric, row
 
@@ -39,3 +40,15 @@ def test_there_is_none_where_other_data_were_measured(data: dict[str, Any]) -> N
 def test_another_kind_of_accuracy_is_not_put_beside_it() -> None:
     other = row("clean", 0.9, data=B).model_copy(update={"metrics": {"miou": metric(0.8)}})
     assert clean_of(other, ATTACKED) is None
+
+
+def test_all_plots_of_a_job_read_its_attacks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    found = series._unattacked_accuracy
+    monkeypatch.setattr(
+        series, "_unattacked_accuracy", lambda one, clean: read.append(one.name) or found(one, clean)
+    )
+    rows = [row(name, 0.3, params={"epsilon": "2/255"}, data=B) for name in ("pgd", "fgsm")]
+    results = Results(job="j", complete=True, evaluations=[row("clean", 0.6, data=B), *rows], provenance=None)
+    assert {"curve", "strength", "cost"} & set(plots_of([LabelledResults("a job", results)]))
+    assert read == ["pgd", "fgsm"]

@@ -36,6 +36,8 @@ def test_outcomes_come_back_as_they_were_in_shard_order(store: Store) -> None:
     assert store.results.outcomes(job_id, 1) == written[3:]
     assert store.results.outcomes(job_id, 2) == []
     assert store.results.outcomes(UNKNOWN, None) == []
+    assert store.results.outcomes_of_jobs([job_id, UNKNOWN], 1) == {job_id: written[3:]}
+    assert store.results.outcomes_of_jobs([job_id], 1, tenant="other") == {}
 
 
 def test_a_row_of_each_evaluation_is_found_by_its_place(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
 import pytest
 
 from assay.service.store.store import Store
+from assay.service.store.tenants import TenantResults
 from assay.service.studies import stored_results as study_results
 
 Make = Callable[..., dict[str, Any]]
@@ -61,6 +62,23 @@ def sent(api: httpx.Client, path: str, status: int = 303, **fields: str) -> http
     answer = api.post(path, data=fields or {"x": ""}, headers=PAGE)
     assert answer.status_code == status, answer.text[:2000]
     return answer
+
+
+def test_outcomes_of_all_runs_are_read_by_evaluation(
+    api: httpx.Client, worker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+    read = TenantResults.outcomes_of_jobs
+
+    def outcomes(self: TenantResults, job_ids: Sequence[str], evaluation: int) -> Any:
+        asked.append((len(job_ids), evaluation))
+        return read(self, job_ids, evaluation)
+
+    monkeypatch.setattr(TenantResults, "outcomes_of_jobs", outcomes)
+    study = posted(api, seeds=3)
+    finish(api, worker, study)
+    assert "two-way t" in page(api, f"/studies/{study['id']}"), "of the rows of all runs"
+    assert asked == [(6, 0)]
 
 
 def test_the_list_shows_progress(api: httpx.Client) -> None:

@@ -77,6 +77,13 @@ def test_a_tenant_sees_its_own_and_an_administrator_all(
     assert asked(api, key("carol"), by="tenant").json()["items"] == []
 
 
+def test_sums_are_exact(api: httpx.Client, key: Callable[..., str], app_store: Store) -> None:
+    for name, seconds in (("first", 4_000_000_000_001), ("second", 2)):
+        used(app_store, "alice", name, seconds, "a")
+    assert asked(api, key("alice")).json()["total"]["gpu"]["total"] == 4_000_000_000_003
+    assert asked(api, key("alice"), by="tag").json()["items"][0]["gpu"]["total"] == 4_000_000_000_003
+
+
 def test_a_line_of_the_csv_is_no_formula(api: httpx.Client, key: Callable[..., str], made: list[str]) -> None:
     answer = asked(api, key("alice"), format="csv", limit=1)
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import EvaluationResult, Metric
 from assay.service.contract.threat import Threat
+from assay.service.metrics.compare import sanity_checks
 from assay.service.metrics.compare.sanity_checks import cross_checks
 
 N = 1000
@@ -255,3 +257,29 @@ def test_attacks_on_pixels_are_checked_by_pixel_accuracy(name: str) -> None:
     (warning,) = cross_checks([pixels(name, 0.06, "64/255")], THREAT_OF)
     assert warning.evidence == {"epsilon": "64/255", "pixel_accuracy": 0.06, "n": 20}
     assert "square" not in warning.message
+
+
+def test_attacks_on_the_same_terms_are_those_of_comparing_each_with_each() -> None:
+    draw = random.Random(0)
+    sets: list[dict[str, Any]] = [
+        {"name": name, "params": {"fold": fold}} for name in "ab" for fold in (0, 1)
+    ]
+    attacks = []
+    for name in draw.choices(("pgd", "fgsm", "square"), k=80):
+        epsilon = draw.choice(["1/255", 1 / 255, 1 / 255 + 5e-10, 1 / 255 + 1.2e-9, "2/255", "8/255"])
+        own = row(
+            name, draw.random(), epsilon=epsilon, **draw.choice([{}, {"norm": "L2"}, {"goal": "target"}])
+        )
+        threat = load().threat_of(name)
+        assert threat is not None
+        attacks.append((own.model_copy(update={"data": draw.choice(sets)}), threat))
+    kept = [one for one in attacks if not sanity_checks._harder(one[0])]
+
+    def same(one: sanity_checks._Attack, other: sanity_checks._Attack) -> bool:
+        radii = (sanity_checks._epsilon(one[0]), sanity_checks._epsilon(other[0]))
+        ball = sanity_checks._norm(*one) == sanity_checks._norm(*other) and abs(radii[0] - radii[1]) <= 1e-9
+        return ball and one[0].data == other[0].data
+
+    expected = [(one, [other for other in kept if same(other, one)]) for one in kept]
+    assert sanity_checks._on_same_terms(attacks) == expected
+    assert max(len(near) for _, near in expected) > 5
