@@ -1,8 +1,9 @@
-"""Pages of the dashboard with 10,000 jobs in the database and 100 watchers of live states.
+"""Pages of the dashboard with 10,000 jobs, 1,000 workers and 100 watchers of live states.
 
-Time is that of one client with sequential requests, so an upper bound of the server's time. Bytes are those
-sent: compressed, with style, scripts and icon at the first page, and without them afterwards. The first call
-of a comparison includes its tests; the outcomes of single examples, for paired tests, are left out.
+Time is that of one client with sequential requests, so an upper bound of the server's time; CPU is the
+service's, over all threads, in steps of 10 ms, and hardly depends on other load. Bytes are those sent:
+compressed, with style, scripts and icon at the first page, and without them afterwards. The first call of a
+comparison includes its tests; the outcomes of single examples, for paired tests, are left out.
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ import httpx
 from PIL import Image
 from sqlalchemy import delete, insert, update
 
+from assay.service.contract.fleet.worker_records import Gauges
 from assay.service.contract.records import OutcomeExtra
 from assay.service.store.columns import pack
 from assay.service.store.ids import new_id
 from assay.service.store.store import Store, open_store
-from assay.service.store.tables import jobs, outcomes, shards
+from assay.service.store.tables import jobs, outcomes, results, shards
 from benchmarks.service_rows import PLAN, PROVENANCE, add_jobs, state_of
 from benchmarks.service_running import Running, percentile, postgresql, service, table
+from benchmarks.service_usage import add_entries
 
-JOBS, WATCHERS, MEASURED, LARGE = 10_000, 100, 60, 500
+JOBS, WATCHERS, MEASURED, LARGE, WORKERS = 10_000, 100, 60, 500, 1000
+ARMS, SEEDS = 20, 25  # of the large study
 EXAMPLES, SHARD = 50_000, 500  # of an evaluation whose examples are shown, and of a shard of it
 RADII = ("1/255", "2/255", "4/255", "8/255")
 CALLS = 10
@@ -52,6 +56,7 @@ def main(repeats: int) -> str:
         watched = [job_id for n, job_id in enumerate(ids) if state_of(n) in ("running", "queued")][-20:]
         large = next(job_id for n, job_id in enumerate(ids) if state_of(n) == "succeeded" and n % 5)
         add_results(store, large, LARGE)
+        add_entries(store, ids)
         with (
             tempfile.TemporaryDirectory(prefix="assay-benchmark-") as folder,
             service(url, MAX_STREAMS_PER_TENANT="200", STATE=folder) as running,
@@ -64,14 +69,18 @@ def main(repeats: int) -> str:
                 f"/jobs/{{id}}/examples/1, {len(RADII)} x {EXAMPLES}": f"/jobs/{ended[-3]}/examples/1",
                 "/compare?jobs=, two jobs": f"/compare?jobs={ended[-1]},{ended[-2]}",
                 "/studies/{id}": f"/studies/{add_study(store, running)}",
+                f"/studies/{{id}}, {ARMS} x {SEEDS}": f"/studies/{add_study(store, running, ARMS, SEEDS)}",
+                "/api/v1/report?jobs=, one job": f"/api/v1/report?jobs={ended[-1]}&format=html",
+                f"/api/v1/report?jobs=, {LARGE} evaluations": f"/api/v1/report?jobs={large}&format=html",
             }
-            alone = measured(running, ended, repeats, others)
+            alone = measured(store, running, ended, repeats, others)
             with watchers(running, watched):
-                beside = measured(running, ended, repeats, others)
-    rows = [["page", "first", "median", "largest", "beside watchers", "largest", "kB first", "kB later"]]
-    for path, (times, first, later) in alone.items():
+                beside = measured(store, running, ended, repeats, others)
+    names = ("page", "first", "median", "largest", "CPU first", "CPU mean", "beside watchers", "largest")
+    rows = [[*names, "kB first", "kB later"]]
+    for path, (times, cpu, first, later) in alone.items():
         busy = beside[path][0]
-        cells = (times[0], percentile(times[1:], 50), max(times[1:]), percentile(busy, 50), max(busy))
+        cells = (times[0], percentile(times[1:], 50), max(times[1:]), *cpu, percentile(busy, 50), max(busy))
         rows.append([path, *(f"{cell:.0f}" for cell in cells), f"{first / 1e3:.1f}", f"{later / 1e3:.1f}"])
     return (
         f"{table(rows)}ms of {CALLS * repeats} calls; {JOBS} jobs, {MEASURED} of them with results,"
@@ -80,10 +89,11 @@ def main(repeats: int) -> str:
 
 
 def measured(
-    running: Running, ended: Sequence[str], repeats: int, others: Mapping[str, str]
-) -> dict[str, tuple[list[float], int, int]]:
-    """Milliseconds of each call, bytes of the first page and of later ones, by page."""
+    store: Store, running: Running, ended: Sequence[str], repeats: int, others: Mapping[str, str]
+) -> dict[str, tuple[list[float], tuple[float, float], int, int]]:
+    """Milliseconds of each call, CPU of the first and a later one, bytes of the first and a later one."""
     pages = {
+        f"/workers, {WORKERS}": "/workers",  # The first: a heartbeat counts for a minute.
         "/": "/",
         "/jobs": "/jobs",
         "/jobs?search=": "/jobs?search=no+such+name",
@@ -98,22 +108,27 @@ def measured(
         "/submit?from=": f"/submit?from={ended[-1]}",
         "/catalog": "/catalog",
         "/catalog/attack/pgd": "/catalog/attack/pgd",
-        "/workers": "/workers",
+        "/warnings": "/warnings",
+        "/usage": "/usage",
+        "/usage?by=tag": "/usage?by=tag",
         **others,
     }
     found = {}
+    add_workers(store)
     with httpx.Client(base_url=running.url, headers={**running.headers, **HTML}, timeout=120) as client:
         for name, path in pages.items():
-            times = []
+            times, cpu = [], [1e3 * running.cpu_seconds()]
             for _ in range(CALLS * repeats):
                 begun = time.perf_counter()
                 answer = client.get(path)
                 times.append(1e3 * (time.perf_counter() - begun))
+                cpu.append(1e3 * running.cpu_seconds())
                 assert answer.status_code == 200, (path, answer.status_code, answer.text[:300])
             page = answer.num_bytes_downloaded
             files = set(re.findall(r'(?:href|src)="(/static/[^"]+)"', answer.text))
             sent = sum(client.get(file).num_bytes_downloaded for file in files)
-            found[name] = (times, page + sent, page)
+            later = (cpu[-1] - cpu[1]) / (len(cpu) - 2)
+            found[name] = (times, (cpu[1] - cpu[0], later), page + sent, page)
     return found
 
 
@@ -227,16 +242,31 @@ def add_outcomes(store: Store, job_id: str) -> None:
         connection.execute(insert(outcomes), made)
 
 
-def add_study(store: Store, running: Running) -> str:
-    """A finished study of two arms, five seeds and twelve evaluations."""
+def add_workers(store: Store) -> None:
+    """Workers with a heartbeat, a GPU each."""
+    memory = {"gpu": {"used": 20 * 2**30, "total": 80 * 2**30}}
+    for number in range(WORKERS):
+        store.workers.beat(
+            f"w{number}",
+            f"node{number // 8}",
+            ["cuda", "cpu"],
+            number,
+            cast("Gauges", memory),
+            name=f"node{number // 8}/{number % 8}",
+        )
+
+
+def add_study(store: Store, running: Running, arms: int = 2, seeds: int = 5) -> str:
+    """A finished study of twelve evaluations."""
     evaluations: list[dict[str, Any]] = [{"name": "clean", "params": {}}]
     evaluations += [{"name": "pgd", "params": {"epsilon": f"{n}/255"}} for n in range(1, 12)]
+    models = ("symvit", "vit")
     body = {
-        "kind": "study", "name": "a study", "data": {"name": "digits"}, "seeds": 5, "baseline": "one",
-        "arms": [{"name": "one", "model": {"name": "symvit"}}, {"name": "two", "model": {"name": "vit"}}],
+        "kind": "study", "name": "a study", "data": {"name": "digits"}, "seeds": seeds, "baseline": "arm 0",
+        "arms": [{"name": f"arm {n}", "model": {"name": models[n % 2]}} for n in range(arms)],
         "recipe": {"name": "small_vit", "params": {"epochs": 2}}, "evaluations": evaluations,
     }  # fmt: skip
-    answer = httpx.post(f"{running.url}/api/v1/studies", json=body, headers=running.headers, timeout=60)
+    answer = httpx.post(f"{running.url}/api/v1/studies", json=body, headers=running.headers, timeout=300)
     assert answer.status_code == 201, answer.text[:1000]
     study = answer.json()
     runs = [run for arm in study["runs"] for run in arm["runs"]]
@@ -245,10 +275,18 @@ def add_study(store: Store, running: Running) -> str:
     with store._database.writing() as connection:
         statement = update(jobs).where(jobs.c.id.in_(ended)).values(**done, finished_at=time.time())
         connection.execute(statement)
-    for number, run in enumerate(runs):
-        for index, part in enumerate(evaluations):
-            value = 0.9 - 0.06 * index + 0.003 * (number * 7 % 5)
-            store.results.save(run["evaluate"], index, _result(part["name"], part["params"], value))
+    rows = [
+        {
+            "job_id": run["evaluate"], "evaluation": index, "created_at": time.time(),
+            "result": _result(
+                part["name"], part["params"], 0.9 - 0.06 * index + 0.003 * (number * 7 % 5)
+            ),
+        }
+        for number, run in enumerate(runs)
+        for index, part in enumerate(evaluations)
+    ]  # fmt: skip
+    with store._database.writing() as connection:
+        connection.execute(insert(results), rows)
     return str(study["id"])
 
 

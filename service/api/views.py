@@ -169,7 +169,9 @@ class JobViews:
             for digest, found in self._refused.items()
             if found.workers
         ]
-        return f"{NO_WORKER}; {UNKNOWN}: {', '.join(unknown[:FAULTS])}" if unknown else NO_WORKER
+        if unknown:
+            return f"{NO_WORKER}; {UNKNOWN}: {', '.join(unknown[:FAULTS])}"
+        return f"{NO_WORKER}: it asks for cuda, a GPU" if device == "cuda" else NO_WORKER
 
 
 def _refused(identity: str, found: Refused) -> str:

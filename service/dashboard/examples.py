@@ -36,7 +36,7 @@ from assay.service.dashboard.example_rows import (
 from assay.service.dashboard.frame import render
 from assay.service.galleries.files import gallery_or_none, pictures_of
 from assay.service.lru_cache import LruCache, table_weight
-from assay.service.reports.numbers import row_params
+from assay.service.reports.numbers import chosen_params, row_params
 from assay.service.store.columns import SeenCells, seen_cells
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -107,7 +107,7 @@ def show_examples(
         "job": job_view(store, job),
         "index": evaluation,
         "result": result,
-        "params": row_params(result),
+        "params": chosen_params(result.name, row_params(result)),
         "columns": names,
         "rows": [
             (address.changed(f"{path}/{row}"), outcome_of(columns, row), _cells(columns, names, row))

@@ -73,7 +73,10 @@ def newest_result(store: TenantStore, job_id: str) -> int:
 def log_lines(store: TenantStore, job: JobRow) -> list[tuple[str, str]]:
     """The newest lines of the log, each with its time: messages, changes of state, and the end."""
     newest = store.events.latest(job.id, LOGGED, MAX_LINES)
-    return [(iso(event.at), _line(event)) for event in reversed(newest)]
+    found = [(iso(event.at), _line(event)) for event in reversed(newest)]
+    # The state before an end says the same as the end.
+    earlier = [line for _, line in found[1:]] + [""]
+    return [one for one, line in zip(found, earlier, strict=True) if one[1] != f"ended: {line}"]
 
 
 def _line(event: EventRow) -> str:

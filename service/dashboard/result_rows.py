@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.errors import NotFound
 from assay.service.contract.results import (
     AnyBreakdown,
     CurveBreakdown,
@@ -22,7 +20,7 @@ from assay.service.contract.results import (
 )
 from assay.service.dashboard.formats import by_severity
 from assay.service.plots.series import is_noise, telling, worst_cases_of
-from assay.service.reports.numbers import RADIUS, conditions, number, set_params, split_params
+from assay.service.reports.numbers import RADIUS, chosen_params, conditions, number, split_params
 
 # Metrics and parts together that a page of results shows at most, unless an evaluation has more.
 MAX_ROWS = 300
@@ -154,23 +152,10 @@ def _place(one: ShownEvaluation) -> tuple[int, float]:
     return (2 if is_noise(one.result) else 1), _goodness(one)
 
 
-def _chosen(row: EvaluationResult) -> dict[str, Any]:
-    """The row's parameters that are not their defaults, beside its radius."""
-    try:
-        fields = load().find_evaluation(row.name).parameters["properties"]
-    except NotFound:
-        fields = {}
-    return {
-        name: value
-        for name, value in set_params(conditions(row)).items()
-        if name == RADIUS or name not in fields or value != fields[name].get("default")
-    }
-
-
 def shown_results(results: Results) -> ShownResults:
     """What a page shows of the results."""
     given = results.evaluations
-    texts, shared = split_params([(part.name, _chosen(part)) for part in given])
+    texts, shared = split_params([(part.name, chosen_params(part.name, conditions(part))) for part in given])
     warnings = numbered_warnings(results)
     of_place: dict[int, list[NumberedWarning]] = {}
     for warning in warnings:

@@ -35,7 +35,7 @@ from assay.service.galleries.pages import MAX_WORDS, ShownItem, evaluation_label
 from assay.service.galleries.saved import SavedExample, read_saved, saved_file
 from assay.service.plots.routes import Scheme, plot_answer
 from assay.service.plots.trace import EXPLAINED, SIZE, read_steps, seen_codes, trace
-from assay.service.reports.numbers import row_params
+from assay.service.reports.numbers import chosen_params, row_params
 from assay.service.store.rows import ArtifactRow, JobRow
 from assay.service.store.tenants import TenantStore
 
@@ -95,7 +95,7 @@ def show_example(
         "job": job_view(store, job),
         "index": evaluation,
         "result": result,
-        "params": row_params(result),
+        "params": chosen_params(result.name, row_params(result)),
         "example": example,
         "number": number,
         "place": place,
@@ -107,7 +107,7 @@ def show_example(
         "folded": [TITLES.get(name, name) for name in columns if name in folded],
         "unfolded": address.changed(f"{path}/{number}", all="" if address.all else "yes"),
         "all": bool(address.all),
-        "titles": {**TITLES, SMALLEST: "Smallest epsilon"},
+        "titles": TITLES,
         "smallest": SMALLEST,
         "link": f"{str(request.base_url).rstrip('/')}{path}/{number}",
         "previous": None if before is None else address.changed(f"{path}/{before}"),

@@ -30,7 +30,7 @@ from assay.service.galleries.files import (
     read_gallery,
 )
 from assay.service.plots.pictures import PICTURE_HEADERS
-from assay.service.reports.numbers import set_params, shown_params, split_params
+from assay.service.reports.numbers import chosen_params, set_params, shown_params, split_params
 from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -91,7 +91,10 @@ def show_gallery(
         "file": file,
         "files": files,
         "gallery": gallery,
-        "params": shown_params(gallery.evaluation, gallery.params, _data(job, evaluation), gallery.protocol),
+        "params": chosen_params(
+            gallery.evaluation,
+            shown_params(gallery.evaluation, gallery.params, _data(job, evaluation), gallery.protocol),
+        ),
         "items": shown_items(gallery),
         "legend": [one for one in gallery.classes if one.colour is not None],
         "labels": evaluation_labels(store.results.of(job.id)),

@@ -63,7 +63,7 @@ def _points(
 
 def _panel(records: DataRows, y: Vega) -> Vega:
     names = list(dict.fromkeys(record["series"] for record in records))
-    told = theme.cycled("series", names, title=None)
+    told = theme.cycled("series", names, title=None, legend=len(names) > 1)
     tooltip = [category("series"), quantity("epoch"), quantity("value", format=".4g")]
     x = quantity("epoch", title="Epoch", axis={"grid": False, "tickMinStep": 1, "format": "d"})
     few = len({record["epoch"] for record in records}) <= 30

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.errors import NotFound
 from assay.service.contract.fractions import radius_text
 from assay.service.contract.results import EvaluationResult, Job, Metric, Progress, Unit
 from assay.service.contract.states import JobState
@@ -159,6 +160,19 @@ def row_params(row: EvaluationResult | EvaluatedRow) -> dict[str, Any]:
 def set_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that are not null."""
     return {name: value for name, value in params.items() if value is not None}
+
+
+def chosen_params(name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """An evaluation's parameters that are not their defaults, beside its radius."""
+    try:
+        fields = load().find_evaluation(name).parameters["properties"]
+    except NotFound:
+        fields = {}
+    return {
+        key: value
+        for key, value in set_params(params).items()
+        if key == RADIUS or key not in fields or value != fields[key].get("default")
+    }
 
 
 def conditions(row: EvaluationResult) -> dict[str, Any]:

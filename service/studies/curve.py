@@ -23,7 +23,8 @@ from assay.service.plots.theme import (
 )
 from assay.service.studies.result_wire import StudyCell, StudyResults
 
-IN_POINTS = "format(100 * datum.value, '+.0f')"  # Labels of an axis with differences of shares
+# Labels of an axis with differences of shares.
+IN_POINTS = "datum.value == 0 ? '0' : format(100 * datum.value, '+.0f')"
 TITLE = "Accuracy against epsilon"
 SIZE = {"width": 300, "height": 190}
 

@@ -38,6 +38,7 @@ def usage(
         "section": "/usage",
         "found": found,
         "kinds": get_args(UsageBy),
+        "used": [pool for pool in ("gpu", "cpu") if getattr(found.total, pool).total],
         "csv": f"/api/v1/usage?{urlencode({**days, 'format': 'csv'})}",
         "following": found.next_cursor and f"/usage?{urlencode({**days, 'cursor': found.next_cursor})}",
     }

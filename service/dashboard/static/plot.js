@@ -15,7 +15,7 @@ async function draw() {
   if (!answer.ok || !window.vegaEmbed) return;
   const spec = await answer.json();
   // A single view is drawn as wide as the page; several side by side keep their size.
-  if (spec.layer || spec.mark) Object.assign(spec, { width: Math.min(820, place.clientWidth - 220), height: 420 });
+  if (spec.layer || spec.mark) Object.assign(spec, { width: Math.min(820, place.closest("main").clientWidth - 260), height: 420 });
   const drawn = document.createElement("div");
   await window.vegaEmbed(drawn, spec, {
     actions: false, ast: true, defaultStyle: false, mode: "vega-lite", renderer: "canvas", tooltip: show,

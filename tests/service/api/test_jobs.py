@@ -629,9 +629,10 @@ def test_a_queued_job_says_when_no_worker_listens(
         assert listed == {job_id: api.get(f"{JOBS}/{job_id}").json()["message"] for job_id in listed}
         return [listed[gpu], listed[anywhere]]
 
-    assert messages() == [listens_not, listens_not]
+    on_gpu = f"{listens_not}: it asks for cuda, a GPU"
+    assert messages() == [on_gpu, listens_not]
     app_store.workers.beat("w", "host", ["cpu"], 1)
-    assert messages() == [listens_not, ""]
+    assert messages() == [on_gpu, ""]
     app_store.workers.beat("v", "host", ["cuda", "cpu"], 2)
     assert messages() == ["", ""]
     app_store.workers.gone("v")

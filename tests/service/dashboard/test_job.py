@@ -139,6 +139,7 @@ def test_a_failed_job_says_what_to_do(api: httpx.Client, worker: Any, evaluate_b
     assert OTHERWISE not in text
     assert f'action="/jobs/{job}/retry"' in text
     assert "No evaluation has finished" in text
+    assert text.count("8 GB were not enough") == 2, "the problem, and the end of the log"
 
 
 def test_a_job_with_other_numbers_on_two_workers_is_to_be_planned_again(

@@ -286,7 +286,7 @@ def test_a_method_has_its_seeds_inside(
     assert "2 methods in 3 jobs" in text
     assert "2 seeds" in text
     assert "50.0 % ± 35.4 %" in text
-    assert "0 of 2 by ensembles" in text
+    assert "no ensemble" in text
     assert text.index(first) < text.index(second)
     assert alone in text
     assert "recipe" in text, "what tells the methods of one model apart"

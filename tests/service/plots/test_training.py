@@ -46,6 +46,13 @@ def test_losses_stand_above_shares_with_a_line_for_each_set() -> None:
     ]
     losses, shares = panels(drawn(job(records)))
     assert lines(losses) == {"training": [(1, 2.0), (2, 1.0)], "validation": [(1, 2.5), (2, 1.5)]}
+    alone = panels(drawn(job([{"epoch": 1, "loss": 2.0}])))[0]
+    legends = [
+        [layer["encoding"]["color"].get("legend", "shown") for layer in one["layer"]]
+        for one in (losses, alone)
+    ]
+    assert set(legends[0]) == {"shown"}
+    assert set(legends[1]) == {None}, "a single line needs no name"
     assert lines(shares) == {"training": [(1, 0.3), (2, 0.6)], "validation": [(1, 0.25), (2, 0.5)]}
 
 

@@ -70,3 +70,9 @@ def test_a_radius_of_whole_steps_of_pixels_is_their_fraction() -> None:
     assert numbers.params_text({"epsilon": "0.5/255"}) == "epsilon=0.5/255"
     assert numbers.params_text({"epsilon": 1.0}) == "epsilon=1.0"
     assert numbers.params_text({"epsilon": None}) == "epsilon=null"
+
+
+def test_parameters_at_their_defaults_are_left_out_but_the_radius() -> None:
+    given = {"epsilon": "1/255", "steps": 20, "restarts": 3, "loss": None, "of_old": 1}
+    assert numbers.chosen_params("pgd", given) == {"epsilon": "1/255", "restarts": 3, "of_old": 1}
+    assert numbers.chosen_params("of_an_earlier_version", {"steps": 20}) == {"steps": 20}

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import delete, insert, select
 
 from assay.service.cli import commands, main
 from assay.service.client import AssayClient
@@ -181,7 +181,14 @@ def test_the_page_has_links_waste_and_the_csv(
     text = api.get("/usage", headers=headers).text
     assert f'<a href="/jobs/{made[1]}">second</a>' in text
     assert "12.5 %" in text
+    assert "lost 3.0 s" in text
+    assert "repeated" not in text, "what is nothing"
     assert "format=csv" in text
+    with app_store._database.writing() as connection:
+        connection.execute(delete(usage).where(usage.c.pool == "cuda"))
+    text = api.get("/usage?by=tag", headers=headers).text
+    assert "CPU time" in text
+    assert "GPU time" not in text, "no GPU was used on these days"
     assert made[2] not in text
     app_store.jobs.cancel(made[1])
     app_store.jobs.delete(made[1])
