@@ -4,7 +4,8 @@
     python -m benchmarks.gateway --workers 1000 --database postgresql+psycopg://user@host/empty_database
     python -m benchmarks.gateway --workers 100 --saturate
 
-Each worker has shards of two minutes, and calls as a node does: claim, renew, report progress, finish, count.
+Each worker has shards of two minutes, and calls as a node does: claim, report, renew with progress, finish,
+count.
 Workers are spread over the length of a shard; fewer than a hundred have shorter shards, so that as many calls
 come as from a hundred. With `--saturate` all workers call at once, as fast as they are answered: that gives
 calls a second, and no time that a fleet would see. Then all wait for a shard. The service asks for keys; its
@@ -37,7 +38,7 @@ from assay.workers.identity import code, identity
 from tests.support.jobs import planned
 from tests.support.servers import free_port
 
-SHARD_SECONDS, RENEW_SECONDS, PROGRESS_SECONDS = 120.0, 20.0, 15.0
+SHARD_SECONDS, RENEW_SECONDS = 120.0, 20.0
 LIKE_WORKERS = 100  # Fewer workers call as often as so many
 SATURATING = 400  # Shards
 WAIT_SECONDS = 45.0
@@ -140,19 +141,16 @@ class Fleet:
             await asyncio.wait_for(self.ends.wait(), max(0.0, until - time.monotonic()))
 
     async def run(self, number: int, held: Any, seconds: float, speed: float) -> None:
-        """Runs a claimed shard: its renewals and reports within so many seconds, its outcome, its counts."""
+        """Runs a claimed shard: its first report, its renewals with progress, its outcome, its counts."""
         token, begun, size = {"token": held["token"]}, time.monotonic(), held["stop"] - held["start"]
-        due = [(at, "renew") for at in steps(RENEW_SECONDS / speed, seconds)]
-        due += [(at, "progress") for at in steps(PROGRESS_SECONDS / speed, seconds)]
-        for at, call in sorted(due):
+        said: dict[str, Any] = {"done": 0, "total": None, "message": "clean", "speed": {}}
+        await self.ask("progress", **token, **said)
+        for at in steps(RENEW_SECONDS / speed, seconds):
             await self.rest(begun + at)
             if self.ends.is_set():
                 break
-            if call == "renew":
-                await self.ask("renew", **token, lease_seconds=90.0, beat=self.beat(number))
-            else:
-                done = int(size * at / seconds)
-                await self.ask("progress", **token, done=done, total=None, message=None, speed={})
+            told = {"progress": {**said, "done": int(size * at / seconds)}, "beat": self.beat(number)}
+            await self.ask("renew", **token, lease_seconds=90.0, **told)
         await self.rest(begun + seconds)
         row = {"n": size, "seconds": 1.0, "forward_passes": size, "backward_passes": 0}
         columns = {"id": [f"{held['number']}-{i}" for i in range(size)], "loss": [0.1] * size}

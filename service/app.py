@@ -79,7 +79,7 @@ def create_app(
     app.state.settings = settings
     app.state.store = opener
     app.state.feed = Feed(opener)
-    app.state.at_stop = []  # Called on the loop as the server stops
+    app.state.at_stop = []  # Coroutine functions, called as the server stops
     app.state.streams = StreamLimit(settings.max_streams, settings.max_streams_per_tenant)
     app.state.connections = ConnectionGuard(settings)
     app.state.live = live
@@ -118,6 +118,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         logger.exception("the database is away; /readyz answers 503 until it is back")
     yield
     app.state.feed.close()
+    for close in app.state.at_stop:
+        await close()
     app.state.live.close()
     app.state.numbers.close()
     await run_in_threadpool(opener.close)

@@ -1,7 +1,7 @@
 """Connections of the HTTP server: their number, and the time that each may take.
 
 uvicorn bounds neither. `GuardedProtocol` is its protocol with limits on headers, bodies and answers;
-`ConnectionGuard` has a server's connections, and its `sweep` finds the slow connections twice a second: a
+`ConnectionGuard` has a server's connections, and its `sweep` finds the slow connections once a second: a
 timer for each request would cost more.
 """
 
@@ -33,7 +33,7 @@ from assay.service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-SWEEP_TICKS = 5  # of uvicorn's main loop, which has ten a second
+SWEEP_TICKS = 10  # of uvicorn's main loop, which has ten a second
 MAX_HEADER_BYTES = 64 * 1024
 MAX_HEADERS = 100
 MAX_PIPELINED = 16
@@ -138,8 +138,9 @@ class ConnectionGuard:
 
     def sweep(self, now: float) -> None:
         """Ends connections that are over their time."""
-        for one in list(self._open):
-            one.check(now)
+        for one in list(self._open):  # Most of a thousand wait for a shard, and nothing is sent
+            if one.phase is not Phase.ANSWER or one.outgoing or one.unsent():
+                one.check(now)
 
 
 class LingeringTransport:
@@ -185,11 +186,11 @@ class GuardedProtocol(HttpToolsProtocol):
         self._chunk = self._received = 0
         self._keep_alive, self._quiet_since = True, 0.0
         self._incoming: Mark | None = None
-        self._outgoing: Mark | None = None
+        self.outgoing: Mark | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Counts the connection."""
-        self._real = transport
+        self._real, self.unsent = transport, transport.get_write_buffer_size
         super().connection_made(LingeringTransport(transport, self))  # type: ignore[arg-type]
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if isinstance(peer, tuple) else ""
@@ -259,7 +260,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         """The client reads."""
-        self._outgoing = None
+        self.outgoing = None
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
@@ -315,7 +316,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Ends the connection if it is over its time."""
         limits = self.guard.settings
         self._check_reader(now)
-        if self.phase is Phase.ANSWER:  # Most of a thousand connections wait for a shard
+        if self.phase is Phase.ANSWER:
             return
         waited = now - self.since
         late = waited > limits.header_seconds and not self._real.is_closing()
@@ -358,10 +359,10 @@ class GuardedProtocol(HttpToolsProtocol):
     def _check_reader(self, now: float) -> None:
         unread = self._real.get_write_buffer_size()
         if not unread:
-            self._outgoing = None
-        elif self._outgoing is None or unread < self._outgoing.count:
-            self._outgoing = Mark(now, unread)
-        elif now - self._outgoing.at > self.guard.settings.write_idle_seconds:
+            self.outgoing = None
+        elif self.outgoing is None or unread < self.outgoing.count:
+            self.outgoing = Mark(now, unread)
+        elif now - self.outgoing.at > self.guard.settings.write_idle_seconds:
             self.guard.refused["write_timeout"] += 1
             # Without this the kernel would keep what it has of the answer for minutes.
             self._real.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

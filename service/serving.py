@@ -74,7 +74,7 @@ class Server(uvicorn.Server):
                 listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     async def on_tick(self, counter: int) -> bool:
-        """Ends connections that are too slow, twice a second."""
+        """Ends connections that are too slow, once a second."""
         if counter % SWEEP_TICKS == 0:
             self._connections.sweep(asyncio.get_running_loop().time())
         return await super().on_tick(counter)
@@ -84,7 +84,7 @@ class Server(uvicorn.Server):
         feed: Feed = self._app.state.feed
         feed.close()
         for close in self._app.state.at_stop:
-            close()
+            await close()
         await super().shutdown(sockets)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
 import time
 from collections import Counter
@@ -22,14 +21,15 @@ from assay.service.api.caller import caller_in
 from assay.service.api.deps import check_query, raw_body, system_store
 from assay.service.api.direct_routes import DirectRoute, Handler
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, TooManyRequests
-from assay.service.contract.fleet.gateway import BeatPart, WorkerCall
+from assay.service.contract.fleet.gateway import BeatPart, ClaimCall, WorkerCall
 from assay.service.contract.fleet.worker_records import MAX_STAGED, Gauges
 from assay.service.contract.records import Evidence
 from assay.service.contract.strict_json import parse_json
 from assay.service.contract.typed_values import faults
 from assay.service.dashboard.frame import made_once
 from assay.service.gateway.claims import ClaimTokens
-from assay.service.gateway.transactions import WorkerStanding, WorkerTransactions
+from assay.service.gateway.reports import ProgressReports
+from assay.service.gateway.transactions import WorkerStanding, WorkerTransactions, version_of
 from assay.service.gateway.waiting import WaitingRoom
 from assay.service.settings import Settings
 from assay.service.store.fleet.cordons import Cordon
@@ -46,6 +46,7 @@ BODIES_OF_POOL = 16  # Received or waiting to be parsed
 THREADS = 8  # Of calls in the database: more would wait for each other
 FRESH_SECONDS = 1.0  # Two turns of the waiting room
 SMALL_BODY = 16 * 1024  # In bytes: parsed sooner than a thread is found
+MAX_STOOD = 10_000
 
 
 @dataclass
@@ -53,11 +54,13 @@ class Shared:
     """What the calls of a process share."""
 
     room: WaitingRoom = field(default_factory=WaitingRoom)
+    reports: ProgressReports = field(default_factory=ProgressReports)
     bodies: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BODIES_AT_ONCE))
     threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS))
     tokens: ClaimTokens | None = None
     transactions: WorkerTransactions | None = None
     noted: tuple[float, str, tuple[Any, ...]] = (float("-inf"), "", ())  # When, lanes, marks
+    stood: dict[str, tuple[Any, WorkerStanding]] = field(default_factory=dict)  # By worker, for what it asked
     held: Counter[str] = field(default_factory=Counter)
     # Bytes of uploads in flight, by job. Those of other processes lie on their disks until they are placed,
     # which looks at all files of the job again: too many are never kept.
@@ -102,16 +105,7 @@ class WorkerGateway:
 
     def sign(self, beat: BeatPart) -> SignOfLife:
         """A sign of life as the store takes it. Raises InvalidSpec."""
-        found = sign_of_life(
-            self.named(beat.worker),
-            beat.host,
-            beat.device_classes,
-            beat.pid,
-            Gauges(**beat.gauges),  # type: ignore[typeddict-item]
-            beat.devices,
-            self.named(beat.name),
-            beat.identity,
-        )
+        found = self._sign(beat)
         if not self.store.workers.heartbeats.has_said(found):
             check_facts(beat.gauges, Gauges, "gauges")
             if (staged := len(beat.gauges.get("staged", ()))) > MAX_STAGED:
@@ -124,6 +118,28 @@ class WorkerGateway:
         named = self.named(call.name)
         return self.transactions.standing(named, call.identity, call.device_classes, sign)
 
+    def remember(self, call: ClaimCall, known: WorkerStanding) -> None:
+        """Keeps how a worker stands, for `unchanged`."""
+        stood = self.shared.stood
+        if len(stood) >= MAX_STOOD:
+            stood.clear()
+        stood[self.named(call.worker)] = (_asked(call), known)
+
+    def unchanged(self, call: ClaimCall) -> WorkerStanding | None:
+        """How a worker stands that asks as before, by the waiting room's last look; else None."""
+        asked, known = self.shared.stood.get(self.named(call.worker), (None, None))
+        return known if known is not None and asked == _asked(call) and self.still(known) else None
+
+    def keeps(self, beat: BeatPart | None) -> bool:
+        """Keeps a sign of life that says nothing new, for the waiting room's next look; else False."""
+        if beat is None:
+            return True
+        sign, heartbeats = self._sign(beat), self.store.workers.heartbeats
+        if not heartbeats.has_said(sign):
+            return False
+        heartbeats.keep(sign)
+        return True
+
     def told(self, known: WorkerStanding, name: str) -> dict[str, Any]:
         """What a worker must know before it asks for a shard."""
         opened = known.lanes
@@ -131,7 +147,7 @@ class WorkerGateway:
             "cordon": cordon_told(known.cordon, name),
             "admitted": known.admitted,
             "lanes": [{"lane": one.lane._asdict(), "stated": self._mine(one, name)} for one in opened],
-            "version": version_of(opened),
+            "version": known.version,
             "planning": known.planning,
         }
 
@@ -146,7 +162,19 @@ class WorkerGateway:
     def still(self, known: WorkerStanding) -> bool:
         """Whether the worker stands as it did, by the waiting room's last look."""
         at, *noted = self.shared.noted
-        return time.monotonic() - at < FRESH_SECONDS and noted == [version_of(known.lanes), known.marks]
+        return time.monotonic() - at < FRESH_SECONDS and noted == [known.version, known.marks]
+
+    def _sign(self, beat: BeatPart) -> SignOfLife:
+        return sign_of_life(
+            self.named(beat.worker),
+            beat.host,
+            beat.device_classes,
+            beat.pid,
+            Gauges(**beat.gauges),  # type: ignore[typeddict-item]
+            beat.devices,
+            self.named(beat.name),
+            beat.identity,
+        )
 
     def _mine(self, opened: OpenLane, name: str) -> Mapping[str, Any]:
         """A lane's requirements in the words of a worker, which does not know its pool."""
@@ -165,7 +193,7 @@ async def _gateway(request: Request) -> WorkerGateway:
     if shared.tokens is None or shared.transactions is None:
         shared.tokens = store.part(ClaimTokens)
         shared.transactions = store.part(partial(WorkerTransactions, workers=store.workers))
-        request.app.state.at_stop.append(shared.room.close)
+        request.app.state.at_stop += [shared.room.close, shared.reports.close]
     pool = NO_POOL if key is None else key.tenant
     return WorkerGateway(store, request.app.state.settings, pool, shared.tokens, shared.transactions, shared)
 
@@ -211,12 +239,11 @@ def check_facts(value: Any, hint: Any, where: str) -> None:
         raise InvalidSpec(f"the worker's report is none: {found[0][:300]}", details)
 
 
+def _asked(call: ClaimCall) -> tuple[Any, ...]:
+    """What a worker's standing hangs on, beside the marks."""
+    return call.name, call.identity, tuple(call.device_classes)
+
+
 def cordon_told(cordon: Cordon | None, name: str) -> dict[str, Any] | None:
     """A worker's cordon, as the worker knows itself."""
     return None if cordon is None else {**asdict(cordon), "name": name}
-
-
-def version_of(opened: list[OpenLane]) -> str:
-    """A version of the open lanes, which changes with them."""
-    text = "\n".join(sorted("\t".join(one.lane) for one in opened))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

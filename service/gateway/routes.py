@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, cast
 
 from fastapi import Request
@@ -25,7 +26,7 @@ from assay.service.gateway import files, shard_requests
 from assay.service.gateway.calls import GatewayDep, WorkerGateway, WorkerRoute, check_facts, cordon_told
 from assay.service.gateway.counters import known_sums
 from assay.service.settings import Settings
-from assay.service.store.rows import Claim, Finished, OutcomeRow
+from assay.service.store.rows import Claim, Finished, OutcomeRow, ShardReport
 from assay.service.store.transactions.repetition import REPEAT
 from assay.service.submission.limits import plan_excess, planned_seconds
 from assay.service.submission.plan_faults import check_plan, check_training_plan
@@ -57,6 +58,7 @@ async def gone(body: BodyDep, gateway: GatewayDep) -> None:
     """A worker stops: it is struck off, and waits no longer."""
     worker = gateway.named(validated(wire.NamedCall, body).worker)
     gateway.shared.room.leave(worker)
+    gateway.shared.stood.pop(worker, None)
     await gateway.in_thread(gateway.store.workers.gone, worker)
 
 
@@ -90,24 +92,41 @@ def counters(body: BodyDep, gateway: GatewayDep) -> None:
 
 
 @router.post("/renew", include_in_schema=False)
-def renew(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
+async def renew(body: BodyDep, gateway: GatewayDep) -> WireAnswer:
     """Extends a lease, and says how to go on; after a sign of life also whether the worker is cordoned."""
     call = validated(wire.RenewCall, body)
-    held, beat = gateway.claim(call.token), call.beat
-    if beat is None:
-        return {"verdict": gateway.store.shards.renew(held, call.lease_seconds)}
+    held, told = await gateway.in_thread(_renew, gateway, call)
+    if call.progress is not None and told["verdict"] != "lost":
+        await _report(gateway, held, call.progress)
+    return told
+
+
+def _renew(gateway: WorkerGateway, call: wire.RenewCall) -> tuple[Claim, WireAnswer]:
+    held = gateway.claim(call.token)
+    if call.progress is not None:
+        check_facts(call.progress.speed, TrainingSpeed, "speed")
+    if (beat := call.beat) is None:
+        return held, {"verdict": gateway.store.shards.renew(held, call.lease_seconds)}
     sign, name = gateway.sign(beat), gateway.named(beat.name)
     verdict, cordon = gateway.transactions.renew(held, call.lease_seconds, name, sign)
-    return {"verdict": verdict, "cordon": cordon_told(cordon, beat.name)}
+    return held, {"verdict": verdict, "cordon": cordon_told(cordon, beat.name)}
 
 
 @router.post("/progress", include_in_schema=False)
-def progress(body: BodyDep, gateway: GatewayDep) -> None:
+async def progress(body: BodyDep, gateway: GatewayDep) -> None:
     """Examples or steps done."""
     call = validated(wire.ProgressCall, body)
     check_facts(call.speed, TrainingSpeed, "speed")
-    speed = cast(TrainingSpeed, call.speed)
-    gateway.store.shards.progress(gateway.claim(call.token), call.done, call.total, call.message, speed)
+    await _report(gateway, await gateway.in_thread(gateway.claim, call.token), call)
+
+
+async def _report(gateway: WorkerGateway, held: Claim, said: wire.ProgressPart) -> None:
+    if held.kind == "evaluate":
+        write = partial(gateway.in_thread, gateway.store.shards.report)
+        await gateway.shared.reports.take(ShardReport(held, said.done, said.message), write)
+    else:
+        told = (said.done, said.total, said.message, cast(TrainingSpeed, said.speed))
+        await gateway.in_thread(gateway.store.shards.progress, held, *told)
 
 
 @router.post("/checkpoint", include_in_schema=False)

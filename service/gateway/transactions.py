@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, exists, func, literal, select
@@ -54,6 +56,11 @@ class WorkerStanding:
     planning: bool  # whether it could soon claim shards of a job that is being planned
     marks: tuple[Any, ...] = field(default=(), compare=False)  # `MARKS` at that moment
 
+    @cached_property
+    def version(self) -> str:
+        """The version of its lanes."""
+        return version_of(self.lanes)
+
 
 class WorkerTransactions(StorePart):
     """Calls of workers about themselves and their leases; `workers`: the store's."""
@@ -85,6 +92,12 @@ class WorkerTransactions(StorePart):
             verdict = renew(connection, claim, lease_seconds)
             self._workers.note(connection, sign)
             return verdict, cordon_of(connection, name)
+
+
+def version_of(opened: Sequence[OpenLane]) -> str:
+    """A version of the open lanes, which changes with them."""
+    text = "\n".join(sorted("\t".join(one.lane) for one in opened))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_standing(

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 TURN_SECONDS = 0.5
 AT_ONCE = 4  # Woken together: each claim is a transaction
 
+STOPS = "the service stops: ask again"
 REST_SECONDS = 5.0  # Of a worker whose time was too short for what is there
 KINDS_OF_POOL = 64  # Each is a question to the database
 DATABASE_AWAY = (DBAPIError, PoolTimeout)
@@ -51,6 +52,12 @@ class _Waiter:
     kind: WorkerKind
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     leaves: bool = False
+    ended: bool = False  # Its time is over, or its client gone
+
+    def end(self) -> None:
+        """Ends the wait without a shard."""
+        self.ended = self.ended or not self.woken.is_set()
+        self.woken.set()
 
 
 class WaitingRoom:
@@ -67,9 +74,9 @@ class WaitingRoom:
         self._rests: dict[str, float] = {}  # Until when, by worker
         self._closed = False
 
-    def is_empty(self, kind: WorkerKind) -> bool:
-        """Whether a look within the last turn has found nothing for a kind."""
-        return time.monotonic() - self._empty.get(kind, float("-inf")) < TURN_SECONDS
+    def is_empty(self, kind: WorkerKind, seconds: float = TURN_SECONDS) -> bool:
+        """Whether a look within the last seconds has found nothing for a kind."""
+        return time.monotonic() - self._empty.get(kind, float("-inf")) < seconds
 
     def ring(self) -> None:
         """There may be something to claim: the next look is now."""
@@ -85,12 +92,15 @@ class WaitingRoom:
                 self._uncount(waiter)
                 self._loop.call_soon_threadsafe(waiter.woken.set)
 
-    def close(self) -> None:
-        """The service stops: ends all waits, and takes no more; on the loop."""
+    async def close(self) -> None:
+        """The service stops: ends all waits and looks, and takes no more; on the loop."""
         self._closed = True
         for waiters in self._waiting.values():
             for waiter in waiters:
                 waiter.woken.set()
+        if self._turns is not None:
+            self._turns.cancel()
+            await asyncio.wait((self._turns,))
 
     def rest(self, worker: str) -> None:
         """A worker that was woken and took nothing is not woken for shards of its kind for some seconds."""
@@ -111,6 +121,8 @@ class WaitingRoom:
         An earlier wait of the worker ends. Raises TooManyRequests: the pool's workers are of too many kinds;
         Unavailable: the service stops.
         """
+        if self._closed:
+            raise Unavailable(STOPS)
         self._loop = asyncio.get_running_loop()
         self.leave(worker)
         self._check_kinds(worker, kind)
@@ -118,16 +130,16 @@ class WaitingRoom:
         self._enter(waiter)
         if self._turns is None or self._turns.done():
             self._turns = asyncio.create_task(self._take_turns(look))
-        woken, gone = asyncio.create_task(waiter.woken.wait()), asyncio.create_task(left())
+        gone, late = asyncio.create_task(left()), self._loop.call_later(seconds, waiter.end)
+        gone.add_done_callback(lambda _: waiter.end())
         try:
-            if not self._closed:
-                await asyncio.wait((woken, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await waiter.woken.wait()
             if self._closed:
-                raise Unavailable("the service stops: ask again")
-            return waiter.woken.is_set() and not waiter.leaves and not gone.done()
+                raise Unavailable(STOPS)
+            return not (waiter.ended or waiter.leaves or gone.done())
         finally:
             self._exit(waiter)
-            woken.cancel()
+            late.cancel()
             gone.cancel()
 
     def _check_kinds(self, worker: str, kind: WorkerKind) -> None:
@@ -191,7 +203,7 @@ def pool_of(worker: str) -> str:
 
 
 class RoomLook:
-    """One look into the database for all kinds."""
+    """One look into the database for all kinds; what the waiting workers say of themselves is written."""
 
     def __init__(self, store: Store, limits: Limits, version: Callable[[], str]) -> None:
         self._store, self._limits, self._version = store, limits, version
@@ -200,6 +212,7 @@ class RoomLook:
         """For each kind "claimable", "empty", or "changed": its lanes are to be judged again."""
         found = dict.fromkeys(kinds, "empty")
         with contextlib.suppress(*DATABASE_AWAY):
+            self._store.workers.write_kept()
             version = self._version() if kinds else ""
             for kind in kinds:
                 found[kind] = "changed" if kind.seen != version else self._of(kind)

@@ -154,6 +154,15 @@ class ShardRow:
 
 
 @dataclass(frozen=True)
+class ShardReport:
+    """What a worker says of a claimed evaluate shard: examples done, and a message, if any."""
+
+    claim: Claim
+    done: int
+    message: str | None
+
+
+@dataclass(frozen=True)
 class RunningShard:
     """A running shard's progress as stored in the database."""
 

@@ -21,14 +21,22 @@ from assay.service.store.clock import now
 from assay.service.store.database import StorePart
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.row_mapping import read_job, shard_row
-from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ProgressSnapshot, ShardRow
+from assay.service.store.rows import (
+    Claim,
+    Finished,
+    JobRow,
+    OutcomeRow,
+    ProgressSnapshot,
+    ShardReport,
+    ShardRow,
+)
 from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.charge import ALL, charge
 from assay.service.store.transactions.claim import Claimer, candidate, changed_clock, fits, retake, take
 from assay.service.store.transactions.deadline import lower_deadline, put_right
 from assay.service.store.transactions.event_log import one_line, record_message
 from assay.service.store.transactions.finish import finish, finished_before
-from assay.service.store.transactions.progress import progress_snapshot, set_done
+from assay.service.store.transactions.progress import progress_snapshot, set_done, take_reports
 from assay.service.store.transactions.release import ShardFailure, count_failure, expire, fail, requeue
 from assay.service.store.transactions.standings import read_pool, set_clock
 from assay.service.store.transactions.transitions import (
@@ -36,6 +44,7 @@ from assay.service.store.transactions.transitions import (
     HELD,
     complete,
     lock_claim,
+    lock_job,
     of_claim,
     transition_job,
 )
@@ -161,6 +170,12 @@ class Shards(StorePart):
                 transition_job(connection, job.id, {JobState.STARTING}, JobState.RUNNING)
             if message is not None:
                 record_message(connection, job.id, one_line(message))
+
+    def report(self, job_id: str, reports: Sequence[ShardReport]) -> None:
+        """As `progress`, for evaluate shards of a job: however many, in one short transaction."""
+        with self._database.writing() as connection:
+            if lock_job(connection, job_id) is not None:
+                take_reports(connection, reports)
 
     def checkpoint(self, claim: Claim, step: int) -> None:
         """Records a saved training step; a later step voids earlier failures and losses."""

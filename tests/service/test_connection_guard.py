@@ -435,7 +435,7 @@ def test_an_answer_is_given_up_without_the_kernel_too(monkeypatch: pytest.Monkey
     unread = [1000]
     guard = ConnectionGuard(Settings(write_idle_seconds=60))
     protocol = object.__new__(GuardedProtocol)
-    protocol.guard, protocol._outgoing = guard, None
+    protocol.guard, protocol.outgoing = guard, None
     with socket.socket() as one:
         protocol._real = SimpleNamespace(  # type: ignore[assignment]
             get_write_buffer_size=lambda: unread[0],
@@ -457,7 +457,7 @@ def test_what_a_busy_service_has_not_read_is_no_delay_of_a_client() -> None:
     ended: list[bool] = []
     guard = ConnectionGuard(Settings(header_seconds=10))
     protocol = object.__new__(GuardedProtocol)
-    protocol.guard, protocol.phase, protocol.since, protocol._outgoing = guard, Phase.REQUEST, 0.0, None
+    protocol.guard, protocol.phase, protocol.since, protocol.outgoing = guard, Phase.REQUEST, 0.0, None
     protocol._begun = protocol._served = protocol._spared = False
     here, there = socket.socketpair()
     with here, there:

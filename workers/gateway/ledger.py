@@ -50,6 +50,8 @@ class GatewayLedger:
         self._standing: dict[str, Any] = {}
         self._stood_at = float("-inf")
         self._tokens: dict[str, str] = {}  # of served jobs, oldest first
+        self._reported = ""  # token of the claim that has reported progress
+        self._progress: dict[str, Any] | None = None  # to be sent with its next renewal
 
     def beat(self, beat: Heartbeat) -> None:
         """Kept for the next call that carries it, of the supervisor or of a running shard's renewal."""
@@ -124,9 +126,12 @@ class GatewayLedger:
         return claim
 
     def renew(self, claim: Claim, lease_seconds: float) -> Literal["run", "cancel", "lost"]:
-        """As `WorkLedger`, with a sign of life."""
+        """As `WorkLedger`, with a sign of life and the last progress."""
+        progress = self._progress if claim.token == self._reported else None
         body = {"token": claim.token, "lease_seconds": lease_seconds, "beat": self._sign() or self._last}
-        answer = self._gateway.call("/renew", body)
+        answer = self._gateway.call("/renew", {**body, "progress": progress})
+        if self._progress is progress:  # no newer report has come
+            self._progress = None
         if "cordon" in answer and self._standing:  # else the next question for it would be a call
             self._stood({**self._standing, "cordon": answer["cordon"]})
         return cast(Literal["run", "cancel", "lost"], answer["verdict"])
@@ -134,8 +139,13 @@ class GatewayLedger:
     def progress(
         self, claim: Claim, done: int, total: int | None, message: str | None, speed: TrainingSpeed
     ) -> None:
-        """As `WorkLedger`."""
-        self._tell("/progress", claim, done=done, total=total, message=message, speed=speed)
+        """As `WorkLedger`: a claim's first report at once, a later report with the next renewal."""
+        said = {"done": done, "total": total, "message": message, "speed": speed}
+        if claim.token == self._reported:
+            self._progress = said
+            return
+        self._reported, self._progress = claim.token, None
+        self._tell("/progress", claim, **said)
 
     def checkpoint(self, claim: Claim, step: int) -> None:
         """As `WorkLedger`."""

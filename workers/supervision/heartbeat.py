@@ -17,7 +17,6 @@ from assay.workers.supervision.ledger import LEDGER_AWAY, WorkLedger
 log = logging.getLogger(__name__)
 LIVE_SECONDS = 0.5
 DATABASE_SECONDS = 5.0
-REMOTE_SECONDS = 15.0  # At a gateway: reports would be most of the calls of a fleet
 STALL_FACTOR = 10.0
 # A measured shard longer than `motionless_seconds` has one long step: times the plan's expectation.
 LONG_FACTOR = 3.0
@@ -34,7 +33,7 @@ class ProgressReporter:
         self._ledger = ledger
         self._live = live
         self._claim = claim
-        self._seconds = REMOTE_SECONDS if ledger.remote else DATABASE_SECONDS if live.used else 0.0
+        self._seconds = DATABASE_SECONDS if ledger.remote or live.used else 0.0
         self._recorded_at = self._told_at = float("-inf")
         self._waiting: ProgressReport | None = None
         self._told = False

@@ -125,20 +125,25 @@ class HeldCall(Call):
     token: Annotated[str, Field(max_length=4000)]
 
 
-class RenewCall(HeldCall):
-    """Extends the lease."""
-
-    lease_seconds: Annotated[float, Field(ge=1, le=3600)]
-    beat: BeatPart | None = None
-
-
-class ProgressCall(HeldCall):
+class ProgressPart(Call):
     """Examples or steps done."""
 
     done: WireCount
     total: WireCount | None
     message: WireText | None
     speed: WireFacts
+
+
+class ProgressCall(HeldCall, ProgressPart):
+    """Progress without a renewal."""
+
+
+class RenewCall(HeldCall):
+    """Extends the lease."""
+
+    lease_seconds: Annotated[float, Field(ge=1, le=3600)]
+    beat: BeatPart | None = None
+    progress: ProgressPart | None = None
 
 
 class CheckpointCall(HeldCall):

@@ -1,20 +1,22 @@
 """Heartbeats: a worker's row is written where what it says has changed; else only its time is.
 
 A thousand workers say the same twice a minute, and their gauges may be many pages. The time of the row is its
-version: where it is still the time that this process wrote, the row still has what this process wrote.
+version: where it is still the time that this process wrote, the row still has what this process wrote. Signs
+of workers that wait are kept, and written together.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, update
+from sqlalchemy import Connection, bindparam, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from assay.service.contract.fleet.release import release_names
@@ -34,6 +36,19 @@ SEEN_AGAIN = (
     )
     .values(seen_at=now())
     .returning(workers.c.seen_at)
+)
+# Rows of workers are locked in one order.
+KEPT = (
+    select(workers.c.worker, workers.c.seen_at)
+    .where(workers.c.worker.in_(bindparam("kept", expanding=True)))
+    .order_by(workers.c.worker)
+    .with_for_update()
+)
+SEEN_TOGETHER = (
+    update(workers)
+    .where(workers.c.worker.in_(bindparam("kept", expanding=True)))
+    .values(seen_at=now())
+    .returning(workers.c.worker, workers.c.seen_at)
 )
 
 
@@ -80,6 +95,8 @@ class Heartbeats:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[bytes, float]] = {}  # Digests, and times by the database's clock
+        self._kept: dict[str, SignOfLife] = {}
+        self._lock = threading.Lock()  # Of `_kept`
         self._swept_at = float("-inf")
 
     def has_said(self, sign: SignOfLife) -> bool:
@@ -105,6 +122,42 @@ class Heartbeats:
             self._known.clear()
         self._known[sign.worker] = (sign.digest, seen_at)
         return True
+
+    def keep(self, sign: SignOfLife) -> None:
+        """Keeps a sign that its worker `has_said` before, for the next `write_kept`."""
+        with self._lock:
+            self._kept[sign.worker] = sign
+
+    def forget(self, worker: str) -> None:
+        """Drops what is known and kept of a worker that ends."""
+        self._known.pop(worker, None)
+        with self._lock:
+            self._kept.pop(worker, None)
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether signs wait for `write_kept`."""
+        return bool(self._kept)
+
+    def write_kept(self, connection: Connection) -> bool:
+        """Records the kept signs, except of workers that were struck off; whether a row had other words."""
+        with self._lock:
+            kept, self._kept = self._kept, {}
+        try:
+            rows = {row.worker: row.seen_at for row in connection.execute(KEPT, {"kept": [*kept]})}
+            same = [name for name, at in rows.items() if at == self._known.get(name, (b"", None))[1]]
+            for row in connection.execute(SEEN_TOGETHER, {"kept": same}) if same else ():
+                self._known[row.worker] = (kept[row.worker].digest, row.seen_at)
+            others = sorted(rows.keys() - {*same})
+            for worker in others:  # written by another process of the service
+                self.write(connection, kept[worker])
+            for worker in kept.keys() - rows.keys():
+                self._known.pop(worker, None)
+        except BaseException:
+            with self._lock:
+                self._kept = {**kept, **self._kept}
+            raise
+        return bool(others)
 
     def sweep(self, connection: Connection) -> None:
         """Forgets workers that have been silent for a day, at most once a minute."""

@@ -98,6 +98,14 @@ class Workers(StorePart):
             self._lately.clear()
         self.heartbeats.sweep(connection)
 
+    def write_kept(self) -> None:
+        """Records the signs of life that are kept in `heartbeats`, if any."""
+        if self.heartbeats.are_kept:
+            with self._database.writing() as connection:
+                if self.heartbeats.write_kept(connection):
+                    self._lately.clear()
+                self.heartbeats.sweep(connection)
+
     def online(
         self,
         device: str,
@@ -257,6 +265,7 @@ class Workers(StorePart):
 
     def gone(self, worker: str) -> None:
         """Removes a worker that ends."""
+        self.heartbeats.forget(worker)
         self._lately.clear()
         with self._database.writing() as connection:
             connection.execute(delete(workers).where(workers.c.worker == worker))

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, Row, bindparam, select, update
 
 from assay.service.contract.records import TrainingSpeed
 from assay.service.store.clock import now
-from assay.service.store.rows import JobRow, ProgressSnapshot, RunningShard, ShardKind
+from assay.service.store.rows import JobRow, ProgressSnapshot, RunningShard, ShardKind, ShardReport
 from assay.service.store.tables import RUNNING, jobs, shards
-from assay.service.store.transactions.event_log import record_progress_event
+from assay.service.store.transactions.event_log import one_line, record_message, record_progress_event
 from assay.service.store.transactions.pace import new_pace, paced
 
 UNCOUNTED = ("plan", "repeat")  # Kinds of shards without a part in their job's progress.
@@ -25,6 +25,7 @@ SUMMED = (
         cost_done=jobs.c.cost_done + bindparam("cost"),
     )
 )
+REPORTED = select(shards).where(shards.c.id.in_(bindparam("reported", expanding=True)), RUNNING)
 PACE = select(jobs.c.pace, jobs.c.paced_at, now().label("at")).where(jobs.c.id == bindparam("job"))
 
 
@@ -45,28 +46,54 @@ def set_done(
         changes: dict[str, Any] = {"progress_total": total, "cost_total": total}
         if speed:
             changes["pace"] = {**new_pace([], None), "training": speed}
+    elif shard.kind == "evaluate":
+        advance(connection, shard.job_id, [(shard, done)])
+        return
     else:
         total = shard.total
         changes = {}
     done = max(0, done if total is None else min(done, total))
     difference = done - shard.done
-    cost = _cost(shard.kind, shard.cost, difference, total)
-    if shard.kind == "evaluate":
-        changes = _paced(connection, shard, cost)
     connection.execute(DONE_NOW, {"shard": shard.id, "done": done, "total": total})
-    summed = {"job": shard.job_id, "difference": difference, "cost": cost}
+    summed = {"job": shard.job_id, "difference": difference}
+    summed["cost"] = _cost(shard.kind, shard.cost, difference, total)
     connection.execute(SUMMED, {**summed, **changes})
     if difference:
         record_progress_event(connection, shard.job_id)
 
 
-def _paced(connection: Connection, shard: Row[Any], cost: float) -> dict[str, Any]:
-    """The job's pace after a shard's report; the time since its last report is the evaluation's."""
-    row = connection.execute(PACE, {"job": shard.job_id}).one()
-    if row.pace is None:
-        return {}
-    seconds = 0.0 if shard.progressed_at is None else row.at - shard.progressed_at
-    return {"pace": paced(row.pace, shard.evaluation, cost, seconds, row.at, row.paced_at)}
+def advance(connection: Connection, job_id: str, reports: Sequence[tuple[Row[Any], int]]) -> None:
+    """As `set_done`, for evaluate shards of a job and their done examples, in as few statements."""
+    row = connection.execute(PACE, {"job": job_id}).one()
+    pace, moved, cost, rows = row.pace, list[int](), 0.0, list[dict[str, Any]]()
+    for shard, said in reports:
+        done = max(0, said if shard.total is None else min(said, shard.total))
+        moved.append(done - shard.done)
+        part = _cost(shard.kind, shard.cost, moved[-1], shard.total)
+        if pace is not None:  # the time since the shard's last report is the evaluation's
+            seconds = 0.0 if shard.progressed_at is None else row.at - shard.progressed_at
+            pace = paced(pace, shard.evaluation, part, seconds, row.at, row.paced_at)
+        cost += part
+        rows.append({"shard": shard.id, "done": done, "total": shard.total})
+    connection.execute(DONE_NOW, rows)
+    changes = {} if pace is None else {"pace": pace}
+    connection.execute(SUMMED, {"job": job_id, "difference": sum(moved), "cost": cost, **changes})
+    if any(moved):
+        record_progress_event(connection, job_id)
+
+
+def take_reports(connection: Connection, reports: Sequence[ShardReport]) -> None:
+    """Takes reports of evaluate shards of a job, each at most once; void claims are ignored."""
+    # The caller holds the job's lock.
+    by_shard = {one.claim.shard_id: one for one in reports}
+    rows = connection.execute(REPORTED, {"reported": [*by_shard]}).all()
+    held = [row for row in rows if row.fence == by_shard[row.id].claim.fence]
+    counted = [(row, by_shard[row.id].done) for row in held if row.kind not in UNCOUNTED]
+    if counted:
+        advance(connection, counted[0][0].job_id, counted)
+    said = [by_shard[row.id].message for row in held if by_shard[row.id].message is not None]
+    if said:
+        record_message(connection, held[0].job_id, one_line(said[-1] or ""))
 
 
 def progress_snapshot(connection: Connection, job_id: str) -> ProgressSnapshot | None:

@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from assay.service.gateway import transactions
-from assay.service.gateway.calls import BODIES_AT_ONCE, BODIES_OF_POOL, version_of
+from assay.service.gateway.calls import BODIES_AT_ONCE, BODIES_OF_POOL
+from assay.service.gateway.transactions import version_of
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.fleet.lanes import OpenLane
 from assay.service.store.store import Store

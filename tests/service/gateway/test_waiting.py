@@ -170,12 +170,14 @@ def test_a_worker_that_took_nothing_rests_while_others_are_woken() -> None:
 
 def test_a_stop_of_the_service_ends_every_wait_with_an_error_of_ours() -> None:
     async def wait() -> None:
-        room, look = WaitingRoom(), Told("empty")
+        room, look, others = WaitingRoom(), Told("empty"), asyncio.all_tasks()
         waits = [asyncio.create_task(room.wait(f"w{n}", KIND, 60, lambda: look, stays)) for n in range(3)]
         await asyncio.sleep(0)
-        room.close()
+        await room.close()
         for ended in (*waits, asyncio.create_task(room.wait("late", KIND, 60, lambda: look, stays))):
             with pytest.raises(Unavailable, match="the service stops"):
                 await ended
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == others, "no look is left"
 
     run(wait())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import closing
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ import httpx
 import pytest
 
 from assay.service.store.fleet.fair_queue import CHECKS
+from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.workers.gateway.connection import Gateway
 from assay.workers.gateway.files import GatewayFiles
 from assay.workers.gateway.ledger import GatewayLedger
+from assay.workers.supervision.ledger import GatewayAway
 from assay.workers.supervision.supervisor import Supervisor
 from tests.support.gateways import ledger_of, node_settings, serving, worker_key
+from tests.support.jobs import planned
 from tests.support.workers import settings, submit, wait_for
-from tests.workers.supervision.test_ledger import asked, heartbeat
+from tests.workers.supervision.test_ledger import asked, heartbeat, outcome
 
 
 class Counted(Gateway):
@@ -67,6 +71,55 @@ def test_a_renewal_says_whether_the_worker_is_cordoned(store: Store, tmp_path: P
             assert (found.name, found.drain) == ("host:0", drain)
         gateway.close()
     assert gateway.__dict__["calls"] == ["/standing", "/claim", "/renew", "/renew"]
+
+
+def test_progress_comes_with_the_renewals(store: Store, tmp_path: Path) -> None:
+    with serving(store, tmp_path / "service") as server:
+        chosen = node_settings(tmp_path / "node", server.url, worker_key(store))
+        gateway = Counted(chosen)
+        ledger = GatewayLedger(gateway, GatewayFiles(gateway, chosen), 0.2)
+        job_id = planned(store, 2)
+        for done in (0, 10):
+            held = ledger.claim(asked())
+            assert held is not None
+            for more in (1, 2, 3):
+                ledger.progress(held, more, None, "clean", {})
+            assert ledger.renew(held, 60.0) == "run"
+            wait_for(lambda done=done: store.jobs.get(job_id).progress_done == done + 3)  # type: ignore[misc]
+            assert ledger.renew(held, 60.0) == "run"
+            ledger.progress(held, 4, None, "clean", {})
+            assert ledger.finish(held, outcome(held)) is not None
+        assert ledger.renew(held, 60.0) == "lost"
+        gateway.close()
+    assert store.jobs.get(job_id).progress_done == 20
+    assert gateway.__dict__["calls"] == ["/claim", "/progress", "/renew", "/renew", "/finish"] * 2 + [
+        "/renew"
+    ]
+
+
+def test_progress_that_a_lost_renewal_carried_is_sent_again(tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.read())
+        if request.url.path.endswith("renew"):
+            told.append(body["progress"] and body["progress"]["done"])
+            if len(told) == 1:
+                return httpx.Response(503, json={"error": {"type": "unavailable", "message": ""}})
+        return httpx.Response(200, json={"verdict": "run"})
+
+    chosen = settings(tmp_path, gateway="http://gateway.example")
+    held = Claim(**{field.name: "" for field in fields(Claim)})
+    with closing(Gateway(chosen, httpx.MockTransport(answer))) as gateway:
+        ledger = GatewayLedger(gateway, GatewayFiles(gateway, chosen))
+        ledger.progress(replace(held, token="t"), 1, None, None, {})
+        ledger.progress(replace(held, token="t"), 2, None, None, {})
+        with pytest.raises(GatewayAway):
+            ledger.renew(replace(held, token="t"), 60.0)
+        ledger.renew(replace(held, token="other"), 60.0)
+        ledger.renew(replace(held, token="t"), 60.0)
+        ledger.renew(replace(held, token="t"), 60.0)
+    assert told == [2, None, 2, None]
 
 
 def test_a_worker_that_is_about_to_meet_other_lanes_does_not_wait_long(tmp_path: Path) -> None:

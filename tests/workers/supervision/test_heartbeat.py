@@ -119,11 +119,11 @@ def test_with_redis_the_database_hears_every_five_seconds(clock: Clock) -> None:
     assert heard.redis[:4] == [(0.25, 1), (0.75, 3), (1.25, 5), (1.75, 7)]
 
 
-def test_a_gateway_hears_every_fifteen_seconds(clock: Clock) -> None:
+def test_the_ledger_of_a_gateway_hears_every_five_seconds(clock: Clock) -> None:
     heard = Heard(clock, used=False, up=False)
     heard.remote = True
-    run(heard.reports(), clock, seconds=31, every=0.25)
-    assert heard.database == [(0, 0), (15, 60), (30, 120)]
+    run(heard.reports(), clock, seconds=11, every=0.25)
+    assert heard.database == [(0, 0), (5, 20), (10, 40)]
 
 
 def test_without_an_answer_of_redis_the_database_hears_what_redis_would_have(clock: Clock) -> None:

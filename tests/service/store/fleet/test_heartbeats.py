@@ -5,11 +5,19 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from sqlalchemy import delete, event, select, update
+from sqlalchemy import delete, event, select, text, update
+from sqlalchemy.exc import DBAPIError
 
 from assay.service.contract.fleet.worker_records import Gauges
 from assay.service.store.clock import now
-from assay.service.store.fleet.heartbeats import FORGOTTEN_SECONDS, SWEEP_SECONDS, SignOfLife, sign_of_life
+from assay.service.store.fleet import heartbeats
+from assay.service.store.fleet.heartbeats import (
+    FORGOTTEN_SECONDS,
+    SWEEP_SECONDS,
+    Heartbeats,
+    SignOfLife,
+    sign_of_life,
+)
 from assay.service.store.store import Store, open_store
 from assay.service.store.tables import workers
 
@@ -92,13 +100,13 @@ def test_a_transaction_that_was_rolled_back_is_not_believed(store: Store) -> Non
 
 
 def test_what_was_said_needs_no_second_check(store: Store) -> None:
-    heartbeats = store.workers.heartbeats
-    assert not heartbeats.has_said(sign())
+    known = store.workers.heartbeats
+    assert not known.has_said(sign())
     beat(store)
-    assert heartbeats.has_said(sign())
-    assert not heartbeats.has_said(sign(FISH))
-    assert not heartbeats.has_said(sign(worker="other"))
-    assert not heartbeats.has_said(sign(devices=2))
+    assert known.has_said(sign())
+    assert not known.has_said(sign(FISH))
+    assert not known.has_said(sign(worker="other"))
+    assert not known.has_said(sign(devices=2))
 
 
 def test_silent_workers_are_forgotten_after_a_day(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,3 +121,40 @@ def test_silent_workers_are_forgotten_after_a_day(store: Store, monkeypatch: pyt
     with store._database.writing() as connection:
         assert connection.execute(select(workers.c.worker)).scalars().all() == ["w"]
         connection.execute(delete(workers))
+
+
+@pytest.mark.parametrize("between", ["", "older", "another process", "gone", "gone elsewhere"])
+def test_kept_signs_are_written_together(either_store: Store, database_url: str, between: str) -> None:
+    store, known = either_store, either_store.workers.heartbeats
+    for worker in ("w", "v"):
+        store.workers.beat(worker, "host", ["cpu"], 1, BIRDS, 1, "host:0")
+        known.keep(sign(worker=worker))
+    if between == "older":
+        age(store, 100)
+    elif between == "another process":
+        with store._database.writing() as connection:
+            Heartbeats().write(connection, sign(FISH))
+    elif between == "gone":
+        store.workers.gone("w")
+    elif between == "gone elsewhere":
+        with store._database.writing() as connection:
+            connection.execute(delete(workers).where(workers.c.worker == "w"))
+    age(store, 90, "v")
+    assert known.are_kept
+    store.workers.write_kept()
+    assert not known.are_kept
+    assert store.workers.online("cpu") == (1 if "gone" in between else 2)
+    assert said(store) == [BIRDS] * (1 if "gone" in between else 2)
+    assert known.has_said(sign()) is ("gone" not in between), "a worker struck off says all again"
+
+
+def test_signs_stay_kept_while_the_database_is_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    beat(store)
+    store.workers.heartbeats.keep(sign())
+    age(store, 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(heartbeats, "KEPT", text("SELECT * FROM nothing"))
+        with pytest.raises(DBAPIError):
+            store.workers.write_kept()
+    store.workers.write_kept()
+    assert store.workers.online("cpu") == 1

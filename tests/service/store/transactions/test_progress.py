@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import event
 
-from assay.service.store.rows import Claim, ProgressSnapshot, RunningShard
+from assay.service.store.rows import Claim, ProgressSnapshot, RunningShard, ShardReport
 from assay.service.store.store import Store
 from assay.service.store.transactions.progress import with_reports
-from tests.support.jobs import add, claim, evaluate_spec, plan, planned, train_spec
+from tests.support.jobs import add, claim, evaluate_spec, outcome, plan, planned, train_spec
 
 
 def running(claimed: Claim, **changes: int) -> RunningShard:
@@ -61,3 +62,44 @@ def test_a_trainings_steps_and_no_plans_are_counted(store: Store) -> None:
     claim(store)
     assert with_reports(store.jobs.get(planning), snapshot(store, planning), [1]).progress_done == 0
     assert plan(1)["shards"][0]["cost"] == 2.5, "what the sums above are made of"
+
+
+def test_reports_that_are_taken_together_count_as_one_by_one(either_store: Store) -> None:
+    store, counts = either_store, []
+    for together in (False, True):
+        job_id = planned(store, 6)
+        held = [claim(store, warm_job=job_id, warm_shards=0) for _ in range(5)]
+        void, finished = held[3], held[4]
+        store.shards.release(void)
+        again = claim(store, warm_job=job_id)
+        assert again.shard_id == void.shard_id
+        store.shards.finish(finished, outcome(finished))
+        reports = [ShardReport(one, 2 * n, f"at {n}") for n, one in enumerate(held, start=1)]
+        reports[2] = ShardReport(held[2], 99, None)
+        if together:
+            store.shards.report(job_id, reports)
+        else:
+            for one in reports:
+                store.shards.progress(one.claim, one.done, None, one.message)
+        job = store.jobs.get(job_id)
+        done = [(shard.number, shard.done) for shard in store.shards.of(job_id) if shard.kind == "evaluate"]
+        counts.append((job.progress_done, round(job.cost_done, 9), job.message, done))
+        store.jobs.cancel(job_id)
+    assert counts[0] == counts[1]
+    assert counts[1][0] == 2 + 4 + 10 + 10
+    assert counts[1][2] == "at 2"
+    store.shards.report("01jd3q0x5v8f7m2n9k4t6w1z0y", reports)
+
+
+def test_many_reports_are_few_statements(store: Store) -> None:
+    counted: list[str] = []
+    event.listen(store._database.engine, "before_cursor_execute", lambda *given: counted.append(given[2]))
+    numbers = []
+    for size in (2, 40):
+        job_id = planned(store, size)
+        held = [claim(store, warm_job=job_id) for _ in range(size)]
+        counted.clear()
+        store.shards.report(job_id, [ShardReport(one, 1, None) for one in held])
+        numbers.append(len(counted))
+        store.jobs.cancel(job_id)
+    assert numbers[0] == numbers[1] <= 7, counted
