@@ -40,7 +40,7 @@ from assay.workers.containment.probe import why_refused
 from assay.workers.devices import device_classes
 from assay.workers.gateway.connection import Gateway
 from assay.workers.gateway.files import GatewayFiles
-from assay.workers.gateway.ledger import GatewayLedger
+from assay.workers.gateway.ledger import GatewayLedger, NodeWait
 from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
 from assay.workers.staging.stager import Stager
@@ -130,10 +130,10 @@ def _work(store: Store, settings: WorkerSettings, stopping: threading.Event) -> 
 def _work_for_gateway(settings: WorkerSettings, stopping: threading.Event) -> None:
     end = _end_of(settings)
     with closing(Gateway(settings)) as gateway:
-        files = GatewayFiles(gateway, settings)
+        files, wait = GatewayFiles(gateway, settings), NodeWait()
         supervisors = [
             Supervisor(
-                GatewayLedger(gateway, files),
+                GatewayLedger(gateway, files, **{"waits" if classes == (CHECKS,) else "asks": wait}),
                 settings.model_copy(update={"max_evaluator_bytes": memory}),
                 device_classes=classes,
                 number=n,

@@ -14,7 +14,7 @@ from assay.service.contract.fleet.gateway import ClaimCall
 from assay.service.gateway.calls import FRESH_SECONDS, SMALL_BODY, GatewayDep, WorkerGateway, WorkerRoute
 from assay.service.gateway.transactions import WorkerStanding
 from assay.service.gateway.waiting import RoomLook, WorkerKind
-from assay.service.store.fleet.fair_queue import Lane
+from assay.service.store.fleet.fair_queue import CHECKS, Lane
 from assay.service.store.rows import Claim
 
 router = StrictRouter(prefix=GATEWAY_PATH, tag="gateway", route_class=WorkerRoute)
@@ -27,32 +27,46 @@ async def claim(request: Request, body: BodyDep, gateway: GatewayDep) -> dict[st
     worker, room = gateway.named(call.worker), gateway.shared.room
     room.leave(worker)
     begun = time.monotonic()
-    found: Claim | None = None
-    known: WorkerStanding | None = None
-    if call.wait_seconds and len(await request.body()) <= SMALL_BODY:
-        known = gateway.unchanged(call)
-    # Most of a fleet's calls say what the call before said: they ask the database nothing.
-    if known is None or not (room.is_empty(kind_of(call, known), FRESH_SECONDS) and gateway.keeps(call.beat)):
-        found, known = await gateway.in_thread(_arrive, gateway, call)
-    kind = kind_of(call, known)
+    found, known = await _at_once(request, gateway, call)
+    kind, woken = kind_of(call, known), None
     if found is None and call.wait_seconds:
         look = RoomLook(gateway.store, gateway.settings.limits, gateway.lanes_version)
-        woken = await room.wait(worker, kind, call.wait_seconds, lambda: look, lambda: _left(request))
-        if woken or not gateway.still(known):
+        checks = replace(kind, device_classes=(CHECKS,), devices=1, without=()) if call.checks else None
+        waits = call.wait_seconds, lambda: look, lambda: _left(request)
+        woken = await room.wait(worker, kind, *waits, checks)
+        if woken is not None or not gateway.still(known):
             known = await gateway.in_thread(gateway.standing, call, beat=False)
             gateway.remember(call, known)
-        if woken:
+        if woken == kind:
             waited = time.monotonic() - begun
             found = await gateway.in_thread(_take, gateway, call, known, kind.lanes, waited)
             if found is None and call.seconds is not None:
-                room.rest(worker)
+                room.rest(worker, kind)
+        elif woken is not None:
+            room.rest(worker, woken)
     if found is not None:
         if await request.is_disconnected():
             await gateway.in_thread(gateway.store.shards.release, found)
         room.ring()  # for the next of its kind
         if found.kind == "plan":
             known = replace(known, planning=True)
-    return {"claim": None if found is None else vars(found), "standing": gateway.told(known, call.name)}
+    told = {"claim": None if found is None else vars(found), "standing": gateway.told(known, call.name)}
+    return {**told, "checks": woken not in (None, kind)} if call.checks else told
+
+
+async def _at_once(
+    request: Request, gateway: WorkerGateway, call: ClaimCall
+) -> tuple[Claim | None, WorkerStanding]:
+    """What there is now, and how the worker stands; most calls of a fleet say what the call before said."""
+    if call.wait_seconds and len(await request.body()) <= SMALL_BODY:
+        known, room = gateway.unchanged(call), gateway.shared.room
+        if (
+            known is not None
+            and room.is_empty(kind_of(call, known), FRESH_SECONDS)
+            and gateway.keeps(call.beat)
+        ):
+            return None, known
+    return await gateway.in_thread(_arrive, gateway, call)
 
 
 def _arrive(gateway: WorkerGateway, call: ClaimCall) -> tuple[Claim | None, WorkerStanding]:

@@ -52,6 +52,7 @@ class _Waiter:
     kind: WorkerKind
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     leaves: bool = False
+    chosen: bool = False  # For its kind there is something
     ended: bool = False  # Its time is over, or its client gone
 
     def end(self) -> None:
@@ -71,7 +72,7 @@ class WaitingRoom:
         self._empty: dict[WorkerKind, float] = {}
         self._soon = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._rests: dict[str, float] = {}  # Until when, by worker
+        self._rests: dict[tuple[str, WorkerKind], float] = {}  # Until when
         self._closed = False
 
     def is_empty(self, kind: WorkerKind, seconds: float = TURN_SECONDS) -> bool:
@@ -102,11 +103,11 @@ class WaitingRoom:
             self._turns.cancel()
             await asyncio.wait((self._turns,))
 
-    def rest(self, worker: str) -> None:
-        """A worker that was woken and took nothing is not woken for shards of its kind for some seconds."""
+    def rest(self, worker: str, kind: WorkerKind) -> None:
+        """A worker that was woken and took nothing is not woken for shards of a kind for some seconds."""
         at = time.monotonic()
         self._rests = {name: until for name, until in self._rests.items() if until > at}
-        self._rests[worker] = at + REST_SECONDS
+        self._rests[worker, kind] = at + REST_SECONDS
 
     async def wait(
         self,
@@ -115,9 +116,11 @@ class WaitingRoom:
         seconds: float,
         look: Callable[[], RoomLook],
         left: Callable[[], Coroutine[Any, Any, None]],
-    ) -> bool:
-        """Whether the worker was woken, to claim, within so many seconds; `left` returns when it is gone.
+        besides: WorkerKind | None = None,
+    ) -> WorkerKind | None:
+        """The kind for which the worker was woken, to claim, within so many seconds; None: for none.
 
+        `besides`: of another supervisor of its node, for which it waits too; `left` returns when it is gone.
         An earlier wait of the worker ends. Raises TooManyRequests: the pool's workers are of too many kinds;
         Unavailable: the service stops.
         """
@@ -125,9 +128,12 @@ class WaitingRoom:
             raise Unavailable(STOPS)
         self._loop = asyncio.get_running_loop()
         self.leave(worker)
-        self._check_kinds(worker, kind)
         waiter = _Waiter(worker, kind)
-        self._enter(waiter)
+        waiters = [waiter, *([] if besides is None else [_Waiter(worker, besides, waiter.woken)])]
+        for one in waiters:
+            self._check_kinds(worker, one.kind)
+        for one in waiters:
+            self._enter(one)
         if self._turns is None or self._turns.done():
             self._turns = asyncio.create_task(self._take_turns(look))
         gone, late = asyncio.create_task(left()), self._loop.call_later(seconds, waiter.end)
@@ -136,9 +142,12 @@ class WaitingRoom:
             await waiter.woken.wait()
             if self._closed:
                 raise Unavailable(STOPS)
-            return not (waiter.ended or waiter.leaves or gone.done())
+            if waiter.ended or waiter.leaves or gone.done():
+                return None
+            return next((one.kind for one in waiters if one.chosen), kind)
         finally:
-            self._exit(waiter)
+            for one in waiters:
+                self._exit(one)
             late.cancel()
             gone.cancel()
 
@@ -192,8 +201,9 @@ class WaitingRoom:
     def _wake(self, kind: WorkerKind, *, everyone: bool) -> None:
         mine = [one for one in self._waiting.get(kind, ()) if not one.woken.is_set()]
         at = time.monotonic()
-        able = [waiter for waiter in mine if self._rests.get(waiter.worker, at) <= at]
+        able = [waiter for waiter in mine if self._rests.get((waiter.worker, kind), at) <= at]
         for waiter in mine if everyone else able[:AT_ONCE]:
+            waiter.chosen = True
             waiter.woken.set()
 
 

@@ -1,14 +1,16 @@
 """The ledger of a node that sees neither database nor Redis: every call goes to the gateway.
 
-An idle worker makes one call a minute: its question for a shard waits there, and carries its sign of life
-and brings back what it must know. While the gateway is away, outcomes wait in the node's spool.
+An idle node makes one call a minute: its question for a shard waits there, for checks of uploads too. It
+carries its sign of life and brings back what it must know. While the gateway is away, outcomes wait in the
+node's spool.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, cast
 
@@ -33,16 +35,67 @@ from assay.workers.supervision.ledger import Asked, Heartbeat
 WAIT_SECONDS = 45.0
 SOON_SECONDS = 5.0  # With a warm model, whose job may be canceled, and while data for other lanes come
 STANDING_SECONDS = 10.0
+BETWEEN_SECONDS = 2.0  # Between two questions
 MAX_JOBS = 100
 
 
+class NodeWait:
+    """The question of a node's supervisor: it waits at the gateway for the supervisor of checks too."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._asks = self._rung = False
+        self._asked_at = float("-inf")  # End of the last question that found no shard
+        self.standing: dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """While the question is at the gateway."""
+        self._asks = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._asks = False
+                self._changed.notify()
+
+    def answered(self, answer: Mapping[str, Any]) -> None:
+        """Takes an answer: it may say that there is a check."""
+        with self._changed:
+            self.standing, self._rung = answer["standing"], self._rung or answer.get("checks", False)
+            self._asked_at = float("-inf") if answer["claim"] is not None else time.monotonic()
+
+    def waits(self, seconds: float) -> bool | None:
+        """Whether a check has come within so many seconds; None: the other supervisor asks no longer."""
+        until = time.monotonic() + seconds
+        with self._changed:
+            while not self._rung and (now := time.monotonic()) < until:
+                if not self._asks and now - self._asked_at > BETWEEN_SECONDS:
+                    return None
+                self._changed.wait(min(BETWEEN_SECONDS, until - now))
+            rung, self._rung = self._rung, False
+            return rung
+
+
 class GatewayLedger:
-    """A `WorkLedger` over a gateway, for one supervisor."""
+    """A `WorkLedger` over a gateway, for one supervisor.
+
+    `asks`: of a supervisor that waits for its node's checks too; `waits`: of the supervisor of checks.
+    """
 
     remote = True
 
-    def __init__(self, gateway: Gateway, files: GatewayFiles, wait_seconds: float = WAIT_SECONDS) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        files: GatewayFiles,
+        wait_seconds: float = WAIT_SECONDS,
+        *,
+        asks: NodeWait | None = None,
+        waits: NodeWait | None = None,
+    ) -> None:
         self._gateway, self._files, self._wait_seconds = gateway, files, wait_seconds
+        self._asks, self._waits = asks, waits
         self._name, self._identity, self._devices = "", identity()["digest"], [*device_classes()]
         self._beat: dict[str, Any] | None = None  # to be sent
         self._last: dict[str, Any] | None = None
@@ -109,6 +162,11 @@ class GatewayLedger:
         """As `WorkLedger`; waits there for a shard."""
         soon = changing or asked.warm_job is not None
         wait = min(SOON_SECONDS, self._wait_seconds) if soon else self._wait_seconds
+        if self._waits is not None and (rung := self._waits.waits(wait)) is not None:
+            if not rung:
+                self._stood(self._waits.standing)
+                return None
+            wait = 0.0
         body = {
             **asdict(asked),
             "name": self._name,
@@ -116,8 +174,12 @@ class GatewayLedger:
             "seen": self._standing.get("version", ""),
             "wait_seconds": wait,
             "beat": self._sign(),
+            "checks": self._asks is not None,
         }
-        answer = self._gateway.call("/claim", body, wait=wait)
+        with contextlib.nullcontext() if self._asks is None else self._asks.asking():
+            answer = self._gateway.call("/claim", body, wait=wait)
+            if self._asks is not None:
+                self._asks.answered(answer)
         self._stood(answer["standing"])
         if answer["claim"] is None:
             return None

@@ -67,6 +67,7 @@ class WorkerCall(Call):
 class ClaimCall(WorkerCall):
     """A question for a shard, held open for `wait_seconds`; `seen`: the lanes that were judged.
 
+    `checks`: the answer also says whether there is an upload to check, for another supervisor of the node.
     `seconds`: what the worker has for the shard, None: any length; `unknown_seconds`: what a shard of unknown
     length counts for.
     """
@@ -82,6 +83,7 @@ class ClaimCall(WorkerCall):
     wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)]
     seconds: Annotated[float, Field(allow_inf_nan=False)] | None = None
     unknown_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    checks: bool = False
 
 
 class OnlineCall(Call):

@@ -18,6 +18,7 @@ from assay.workers.identity import identity
 from tests.support.jobs import planned
 
 KIND = WorkerKind(identity()["digest"], ("cpu",), 1, (), (), "v1")
+CHECKED = replace(KIND, device_classes=("checks",))
 
 
 class Told:
@@ -40,7 +41,7 @@ def run(work: Any) -> Any:
 
 
 def test_hundred_workers_of_a_kind_are_one_look() -> None:
-    async def wait() -> list[bool]:
+    async def wait() -> list[Any]:
         room, look = WaitingRoom(), Told("empty")
         waits = [room.wait(f"w{n}", KIND, 0.7, lambda: look, stays) for n in range(100)]
         woken = await asyncio.gather(*waits)
@@ -51,7 +52,7 @@ def test_hundred_workers_of_a_kind_are_one_look() -> None:
         assert not room.is_empty(KIND)
         return woken
 
-    assert run(wait()) == [False] * 100
+    assert run(wait()) == [None] * 100
 
 
 @pytest.mark.costly
@@ -66,14 +67,14 @@ def test_a_shard_wakes_a_few_and_other_lanes_wake_everyone() -> None:
             return look
 
         waits = [room.wait(f"w{n}", KIND, 1.4, once, stays) for n in range(9)]
-        return sum(await asyncio.gather(*waits))
+        return [*await asyncio.gather(*waits)].count(KIND)
 
     assert run(wait("claimable")) == AT_ONCE
     assert run(wait("changed")) == 9
 
 
 def test_a_worker_that_leaves_is_let_go_without_a_claim() -> None:
-    async def wait() -> bool:
+    async def wait() -> Any:
         room, look = WaitingRoom(), Told("empty")
         waiting = asyncio.create_task(room.wait("me", KIND, 20.0, lambda: look, stays))
         await asyncio.sleep(0)
@@ -81,7 +82,7 @@ def test_a_worker_that_leaves_is_let_go_without_a_claim() -> None:
         room.leave("me")
         return await waiting
 
-    assert run(wait()) is False
+    assert run(wait()) is None
 
 
 def test_a_look_knows_claimable_shards_and_lanes(store: Store) -> None:
@@ -101,8 +102,26 @@ def test_one_kinds_failure_is_not_the_others(either_store: Store) -> None:
     assert found[KIND] == "claimable"
 
 
+@pytest.mark.parametrize("there", [KIND, CHECKED, None])
+def test_a_worker_waits_for_another_of_its_node_too(there: WorkerKind | None) -> None:
+    class Look:
+        def of(self, kinds: Sequence[WorkerKind]) -> dict[WorkerKind, str]:
+            assert set(kinds) <= {KIND, CHECKED}
+            return {kind: "claimable" if kind == there else "empty" for kind in kinds}
+
+    async def wait() -> Any:
+        room = WaitingRoom()
+        found = await room.wait("me", KIND, 60.0 if there else 0.7, Look, stays, CHECKED)  # type: ignore[arg-type]
+        assert not room._waiting
+        assert not room._of_worker
+        assert not room._kinds
+        return found
+
+    assert run(wait()) == there
+
+
 def test_a_worker_that_asks_again_waits_once() -> None:
-    async def wait() -> tuple[bool, bool]:
+    async def wait() -> tuple[Any, Any]:
         room, look = WaitingRoom(), Told("empty")
         first = asyncio.create_task(room.wait("me", KIND, 20.0, lambda: look, stays))
         await asyncio.sleep(0)
@@ -111,11 +130,11 @@ def test_a_worker_that_asks_again_waits_once() -> None:
         look.state = "claimable"
         return earlier, await second
 
-    assert run(wait()) == (False, True)
+    assert run(wait()) == (None, KIND)
 
 
 def test_a_client_that_leaves_is_not_woken_to_claim() -> None:
-    async def wait() -> bool:
+    async def wait() -> Any:
         room, look, closed = WaitingRoom(), Told("empty"), asyncio.Event()
 
         async def left() -> None:
@@ -126,14 +145,14 @@ def test_a_client_that_leaves_is_not_woken_to_claim() -> None:
         closed.set()
         return await waiting
 
-    assert run(wait()) is False
+    assert run(wait()) is None
 
 
 def test_a_pools_waiting_workers_are_of_some_kinds() -> None:
     async def wait() -> None:
         room, look = WaitingRoom(), Told("empty")
 
-        def ask(name: str, number: int) -> asyncio.Task[bool]:
+        def ask(name: str, number: int) -> asyncio.Task[Any]:
             kind = replace(KIND, without=(str(number),))
             return asyncio.create_task(room.wait(name, kind, 20.0, lambda: look, stays))
 
@@ -157,15 +176,15 @@ def test_a_pools_waiting_workers_are_of_some_kinds() -> None:
 
 @pytest.mark.costly
 def test_a_worker_that_took_nothing_rests_while_others_are_woken() -> None:
-    async def wait(state: str) -> list[bool]:
+    async def wait(state: str) -> list[Any]:
         room, look = WaitingRoom(), Told(state)
-        room.rest("short")
+        room.rest("short", KIND)
         return await asyncio.gather(
             *(room.wait(name, KIND, 1.2, lambda: look, stays) for name in ("short", "long"))
         )
 
-    assert run(wait("claimable")) == [False, True]
-    assert run(wait("changed")) == [True, True]
+    assert run(wait("claimable")) == [None, KIND]
+    assert run(wait("changed")) == [KIND, KIND]
 
 
 def test_a_stop_of_the_service_ends_every_wait_with_an_error_of_ours() -> None:

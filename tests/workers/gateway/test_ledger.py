@@ -17,12 +17,13 @@ from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.workers.gateway.connection import Gateway
 from assay.workers.gateway.files import GatewayFiles
-from assay.workers.gateway.ledger import GatewayLedger
+from assay.workers.gateway.ledger import GatewayLedger, NodeWait
 from assay.workers.supervision.ledger import GatewayAway
 from assay.workers.supervision.supervisor import Supervisor
 from tests.support.gateways import ledger_of, node_settings, serving, worker_key
 from tests.support.jobs import planned
 from tests.support.workers import settings, submit, wait_for
+from tests.workers.supervision.test_checks import upload
 from tests.workers.supervision.test_ledger import asked, heartbeat, outcome
 
 
@@ -150,6 +151,60 @@ def test_a_waiting_worker_is_woken_by_a_new_job(store: Store, tmp_path: Path) ->
         waiting.join(20)
         assert found
         assert found[0].job_id == job_id
+
+
+def test_a_node_waits_once_for_shards_and_checks(store: Store, tmp_path: Path) -> None:
+    with serving(store, tmp_path / "service") as server:
+        chosen = node_settings(tmp_path / "node", server.url, worker_key(store))
+        gateway, checking = Counted(chosen), Counted(chosen)
+        files, wait, found = GatewayFiles(gateway, chosen), NodeWait(), list[Any]()
+        ledger = GatewayLedger(gateway, files, 30.0, asks=wait)
+        checks = GatewayLedger(checking, files, 30.0, waits=wait)
+        mine, theirs = asked(device_classes=("cpu",)), asked(device_classes=(CHECKS,), worker="host:k:1:2:1")
+        assert ledger.cordon("host:0") is None
+
+        def work() -> None:
+            while (held := ledger.claim(mine)) is None:
+                pass
+            found.append(held)
+
+        working = threading.Thread(target=work)
+        working.start()
+        wait_for(lambda: wait._asks)
+        upload(store, tmp_path / "service")
+        held = checks.claim(theirs)
+        assert held is not None
+        assert held.kind == "check"
+        assert checking.__dict__["calls"] == ["/claim"]
+        job_id = submit(store, "shards=1")
+        working.join(20)
+        assert found[0].job_id == job_id
+        assert wait.waits(20.0) is None, "the supervisor has a shard, and asks no longer"
+        gateway.close()
+        checking.close()
+
+
+def test_checks_that_do_not_come_cost_no_call(tmp_path: Path) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        asking.set()
+        assert ends.wait(30)
+        return httpx.Response(200, json={"claim": None, "standing": {"version": "v"}, "checks": False})
+
+    asking, ends, wait = threading.Event(), threading.Event(), NodeWait()
+    chosen = settings(tmp_path, gateway="http://gateway.example")
+    with closing(Gateway(chosen, httpx.MockTransport(answer))) as gateway, closing(Counted(chosen)) as none:
+        ledger = GatewayLedger(gateway, GatewayFiles(gateway, chosen), asks=wait)
+        checks = GatewayLedger(none, GatewayFiles(none, chosen), 0.2, waits=wait)
+        assert wait.waits(20.0) is None, "nothing is asked yet"
+        working = threading.Thread(target=lambda: ledger.claim(asked()))
+        working.start()
+        assert asking.wait(20)
+        assert checks.claim(asked()) is None
+        ends.set()
+        working.join(20)
+        assert checks.claim(asked()) is None, "the next question comes soon"
+        assert checks._standing == {"version": "v"}
+    assert "calls" not in none.__dict__
 
 
 @pytest.mark.costly
