@@ -25,6 +25,7 @@ from assay.workers.data.formats.dataset import (
     ListedSet,
     checked_indices,
     checked_size,
+    reason_of,
     resize,
 )
 from assay.workers.data.formats.images.pictures import (
@@ -36,6 +37,7 @@ from assay.workers.data.formats.images.pictures import (
     in_threads,
     open_picture,
     pixels_of,
+    unreadable,
 )
 from assay.workers.data.formats.table_files import check_columns, pyarrow, read_columns, schema_of
 from assay.workers.data.formats.table_labels import ClassNamesFile, TableClassNames, labels_of
@@ -149,7 +151,7 @@ class ImageTable(ListedSet):
             try:
                 width, height = self._cells.size(row)
             except UNREADABLE as error:
-                raise CorruptData(f"{self._cells.where(row)} cannot be read as an image ({error})") from error
+                raise unreadable(self._cells.where(row), error) from error
             if found not in (None, (height, width)):
                 return None
             found = (height, width)
@@ -252,7 +254,7 @@ class _Cells:
         try:
             found = pyarrow().parquet.ParquetFile(path, memory_map=True).read_row_group(group, [self._column])
         except (OSError, pyarrow().ArrowException) as error:
-            raise CorruptData(f"{path} cannot be read: {error}") from error
+            raise CorruptData(f"{path} cannot be read: {reason_of(error)}") from error
         return found.column(self._column)
 
 

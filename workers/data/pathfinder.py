@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, find_folder
+from assay.workers.data.formats.images.pictures import UNREADABLE, unreadable
 from assay.workers.data.formats.sampling import example_key
 from assay.workers.data.formats.sequences import DrawSeed, Evaluated, TokenSequences, grey_ids, grey_levels
 from assay.workers.data.formats.text_files import content_lines
@@ -111,5 +112,5 @@ def _levels(path: Path, base: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.i
     try:
         with Image.open(path) as image:
             return np.asarray(image.convert("L"), dtype=np.int64)
-    except (OSError, UnidentifiedImageError) as error:
-        raise CorruptData(f"{path} is not an image: {error}") from error
+    except UNREADABLE as error:
+        raise unreadable(str(path), error) from error

@@ -22,12 +22,11 @@ from assay.workers.staging.sources import source_of
 from assay.workers.staging.staging import stage
 from assay.workers.staging.withdrawal import unpublish
 from assay.workers.supervision.ledger import LEDGER_AWAY
-from assay.workers.weights.download import DownloadProgress
+from assay.workers.weights.download import UNITS, DownloadProgress, in_units
 
 FAILED, WRONG = 1, 2
 HASH_SHOWN = 16
-UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+ALLOWED = {"": 1, **UNITS, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([A-Za-z]*)")
 
 
@@ -70,11 +69,11 @@ def main(asked: DataRequest) -> int:
 def bytes_of(text: str) -> int:
     """The bytes of a size such as `200GB`. Raises ValueError."""
     found = SIZE.fullmatch(text.strip())
-    if found is None or found[2].upper() not in UNITS:
+    if found is None or found[2].upper() not in ALLOWED:
         raise ValueError(
             f"{text!r} given; allowed: bytes, or a number with KB, MB, GB, TB, KiB, MiB, GiB, TiB"
         )
-    return int(float(found[1]) * UNITS[found[2].upper()])
+    return int(float(found[1]) * ALLOWED[found[2].upper()])
 
 
 def _publish(settings: WorkerSettings, asked: DataRequest, limit: int) -> list[PublishedSet]:
@@ -150,8 +149,8 @@ def _row(one: PublishedSet) -> dict[str, object]:
 
 
 def _line(one: PublishedSet) -> str:
-    size = f"{one.bytes / UNITS['MB']:,.1f} MB in {one.files:,} files"
-    return f"{one.name}  {size}  sha256 {one.sha256[:HASH_SHOWN]}"
+    files = "1 file" if one.files == 1 else f"{one.files:,} files"
+    return f"{one.name}  {in_units(one.bytes)} in {files}  sha256 {one.sha256[:HASH_SHOWN]}"
 
 
 def _write(text: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.weights.pulled import SOURCES, parse_reference
@@ -12,7 +13,7 @@ from assay.service.files.data_store import DataStore, PublishedSet
 from assay.workers.staging.publishing import publish
 from assay.workers.staging.scratch import Scratch, StagingFailed
 from assay.workers.staging.sources import ContentChunks, DataSource
-from assay.workers.staging.staging import StageReport, stage
+from assay.workers.staging.staging import StageOptions, StageReport, stage
 from assay.workers.weights.pulled import checked, folder_below, name_commit
 
 
@@ -37,25 +38,14 @@ def publish_weights(
 
 
 def stage_weights(
-    scratch: Scratch,
-    source: DataSource,
-    reference: str,
-    *,
-    limit: int = 0,
-    report: StageReport = lambda name, done, total: None,
-    interrupted: Callable[[], bool] = lambda: False,
+    scratch: Scratch, source: DataSource, reference: str, **given: Unpack[StageOptions]
 ) -> PublishedSet:
     """Brings weights into the weights folder of `scratch`, as `stage`; also by another name of theirs."""
     one = find_weights(source, reference)
     scratch.root.mkdir(parents=True, exist_ok=True)
-    stage(
-        scratch,
-        _AsFolder(source, one),
-        folder_below(one.name),
-        limit=limit,
-        report=lambda name, done, total: report(one.name, done, total),
-        interrupted=interrupted,
-    )
+    if (report := given.get("report")) is not None:
+        given["report"] = lambda name, done, total: report(one.name, done, total)
+    stage(scratch, _AsFolder(source, one), folder_below(one.name), **given)
     _name(scratch.root, one)
     return one
 

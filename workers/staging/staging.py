@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import TypedDict
 
 from assay.service.files.data_store import MAX_LINE, PublishedSet, TreeFile, read_tree
 from assay.workers.staging.scratch import Scratch, StagingFailed
@@ -23,6 +24,14 @@ SMALL, TOGETHER, TOGETHER_BYTES = 2**20, 256, 2**24  # bytes of a small file; of
 AT_ONCE, AHEAD = 4, 16  # requests, and those that wait
 CHUNK = 2**20
 StageReport = Callable[[str, int, int], None]
+
+
+class StageOptions(TypedDict, total=False):
+    """The options of `stage`, for those who hand them on."""
+
+    limit: int
+    report: StageReport
+    interrupted: Callable[[], bool]
 
 
 def stage(

@@ -24,7 +24,7 @@ CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
 # Attempts that bring no byte, before the download is given up.
 ATTEMPTS = 2
-MEGABYTE = 10**6
+UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 LINE_SECONDS = 10.0
 RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
@@ -91,8 +91,8 @@ def download(remote: Remote, partial: Path, report: ByteReporter) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        free = shutil.disk_usage(partial.parent).free / MEGABYTE
-        raise PullFailed(f"the disk of {partial.parent} is full ({free:.0f} MB are free)") from error
+        free = shutil.disk_usage(partial.parent).free
+        raise PullFailed(f"the disk of {partial.parent} is full ({in_units(free)} are free)") from error
 
 
 def _fetch(http: httpx.Client, remote: Remote, partial: Path, report: ByteReporter) -> None:
@@ -160,8 +160,8 @@ def _copy(
 def _check_room(partial: Path, needed: int) -> None:
     free = shutil.disk_usage(partial.parent).free
     if free < needed:
-        have, need = f"{free / MEGABYTE:.0f} MB left", f"{needed / MEGABYTE:.0f} MB are needed"
-        raise PullFailed(f"the disk of {partial.parent} has {have}, {need}")
+        have, need = in_units(free), in_units(needed)
+        raise PullFailed(f"the disk of {partial.parent} has {have} left, {need} are needed")
 
 
 def _check(remote: Remote, path: Path) -> None:
@@ -220,12 +220,16 @@ class DownloadProgress:
         sys.stderr.flush()
 
     def _text(self, name: str, done: int, total: int | None, now: float) -> str:
-        size = (
-            f"{done / MEGABYTE:.1f} MB"
-            if total is None
-            else f"{done / MEGABYTE:.1f} of {total / MEGABYTE:.1f} MB"
-        )
+        size = in_units(done) if total is None else in_units(total, done)
         share = "" if not total else f"{100 * done // total:3d} %  "
         bar = "" if not total or not self._bar else f"[{'#' * int(20 * done / total):20}] "
-        speed = (done - self._first) / max(now - self._begun, 1e-9) / MEGABYTE
-        return f"{name}  {bar}{share}{size}" + (f"  {speed:.1f} MB/s" if done > self._first else "")
+        speed = (done - self._first) / max(now - self._begun, 1e-9)
+        return f"{name}  {bar}{share}{size}" + (f"  {in_units(int(speed))}/s" if done > self._first else "")
+
+
+def in_units(size: int, done: int | None = None) -> str:
+    """Bytes in the largest unit that they fill, as `1.5 MB`; with `done` of them, as `0.3 of 1.5 MB`."""
+    unit = next((name for name in reversed(UNITS) if size >= UNITS[name]), "bytes")
+    numbers = [size] if done is None else [done, size]
+    said = [f"{one / UNITS[unit]:,.1f}" if unit in UNITS else f"{one}" for one in numbers]
+    return f"{' of '.join(said)} {unit}"

@@ -1,4 +1,4 @@
-"""`assay pull`: fetches weights into the weights folder, once. Its arguments are in `service/cli/pull.py`.
+"""`assay pull`: fetches weights into the weights folder, once. Arguments: `service/cli/arguments.py`.
 
 An operator's command, the only part of Assay that asks the network for weights. It fetches tensors and texts,
 never code, and reads a pickle of torchvision's or timm's authors as tensors alone.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from assay.service.contract.errors import WeightsUnavailable
 from assay.service.contract.weights.pulled import FORMS, PulledReference, PullRequest, parse_reference
 from assay.service.fitted_text import say, tell
-from assay.workers.weights.download import MEGABYTE, DownloadProgress, PullFailed, Unreachable, download
+from assay.workers.weights.download import DownloadProgress, PullFailed, Unreachable, download, in_units
 from assay.workers.weights.pulled import PulledWeights, find, keep, listed, name_commit, weights_root
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _row(one: PulledWeights) -> dict[str, Any]:
 
 def _summary(one: PulledWeights) -> str:
     files = "1 file" if len(one.files) == 1 else f"{len(one.files)} files"
-    size, licensed = f"{one.size / MEGABYTE:.1f} MB in {files}", f"license {one.license or 'not stated'}"
+    size, licensed = f"{in_units(one.size)} in {files}", f"license {one.license or 'not stated'}"
     return f"{one.reference}  {size}  sha256 {one.sha256[:16]}  {licensed}  {one.folder}"
 
 

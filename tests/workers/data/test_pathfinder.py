@@ -74,7 +74,7 @@ def test_empty_files_are_left_out_and_damaged_ones_named(tmp_path: Path) -> None
     assert "imgs/0/sample_0.png" not in names
     data = pathfinder(tmp_path, "test")
     (where / data.ids[0]).write_bytes(b"no image")
-    with pytest.raises(CorruptData, match="is not an image"):
+    with pytest.raises(CorruptData, match="cannot be read as an image \\(unknown format\\)"):
         data.tokens([0], 1024)
     (where / data.ids[1]).unlink()
     with pytest.raises(MissingData, match="does not exist"):

@@ -49,6 +49,13 @@ def test_a_set_is_published_staged_and_listed(tmp_path: Path, capsys: pytest.Cap
     assert "no store of data: set ASSAY_GATEWAY" in capsys.readouterr().out
 
 
+def test_a_small_set_is_told_in_a_unit_that_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(tmp_path / "origin" / "notes", {"1.txt": b"some text"})
+    given: Any = {"data_root": tmp_path / "origin", "data_store": tmp_path / "store"}
+    assert main(asked("publish", "notes", json=False, **given)) == 0
+    assert capsys.readouterr().out.startswith("notes  9 bytes in 1 file  sha256 ")
+
+
 def test_weights_are_published_staged_and_withdrawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,7 +53,7 @@ def test_a_full_disk_is_said(
 ) -> None:
     monkeypatch.setattr(download.shutil, "disk_usage", lambda path: SimpleNamespace(free=100_000))
     assert run(root, "hf:org/net") == pull.FAILED
-    assert "has 0 MB left, 1 MB are needed" in capsys.readouterr().err
+    assert "has 100.0 KB left, " in capsys.readouterr().err
 
 
 def test_what_is_damaged_is_seen_and_fetched_again(
@@ -71,3 +71,19 @@ def test_what_is_damaged_is_seen_and_fetched_again(
     assert run(root, "--verify", "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["reference"], row["faults"]) == (f"hf:org/net@{COMMIT}", [])
+
+
+@pytest.mark.parametrize(
+    ("size", "done", "said"),
+    [
+        (0, None, "0 bytes"),
+        (999, None, "999 bytes"),
+        (1000, None, "1.0 KB"),
+        (1_460_000, None, "1.5 MB"),
+        (3 * 10**15, None, "3,000.0 TB"),
+        (800, 20, "20 of 800 bytes"),
+        (2 * 10**9, 5 * 10**8, "0.5 of 2.0 GB"),
+    ],
+)
+def test_bytes_are_told_in_the_largest_unit_that_they_fill(size: int, done: int | None, said: str) -> None:
+    assert download.in_units(size, done) == said

@@ -59,7 +59,7 @@ def test_a_folder_of_this_machine_is_taken_without_a_network(
     assert "already pulled: hf:me/tiny@local-" in capsys.readouterr().err
     assert run(root, "--verify", "hf:me/tiny") == 0
     assert run(root, "--list") == 0
-    assert f"hf:me/tiny@{revision}  0.8 MB in 4 files" in capsys.readouterr().out
+    assert f"hf:me/tiny@{revision}  800.3 KB in 4 files" in capsys.readouterr().out
     (tmp_path / "tiny" / "config.json").write_text("{}")
     assert run(root, "hf:me/tiny", "--from", str(tmp_path / "tiny")) == 0
     assert f"hf:me/tiny was hf:me/tiny@{revision} until now, and is hf:me/tiny@" in capsys.readouterr().err

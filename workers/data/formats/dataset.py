@@ -21,6 +21,11 @@ class CorruptData(ValueError):
     """A file has invalid content: the message names file and place."""
 
 
+def reason_of(error: Exception) -> str:
+    """What an error says of a file, without the file's path, which messages name once."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
 class ExampleSet(Protocol):
     """Examples for training and evaluation, in a stable order."""
 

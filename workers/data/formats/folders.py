@@ -7,7 +7,7 @@ from pathlib import Path
 
 from assay.service.submission.data_folders import FolderProblem, check_folder
 from assay.service.submission.data_folders import check_inside as check_inside
-from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.dataset import CorruptData, MissingData, reason_of
 
 LISTED = 20  # in a message
 
@@ -57,7 +57,7 @@ def file_sha256(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise CorruptData(f"{path} cannot be read ({error})") from error
+        raise CorruptData(f"{path} cannot be read ({reason_of(error)})") from error
 
 
 def _refuse(name: str, problem: FolderProblem | None) -> None:

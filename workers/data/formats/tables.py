@@ -24,7 +24,7 @@ from annotated_types import Len, doc
 from assay.service.contract.findings.data_findings import FileRead
 from assay.service.contract.problems import nearest
 from assay.service.submission.data_folders import is_ignored
-from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.dataset import CorruptData, MissingData, reason_of
 from assay.workers.data.formats.delimited import Quoting
 from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.sampling import held_out_split
@@ -239,7 +239,7 @@ def json_object(path: Path) -> Mapping[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise CorruptData(f"{path} cannot be read: {error}") from error
+        raise CorruptData(f"{path} cannot be read: {reason_of(error)}") from error
     if not isinstance(found, dict):
         raise CorruptData(f"{path} is no JSON object")
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from pathlib import Path
 
-from assay.workers.data.formats.dataset import CorruptData
+from assay.workers.data.formats.dataset import CorruptData, reason_of
 
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -15,7 +15,7 @@ def read_text(path: Path) -> str:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise CorruptData(f"{path} cannot be read: {error}") from error
+        raise CorruptData(f"{path} cannot be read: {reason_of(error)}") from error
     if content.startswith(UTF_16):
         raise CorruptData(f"{path} is UTF-16: save it as UTF-8")
     if (place := content.find(0)) >= 0:

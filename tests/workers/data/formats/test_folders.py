@@ -76,5 +76,5 @@ def test_create_makes_the_folder(root: Path) -> None:
 def test_a_file_is_known_by_its_bytes_and_one_that_cannot_be_read_is_refused(root: Path) -> None:
     (root / "abc").write_bytes(b"abc")
     assert file_sha256(root / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    with pytest.raises(CorruptData, match="absent cannot be read"):
+    with pytest.raises(CorruptData, match=r"absent cannot be read \(No such file or directory\)$"):
         file_sha256(root / "absent")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from assay.workers.data.formats.dataset import CorruptData
+from assay.workers.data.formats.dataset import CorruptData, reason_of
 from assay.workers.data.formats.images.imagenet_classes import CROP_FRACTION
 
 MODES = {1: "L", 3: "RGB"}  # By the number of channels
@@ -46,7 +46,13 @@ def open_picture(
     except CorruptData:
         raise
     except UNREADABLE as error:
-        raise CorruptData(f"{name} cannot be read as an image ({error}){REMEDY}") from error
+        raise unreadable(name, error) from error
+
+
+def unreadable(name: str, error: Exception) -> CorruptData:
+    """The error for a file, or a cell of a table, that Pillow refused (`UNREADABLE`)."""
+    why = "unknown format" if isinstance(error, UnidentifiedImageError) else reason_of(error)
+    return CorruptData(f"{name} cannot be read as an image ({why}){REMEDY}")
 
 
 def _with_8_bits(image: Image.Image, name: str) -> Image.Image:
@@ -67,7 +73,7 @@ def picture_size(path: Path) -> tuple[int, int]:
         with Image.open(path) as image:
             return image.size
     except UNREADABLE as error:
-        raise CorruptData(f"{path} cannot be read as an image ({error}){REMEDY}") from error
+        raise unreadable(str(path), error) from error
 
 
 def fitted(

@@ -70,7 +70,9 @@ def test_transparency_is_dropped_and_content_may_be_in_memory() -> None:
     Image.new("RGBA", (2, 1), (10, 20, 30, 0)).save(content, "PNG")
     content.seek(0)
     assert open_picture(content, "cell", mode="RGB").getpixel((0, 0)) == (10, 20, 30)
-    with pytest.raises(CorruptData, match=r"cell cannot be read as an image .*; replace or remove it"):
+    with pytest.raises(
+        CorruptData, match=r"^cell cannot be read as an image \(unknown format\); replace or remove it$"
+    ):
         open_picture(BytesIO(b"no image"), "cell")
 
 
@@ -82,7 +84,7 @@ def test_a_size_is_in_the_header(tmp_path: Path) -> None:
     with pytest.raises(CorruptData, match=r"cut\.png cannot be read as an image"):
         open_picture(tmp_path / "cut.png")
     (tmp_path / "empty.png").touch()
-    with pytest.raises(CorruptData, match=r"empty\.png cannot be read as an image"):
+    with pytest.raises(CorruptData, match=r"/empty\.png cannot be read as an image \(unknown format\)"):
         picture_size(tmp_path / "empty.png")
 
 
