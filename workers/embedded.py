@@ -51,6 +51,7 @@ from assay.workers.containment.probe import why_refused
 from assay.workers.devices import device_classes
 from assay.workers.discovery.packages import extend_catalog
 from assay.workers.settings import WorkerSettings
+from assay.workers.staging.stager import Stager
 from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.reaper import Reaper
 from assay.workers.supervision.supervisor import Supervisor
@@ -175,15 +176,18 @@ def _workers(store: Store, settings: WorkerSettings, count: int) -> Iterator[lis
                 ring_others=ring_all,
             )
         )
+    stager = Stager(settings, [supervisor.inventory for supervisor in supervisors], ring=ring_all)
     threads: list[Supervisor | Reaper] = [
         *supervisors,
         Reaper(store, settings, device_classes=devices, ring=ring_all),
     ]
     for thread in threads:
         thread.start()
+    stager.start()
     try:
         yield supervisors
     finally:
+        stager.stop()
         for thread in threads:
             thread.stop()
         for thread in threads:

@@ -16,6 +16,7 @@ from assay.service.store.store import open_store
 from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.devices import device_classes
 from assay.workers.settings import WorkerSettings
+from assay.workers.staging.stager import Stager
 from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.reaper import Reaper
 from assay.workers.supervision.supervisor import Supervisor
@@ -42,12 +43,16 @@ class Node:
             )
             for number, classes in enumerate((devices, (CHECKS,)))
         ]
+        self._stager = Stager(
+            settings, [supervisor.inventory for supervisor in self._supervisors], ring=self.ring
+        )
         self._reaper = Reaper(self._store, settings, device_classes=devices, ring=self.ring)
 
     def start(self) -> None:
         """Begin to claim shards."""
         for supervisor in self._supervisors:
             supervisor.start()
+        self._stager.start()
         self._reaper.start()
 
     def ring(self) -> None:
@@ -58,6 +63,7 @@ class Node:
     def stop(self) -> None:
         """Give the running shards back, end the evaluators; returns when all are done."""
         self._reaper.stop()
+        self._stager.stop()
         for supervisor in self._supervisors:
             supervisor.stop()
         for supervisor in self._supervisors:

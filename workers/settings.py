@@ -154,7 +154,7 @@ class WorkerSettings(Connections):
         default=32 * 1024**3, ge=0, description="of each file that an evaluator writes; 0: no limit"
     )
     stage: bool = Field(
-        default=False, description="`assay worker` stages published data and weights that waiting jobs need"
+        default=False, description="a worker stages published data and weights that waiting jobs need"
     )
     stage_bytes: int = Field(
         default=0, ge=0, description="of staged data sets, and of weights; above it unused ones go; 0: any"

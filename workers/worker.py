@@ -171,8 +171,7 @@ def _supervise(
     leave: Callable[[Supervisor], None] = lambda supervisor: None,
 ) -> None:
     stager = Stager(settings, [supervisor.inventory for supervisor in supervisors])
-    if settings.stage:
-        stager.start()
+    stager.start()
     for supervisor in supervisors:
         supervisor.start()
     why = None

@@ -142,6 +142,14 @@ class DataStore:
             return False
         return one.name == name and one.open_to(tenant)
 
+    @property
+    def version(self) -> str:
+        """Changes when something is published, or published no longer."""
+        try:
+            return str((self.root / "sets").stat().st_mtime_ns)
+        except OSError:
+            return ""
+
     def record(self, name: str) -> Path:
         """The file that says what is published under a name."""
         return self.root / "sets" / f"{key_of(name)}.json"

@@ -147,22 +147,27 @@ class WorkerGateway:
             "cordon": cordon_told(known.cordon, name),
             "admitted": known.admitted,
             "lanes": [{"lane": one.lane._asdict(), "stated": self._mine(one, name)} for one in opened],
-            "version": known.version,
+            "version": self._judged(known.version),
             "planning": known.planning,
+            "published": self.settings.published_version,
         }
 
     def lanes_version(self) -> str:
-        """The version of the lanes now; the marks of standings are noted with it."""
+        """The version of lanes and store of data now; the marks of standings are noted with it."""
         begun = time.monotonic()
         lanes, marks = self.transactions.lanes_and_marks()
-        version = version_of(lanes)
+        version = self._judged(version_of(lanes))
         self.shared.noted = (begun, version, marks)
         return version
 
     def still(self, known: WorkerStanding) -> bool:
         """Whether the worker stands as it did, by the waiting room's last look."""
         at, *noted = self.shared.noted
-        return time.monotonic() - at < FRESH_SECONDS and noted == [known.version, known.marks]
+        return time.monotonic() - at < FRESH_SECONDS and noted == [self._judged(known.version), known.marks]
+
+    def _judged(self, lanes: str) -> str:
+        """A version of what workers judge: of the open lanes and of the store of data."""
+        return f"{lanes}{self.settings.published_version}"
 
     def _sign(self, beat: BeatPart) -> SignOfLife:
         return sign_of_life(

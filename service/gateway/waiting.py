@@ -43,7 +43,7 @@ class WorkerKind:
     devices: int
     without: tuple[str, ...]
     lanes: tuple[Lane, ...]
-    seen: str  # version of the lanes that were judged
+    seen: str  # version of the lanes, and of the store of data, that were judged
 
 
 @dataclass(eq=False)

@@ -265,6 +265,11 @@ class Connections(BaseSettings):
         bucket = self.data_blobs and blob_bucket(self._s3_place(self.data_blobs), os.getpid())
         return DataStore(self.data_store, bucket or None)
 
+    @property
+    def published_version(self) -> str:
+        """`DataStore.version`; empty without a store."""
+        return "" if self.data_store is None else DataStore(self.data_store).version
+
     def _s3_place(self, url: str) -> S3Place:
         bucket, _, prefix = url.removeprefix("s3://").partition("/")
         region = self.s3_region or os.environ.get("AWS_REGION", "us-east-1")

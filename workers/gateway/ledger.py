@@ -131,6 +131,10 @@ class GatewayLedger:
         found = self._stand(old=True)["lanes"]
         return [OpenLane(Lane(**one["lane"]), one["stated"]) for one in found]
 
+    def published(self) -> str:
+        """As `WorkLedger`, as of the last standing."""
+        return str(self._stand(old=True).get("published", ""))
+
     def unmet(self, device: str, requirements: str) -> bool:
         """As `WorkLedger`."""
         found = self._gateway.call("/unmet", {"device": device, "requirements": requirements})

@@ -54,6 +54,10 @@ class DirectLedger:
         """As `WorkLedger`."""
         return self._store.lanes.all()
 
+    def published(self) -> str:
+        """As `WorkLedger`."""
+        return self._settings.published_version
+
     def unmet(self, device: str, requirements: str) -> bool:
         """As `WorkLedger`."""
         return self._store.lanes.unmet(device, requirements)

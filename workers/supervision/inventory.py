@@ -100,6 +100,7 @@ class Inventory:
         self._stages = settings.stage
         self.staging: dict[str, str] = {}  # by folder or reference that is being brought, how far
         self.unstaged: set[str] = set()  # folders and references that no store publishes
+        self.published = ""  # version of the store of data that the worker has heard of
         self.lacks: dict[str, str] = {}  # by digest of unmet requirements, why
         self.other_data: list[str] = []  # lacking for data that are not the planned ones
 
@@ -120,6 +121,11 @@ class Inventory:
         self._look_at_folders(lanes)
         self._judged = [one.lane for one in lanes]
         return not before <= {*self._known}
+
+    def hear(self, published: str) -> None:
+        """Takes the version of the store of data: after a change the store may have what it lacked."""
+        if published != self.published:
+            self.published, self.unstaged = published, set()
 
     @property
     def is_staging(self) -> bool:
@@ -243,9 +249,7 @@ class Inventory:
         known, held = self._weights(), dict[str, str]()
         for one in lanes:
             folders = one.stated.get("folders", [])
-            there = {
-                folder for folder in folders if self._root is not None and (self._root / folder).is_dir()
-            }
+            there = {name for name in folders if self._root and (self._root / name).is_dir()}
             why = self.lacks.get(one.lane.requirements, "")
             if one.lane.device in served and why.startswith((NO_FOLDER, NO_WEIGHTS, STAGES)):
                 wanted |= {*folders} - there

@@ -92,6 +92,10 @@ class WorkLedger(Protocol):
         """The lanes with unfinished shards."""
         ...
 
+    def published(self) -> str:
+        """The version of the store of data; empty without a store."""
+        ...
+
     def unmet(self, device: str, requirements: str) -> bool:
         """Whether every online worker of a device class lacks it."""
         ...

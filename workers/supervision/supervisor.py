@@ -207,6 +207,7 @@ class Supervisor(threading.Thread):
         return cordon is not None and cordon.drain
 
     def _judge(self, *, look: bool = True) -> None:
+        self.inventory.hear(self._ledger.published())
         if self.inventory.judge(self._ledger.lanes(), self._evaluator.health.gpu, look=look):
             self._evaluator.refused.clear()  # its data have been mended
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,10 @@ def chosen(
 
 
 @contextmanager
-def staging(chosen: WorkerSettings, *inventories: Inventory) -> Iterator[Stager]:
-    stager = Stager(chosen, inventories, look_seconds=0.01)
+def staging(
+    chosen: WorkerSettings, *inventories: Inventory, ring: Callable[[], None] = lambda: None
+) -> Iterator[Stager]:
+    stager = Stager(chosen, inventories, look_seconds=0.01, ring=ring)
     stager.start()
     try:
         yield stager
@@ -73,7 +76,7 @@ def test_what_waits_is_staged(chosen: WorkerSettings, published: Publish) -> Non
     assert chosen.data_root is not None
     assert contents(chosen.data_root / "birds") == FILES
     assert stock.gauges["staged"] == {"birds": one.sha256}
-    assert stock.staging["birds"] == "0.0 of 0.0 GB"
+    assert stock.staging["birds"] == "3.0 of 3.0 MB"
 
 
 def test_weights_that_wait_are_staged(
@@ -114,6 +117,46 @@ def test_what_nobody_publishes_is_said_to_be_missing(chosen: WorkerSettings, pub
     judged(stock, name)
     with staging(chosen, stock):
         wait_for(lambda: str(judged(stock, name)).startswith(f"it has no folder {name!r}"))
+
+
+def test_what_is_published_while_a_job_waits_is_staged_without_a_pause(
+    chosen: WorkerSettings, published: Publish
+) -> None:
+    stock, rung = Inventory(chosen), threading.Event()
+    stock.hear("1")
+    judged(stock, "birds")
+    with staging(chosen, stock, ring=rung.set):
+        wait_for(lambda: str(judged(stock, "birds")).startswith("it has no folder 'birds'"))
+        published(tenants=("alice",))
+        assert (stock.is_staging, rung.is_set()) == (False, False)
+        stock.hear("2")
+        assert stock.is_staging, "at once, so that this worker asks again soon"
+        wait_for(lambda: judged(stock, "birds") is None)
+        assert rung.wait(60), "or its supervisor would rest"
+
+
+def test_a_publication_during_a_look_is_not_overlooked(
+    chosen: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock, looks = Inventory(chosen), list[str]()
+
+    def look(self: Stager, name: str) -> None:
+        looks.append(stock.published)
+        stock.hear("published meanwhile")
+
+    monkeypatch.setattr(Stager, "_staged", look)
+    judged(stock, "birds")
+    with staging(chosen, stock):
+        wait_for(lambda: len(looks) == 2)
+        wait_for(lambda: stock.unstaged == {"birds"})
+    assert looks == ["", "published meanwhile"]
+
+
+def test_settings_without_staging_start_no_stager(tmp_path: Path) -> None:
+    stager = Stager(settings(tmp_path / "state", data_root=tmp_path), [])
+    stager.start()
+    stager.stop()
+    assert not stager.is_alive()
 
 
 def test_what_cannot_be_staged_is_said(data_store: DataStore, published: Publish, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 
 from assay.service.contract.errors import NotFound
+from assay.service.files.data_store import DataStore
 from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.store.store import Store
 from assay.workers.gateway import ledger as gateway_ledger
 from assay.workers.identity import identity
+from assay.workers.staging.publishing import publish
 from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.ledger import Asked, Heartbeat, WorkLedger
 from tests.support import jobs
@@ -261,6 +264,35 @@ def test_lanes_and_counters(store: Store, ledger: WorkLedger) -> None:
     ledger.add({("assay_evaluator_starts_total", ()): 2.0})
     ledger.add({("assay_evaluator_starts_total", ()): 1.0})
     assert store.overview().counters["assay_evaluator_starts_total", ()] == 3.0
+
+
+@pytest.mark.parametrize("kind", ["direct", "gateway"])
+def test_a_publication_is_heard_of_and_ends_a_wait(store: Store, tmp_path: Path, kind: str) -> None:
+    published = DataStore(tmp_path / "published")
+    (tmp_path / "data" / "birds").mkdir(parents=True)
+    (tmp_path / "data" / "birds" / "1.png").touch()
+
+    def publish_birds() -> None:
+        publish(tmp_path / "data", "birds", published, state=tmp_path / "hashes")
+
+    if kind == "direct":
+        direct = DirectLedger(store, settings(tmp_path / "state", data_store=published.root))
+        assert direct.published() == ""
+        publish_birds()
+        assert direct.published() == published.version
+        return
+    with (
+        serving(store, tmp_path / "service", data_store=published.root) as server,
+        ledger_of(node_settings(tmp_path / "n", server.url, worker_key(store)), wait_seconds=50.0) as ledger,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert ledger.admits(identity()["digest"])
+        waits = pool.submit(ledger.claim, asked())
+        with pytest.raises(TimeoutError):
+            waits.result(2.0)
+        publish_birds()
+        assert waits.result(30.0) is None, "its folders are to be judged again"
+        assert ledger.published() == published.version != ""
 
 
 def test_the_end_of_a_shard_is_told(store: Store, ledger: WorkLedger) -> None:
