@@ -12,6 +12,7 @@
     workers                           heartbeats and gauges of workers
     lanes                             requirements of shards, with the devices and identities they queue for
     duties                            what one worker does for all (the reaper), and which worker
+    clock_marks                       when the database's clock was last right: one row
     fleets                            workers that a scheduler of machines starts and ends, as last reported
     cordons                           workers that administrators have taken out of service, by name
     identities                        code of workers that may take work, by digest or by name of a release
@@ -314,6 +315,15 @@ duties = Table(
     Column("name", Text, primary_key=True),
     Column("worker", PlainText, nullable=False),
     Column("until", Double, nullable=False),
+)
+
+clock_marks = Table(
+    "clock_marks",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("monotonic", Double, nullable=False),
+    Column("boot", PlainText, nullable=False),
 )
 
 fleets = Table(

@@ -46,7 +46,18 @@ ALWAYS_ON_BOTH = pytest.mark.parametrize("database_url", KINDS, indirect=True)
 DEFAULTS = ("postgresql://postgres@127.0.0.1:5432/postgres", "postgresql://root@127.0.0.1:5432/root")
 EMPTIED = (
     *("jobs", "workers", "api_keys", "counters", "tenants", "accounts", "clocks", "reservations", "studies"),
-    *("duties", "fleets", "cordons", "identities", "lanes", "webhooks", "audit", "usage", "deleted_tags"),
+    *(
+        "duties",
+        "clock_marks",
+        "fleets",
+        "cordons",
+        "identities",
+        "lanes",
+        "webhooks",
+        "audit",
+        "usage",
+        "deleted_tags",
+    ),
 )
 EMPTYING = "; ".join(  # one transaction in one round trip
     [

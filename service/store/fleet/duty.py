@@ -11,6 +11,7 @@ import logging
 import time
 
 from assay.service.store.fleet import lease_owner
+from assay.service.store.fleet.clock_marks import ClockMark
 from assay.service.store.fleet.workers import DutyRow
 from assay.service.store.store import Store
 
@@ -63,37 +64,43 @@ class Duty:
         self._lease_seconds = lease_seconds
         self._me = lease_owner.worker_id(0)
         self._silence = Silence(name, seconds)
-        self._clock: tuple[float, float] | None = None
+        self._clock: ClockMark | None = None
+        self._right: ClockMark | None = None  # of the last look, if this process had the duty
         self.at = 0.0
 
     def held(self, store: Store) -> bool:
         """Takes or keeps the duty, and says whether this process has it; if so, looks at the clock.
 
-        A jump since the previous holder was heard of is found too. Raises OperationalError: no database.
+        A jump since the last mark of this boot is found too, whichever process made it, or since the previous
+        holder was heard of. Raises OperationalError: no database.
         """
-        found = store.workers.lead(self._name, self._me, self._seconds, lease_owner.is_dead, self._silence.of)
-        before, mine = self._clock, time.monotonic()
+        dead, silent = lease_owner.is_dead, self._silence.of
+        found = store.workers.lead(self._name, self._me, self._seconds, dead, silent, self._right)
+        before, mine = self._right or self._clock, found.present
+        if self._right is None and found.mark is not None and found.mark.boot == mine.boot:
+            before = found.mark
         changed = self._silence.note(found)
         leads = found.worker == self._me
         if leads and before is not None:
-            elapsed = mine - before[1]
-            jump = found.at - before[0] - elapsed
+            elapsed = mine.monotonic - before.monotonic
+            jump = mine.at - before.at - elapsed
             if abs(jump) >= JUMP_SECONDS:
                 log.warning("the database's clock jumped by %.0f s: all leases begin again", jump)
                 # The last right look by the new clock; a short jump within a long time may have come later.
-                begun = before[0] + (max(jump, elapsed) if jump > 0 else jump)
-                store.shards.reset_clock(jump, self._lease_seconds, begun)
+                begun = before.at + (max(jump, elapsed) if jump > 0 else jump)
+                store.shards.reset_clock(jump, self._lease_seconds, begun, mine)
         if changed:  # not before: a jump that could not be put right is found again
-            self._clock = (found.at, mine)
-        self.at = found.at
+            self._clock = mine
+        self._right = mine if leads else None
+        self.at = mine.at
         return leads
 
     def stand_by(self, store: Store) -> None:
         """Leaves the duty to others, but looks at the clock. Raises OperationalError: no database."""
         self.release(store)
-        self._clock = (store.workers.duty(self._name).at, time.monotonic())
+        self._clock = store.workers.duty(self._name).present
 
     def release(self, store: Store) -> None:
         """Leaves the duty to others at once; without a database (OperationalError), after its silence."""
-        self._clock = None
+        self._clock = self._right = None
         store.workers.resign(self._name, self._me)

@@ -42,6 +42,17 @@ def is_dead(owner: str) -> bool:
 
 
 @cache
+def boot() -> str:
+    """This boot, whose processes have one monotonic clock; unique to the process where it is unknown."""
+    try:
+        named = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"unknown-{uuid.uuid4().hex}"
+    clocks = Path("/proc/self/ns/time")  # where there are namespaces of clocks
+    return f"{named}.{clocks.stat().st_ino if clocks.exists() else ''}"
+
+
+@cache
 def _kernel() -> str:
     """This boot of this machine, and the namespace of its process numbers."""
     # Where these are hidden (sandboxes), a name unique to this process: such machines must not be confused.

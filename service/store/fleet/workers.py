@@ -16,6 +16,7 @@ from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.store.clock import now
 from assay.service.store.columns import own_insert
 from assay.service.store.database import Database, StorePart
+from assay.service.store.fleet.clock_marks import ClockMark, mark_of, read_mark, write_mark
 from assay.service.store.fleet.fleets import Fleets
 from assay.service.store.fleet.heartbeats import Heartbeats, SignOfLife, sign_of_life
 from assay.service.store.fleet.identities import (
@@ -40,13 +41,14 @@ CounterKey = tuple[str, tuple[tuple[str, str], ...]]  # A counter's name, and it
 
 @dataclass(frozen=True)
 class DutyRow:
-    """A duty at one moment; the holder and `until` are None without a holder.
+    """A duty at the moment `present`; the holder and `until` are None without a holder.
 
     Times are of the database's clock, which may jump: `until` only tells whether the holder has been there
-    since.
+    since. `mark`: when that clock was last right.
     """
 
-    at: float
+    present: ClockMark
+    mark: ClockMark | None
     worker: str | None = None
     until: float | None = None
 
@@ -234,11 +236,13 @@ class Workers(StorePart):
         seconds: float,
         dead: Callable[[str], bool],
         silent: DutyRow | None = None,
+        mark: ClockMark | None = None,
     ) -> DutyRow:
         """Takes or keeps a duty that one worker does for all, unless another has it.
 
         `seconds`: announced length; `dead`: whether a worker is certainly gone; `silent`: the duty as it last
-        changed, too long ago: taken from that holder, if unchanged.
+        changed, too long ago: taken from that holder, if unchanged. `mark`: kept if the worker has the duty,
+        which is returned with the mark from before.
         """
         with self._database.writing() as connection:
             new = own_insert(connection, duties).values(name=duty, worker=worker, until=now() + seconds)
@@ -251,7 +255,10 @@ class Workers(StorePart):
                 mine |= (duties.c.worker == silent.worker) & (duties.c.until == silent.until)
             values = {"worker": worker, "until": now() + seconds}
             connection.execute(update(duties).where(duties.c.name == duty, mine).values(values))
-            return _duty(connection, duty)
+            found = _duty(connection, duty)
+            if mark is not None and found.worker == worker:
+                write_mark(connection, mark)
+            return found
 
     def resign(self, duty: str, worker: str) -> None:
         """Leaves a duty to others, if it is this worker's."""
@@ -290,8 +297,9 @@ class Counters(StorePart):
 
 def _duty(connection: Connection, name: str) -> DutyRow:
     row = connection.execute(select(duties).where(duties.c.name == name)).one_or_none()
-    at = float(connection.execute(select(now())).scalar_one())
-    return DutyRow(at) if row is None else DutyRow(at, row.worker, row.until)
+    mark = read_mark(connection)
+    present = mark_of(float(connection.execute(select(now())).scalar_one()))
+    return DutyRow(present, mark) if row is None else DutyRow(present, mark, row.worker, row.until)
 
 
 def _text(labels: tuple[tuple[str, str], ...]) -> str:

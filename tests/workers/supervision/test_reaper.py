@@ -15,10 +15,11 @@ from sqlalchemy.exc import OperationalError
 from assay.service.reports.summaries import summarise_earlier
 from assay.service.store.clock import now
 from assay.service.store.fleet import lease_owner
+from assay.service.store.fleet.clock_marks import ClockMark, mark_of
 from assay.service.store.fleet.duty import Duty
 from assay.service.store.fleet.workers import REAPER
 from assay.service.store.store import Store
-from assay.service.store.tables import duties, jobs, shards
+from assay.service.store.tables import clock_marks, duties, jobs, shards
 from assay.service.store.transactions.transitions import lock_job
 from assay.service.sweeper import Sweeper
 from assay.workers.supervision.reaper import Reaper
@@ -172,8 +173,8 @@ def test_no_error_ends_the_reaper(store: Store, tmp_path: Path, monkeypatch: pyt
     assert not reaper.is_alive()
 
 
-def leader(store: Store, worker: str) -> None:
-    assert store.workers.lead("reaper", worker, 60, lambda one: False).worker == worker
+def leader(store: Store, worker: str, mark: ClockMark | None = None) -> None:
+    assert store.workers.lead("reaper", worker, 60, lambda one: False, mark=mark).worker == worker
 
 
 def test_one_reaper_sweeps_for_all(either_store: Store, tmp_path: Path) -> None:
@@ -214,7 +215,8 @@ def all_times(store: Store, jump: float) -> None:
     """Let the database's clock jump. It cannot be set here: all times in it are moved the other way."""
     with store._database.writing() as connection:
         of_jobs = (jobs, ("deadline", "started_at"))
-        for table, columns in ((shards, ("lease_until", "claimed_at")), of_jobs, (duties, ("until",))):
+        of_clocks = ((duties, ("until",)), (clock_marks, ("at",)))
+        for table, columns in ((shards, ("lease_until", "claimed_at")), of_jobs, *of_clocks):
             moved = {name: table.c[name] - jump for name in columns}
             connection.execute(update(table).values(moved))
 
@@ -222,7 +224,8 @@ def all_times(store: Store, jump: float) -> None:
 def seen_before(duty: Duty, jump: float) -> None:
     """So far ahead of time was the clock when this process last looked."""
     assert duty._clock is not None
-    duty._clock = (duty._clock[0] - jump, duty._clock[1])
+    duty._clock = replace(duty._clock, at=duty._clock.at - jump)
+    duty._right = duty._right and replace(duty._right, at=duty._right.at - jump)
     seen = duty._silence._seen
     assert seen is not None
     assert seen.until is not None
@@ -290,6 +293,44 @@ def test_who_follows_a_silent_reaper_finds_a_jump_of_the_clock_since(
     assert states(either_store, job_id) == ["running"]
 
 
+@pytest.mark.parametrize("jump", [3600.0, -3600.0], ids=["forward", "back"])
+@pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "killed"])
+def test_a_reaper_that_begins_to_lead_after_a_jump_of_the_clock_finds_it(
+    either_store: Store, tmp_path: Path, jump: float, stopped: bool
+) -> None:
+    """The only service of a gateway is started again, and its nodes work on."""
+    job_id = planned(either_store, 1, timeout_seconds=600)
+    held = claim(either_store, "elsewhere:kernel:1:2:0")
+    before = Reaper(either_store, settings(tmp_path), device_classes=("cpu",))
+    before.sweep()
+    before.sweep()  # what it has found right is kept by its next look
+    deadline = either_store.jobs.get(job_id).deadline
+    if stopped:
+        before._duty.release(either_store)
+    else:
+        with either_store._database.writing() as connection:
+            connection.execute(update(duties).values(worker=DEAD))
+    all_times(either_store, jump)
+    for _ in range(2):  # what was found is found once, also by a second service
+        after = Reaper(either_store, settings(tmp_path), device_classes=("cpu",))
+        after.sweep()
+        assert states(either_store, job_id) == ["running"]
+        assert either_store.shards.renew(held, 60) == "run"
+        row = either_store.jobs.get(job_id)
+        assert row.state == "running"
+        assert row.deadline == pytest.approx(deadline, abs=30) or jump < 0
+
+
+def test_a_jump_since_another_boot_of_the_machine_cannot_be_told(either_store: Store, tmp_path: Path) -> None:
+    """Monotonic clocks of two machines say nothing of each other: leases are taken as they are."""
+    job_id = planned(either_store, 1)
+    held = claim(either_store, "elsewhere:kernel:1:2:0")
+    leader(either_store, DEAD, replace(mark_of(0.0), boot="another"))
+    Reaper(either_store, settings(tmp_path), device_classes=("cpu",)).sweep()
+    assert states(either_store, job_id) == ["running"]
+    assert either_store.shards.renew(held, 60) == "run"
+
+
 def test_a_jump_of_the_clock_does_not_wake_the_sweeper_of_the_service(
     either_store: Store, tmp_path: Path
 ) -> None:
@@ -303,7 +344,7 @@ def test_a_jump_of_the_clock_does_not_wake_the_sweeper_of_the_service(
         assert states(either_store, job_id) == ["running"]
         either_store.workers.resign(REAPER, "elsewhere:kernel:1:2:0")
         assert sweeper._duty._clock is not None
-        sweeper._duty._clock = (sweeper._duty._clock[0] - 3600, sweeper._duty._clock[1])
+        sweeper._duty._clock = replace(sweeper._duty._clock, at=sweeper._duty._clock.at - 3600)
         sweeper.sweep()
         assert states(either_store, job_id) == ["running"], "it has looked at the clock while another led"
 
@@ -375,7 +416,7 @@ def test_leases_begin_anew_beside_work_on_a_job(either_store: Store) -> None:
     with ThreadPoolExecutor(1) as pool:
         with either_store._database.writing() as connection:
             assert lock_job(connection, job_id) is not None
-            resetting = pool.submit(either_store.shards.reset_clock, 3600.0, 60.0, time.time())
+            resetting = pool.submit(either_store.shards.reset_clock, 3600.0, 60.0, time.time(), mark_of(0.0))
             time.sleep(0.5)  # in which it would have locked the shard
             connection.execute(update(shards).where(shards.c.id == held.shard_id).values(done=1))
         resetting.result(30)
