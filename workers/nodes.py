@@ -3,7 +3,8 @@
     python -m assay.workers.nodes
 
 The workers are Celery's, or a gateway's where ASSAY_GATEWAY is set; a single worker takes this process.
-A node that dies is started again. SIGTERM or SIGINT ends them all, and each gives its shard back first.
+A node that dies is started again. SIGTERM or SIGINT ends them all, and each gives its shard back first. At a
+gateway the first node delivers the outcomes of nodes that the box no longer has.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from assay.service.store.connections import settings_of
 from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.devices import device_files
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.outcome_spool import LEFT, SPOOL
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
@@ -42,6 +44,7 @@ CANNOT_START, WRONG_SETTINGS = 1, 2
 WORKER = [sys.executable, "-P", "-m", "assay.workers.worker"]
 PR_SET_PDEATHSIG = 1
 MIG = "MIG-"
+SLOT = re.compile(r"gpu\d+(-\d+)?|cpu\d+")
 UUID = re.compile(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)")
 
 
@@ -49,7 +52,7 @@ UUID = re.compile(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)")
 class Slot:
     """A node's slot: name, GPUs, share of the machine (memory in bytes), process.
 
-    `state`: the folder of a node that works for a gateway, None for Celery's.
+    `state`: the folder of a node that works for a gateway, None for Celery's; `left`: as `left_behind`.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Slot:
     cores: int = 1
     memory: int = 0
     state: Path | None = None
+    left: Sequence[Path] = ()
     ends_at: float | None = None  # by the monotonic clock
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
@@ -76,6 +80,7 @@ class Slot:
         if self.state is not None:
             program = WORKER
             own["ASSAY_STATE"] = str(self.state)
+            own[LEFT] = os.pathsep.join(map(str, self.left))
         if self.ends_at is not None:
             own["ASSAY_WORKER_MAX_SECONDS"] = str(max(1.0, self.ends_at - time.monotonic()))
         environment = {**os.environ, "ASSAY_NODES_PID": str(os.getpid()), "ASSAY_NODE": self.name, **own}
@@ -134,6 +139,13 @@ def slots(gpus: Sequence[str], settings: WorkerSettings) -> list[Slot]:
     return [Slot(f"{own}cpu{n}", (), settings.devices, cores, memory) for n in range(settings.nodes)]
 
 
+def left_behind(settings: WorkerSettings, own: Collection[Path]) -> list[Path]:
+    """State folders of a box, besides its `own`, with outcomes of slots that it had before."""
+    mine, prefix = settings.state, f"{settings.node}-" if settings.node else ""
+    named = [one for one in mine.glob(f"{prefix}*") if SLOT.fullmatch(one.name.removeprefix(prefix))]
+    return [one for one in sorted({mine, *named} - {*own}) if any((one / SPOOL).glob("*.json"))]
+
+
 def visible_gpus(dev: Path = Path("/dev")) -> list[str]:
     """Values for CUDA_VISIBLE_DEVICES: its own list, else nvidia-smi's GPUs and MIG slices."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -189,9 +201,11 @@ def main(arguments: Sequence[str] = ()) -> int:
     box = slots(visible_gpus(), settings)
     if settings.gateway:
         if len(box) == 1:
+            os.environ[LEFT] = os.pathsep.join(map(str, left_behind(settings, [settings.state])))
             os.execv(sys.executable, [*WORKER, *arguments])  # noqa: S606 (our own interpreter and module)
         for slot in box:
             slot.state, slot.ends_at = settings.state / slot.name, _end_of(settings)
+        box[0].left = left_behind(settings, [settings.state / slot.name for slot in box])
     logs.set_up(settings.log_level, settings.log_format)
     forbid_dumps()  # an evaluator of the same user must not read its secrets
     stopping = threading.Event()

@@ -46,6 +46,7 @@ from assay.workers.settings import WorkerSettings
 from assay.workers.staging.stager import Stager
 from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.ledger import GatewayAway
+from assay.workers.supervision.outcome_spool import LEFT, SPOOL, Spool
 from assay.workers.supervision.supervisor import Supervisor
 from assay.workers.supervision.worker_end import WorkerEnd
 
@@ -139,6 +140,7 @@ def _work_for_gateway(settings: WorkerSettings, stopping: threading.Event) -> No
                 number=n,
                 files=files,
                 seconds_left=end.seconds_left,
+                left=[] if n else _left_behind(gateway, settings),
             )
             for n, classes, memory in zip((0, 1), (device_classes(), (CHECKS,)), parts(settings), strict=True)
         ]
@@ -149,6 +151,15 @@ def _work_for_gateway(settings: WorkerSettings, stopping: threading.Event) -> No
                 gateway.call("/gone", {"worker": supervisor.worker_id})
 
         _supervise(settings, supervisors, end, stopping, leave)
+
+
+def _left_behind(gateway: Gateway, settings: WorkerSettings) -> list[Spool]:
+    """Outcomes of slots that this node's box no longer has (`workers.nodes`)."""
+    named = [Path(one) for one in os.environ.get(LEFT, "").split(os.pathsep) if one]
+    places = [settings.model_copy(update={"state": one}) for one in named if _not_ours(one) is None]
+    return [
+        Spool(one.state / SPOOL, GatewayLedger(gateway, GatewayFiles(gateway, one)), "") for one in places
+    ]
 
 
 def parts(settings: WorkerSettings) -> tuple[int, int]:

@@ -285,15 +285,17 @@ def test_a_gateways_node_that_has_left_or_cannot_start_stays_ended(
 ) -> None:
     """2 is also its answer where no time for a shard is left."""
     script = (
-        f'echo "$ASSAY_STATE $ASSAY_WORKER_MAX_SECONDS" >> {tmp_path}/starts;'
+        f'echo "$ASSAY_STATE $ASSAY_WORKER_MAX_SECONDS $ASSAY_LEFT_BEHIND" >> {tmp_path}/starts;'
         f"[ $(wc -l < {tmp_path}/starts) -gt 1 ] && exit 0; exit {code}"
     )
     monkeypatch.setattr(nodes, "WORKER", ["/bin/sh", "-c", script])
     slot = nodes.Slot("gpu0", (), state=tmp_path / "gpu0", ends_at=time.monotonic() + 500)
+    slot.left = [tmp_path / "gpu1", tmp_path / "gpu2"]
     assert nodes.run_box([slot], threading.Event()) == (code if starts == 1 else 0)
     lines = [line.split() for line in (tmp_path / "starts").read_text().splitlines()]
     assert [line[0] for line in lines] == [str(tmp_path / "gpu0")] * starts
     assert all(490 < float(line[1]) <= 500 for line in lines)
+    assert {line[2] for line in lines} == {f"{tmp_path}/gpu1:{tmp_path}/gpu2"}
 
 
 def test_a_gateway_has_a_worker_for_each_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -311,21 +313,45 @@ def test_a_gateway_has_a_worker_for_each_gpu(monkeypatch: pytest.MonkeyPatch, tm
         return 0
 
     monkeypatch.setattr(nodes, "run_box", run_box)
+    gone = tmp_path / "lab-gpu3"
+    (gone / "spool").mkdir(parents=True)
+    (gone / "spool" / "shard-1.json").touch()
     assert nodes.main() == 0
+    assert [slot.left for slot in boxes[0]] == [[gone], (), ()]
     assert [(slot.name, slot.gpus, slot.state, slot.ends_at) for slot in boxes[0]] == [
         (f"lab-gpu{n}", (f"GPU-{letter}",), tmp_path / f"lab-gpu{n}", None) for n, letter in enumerate("abc")
     ]
     monkeypatch.setenv("ASSAY_DEVICES", "3")
     replaced: list[list[str]] = []
+    monkeypatch.setenv(nodes.LEFT, "")
 
     def take_its_place(path: str, command: list[str]) -> None:
-        replaced.append(command)
+        replaced.append([*command, os.environ[nodes.LEFT]])
         raise SystemExit
 
     monkeypatch.setattr(os, "execv", take_its_place)
     with pytest.raises(SystemExit):
         nodes.main()
-    assert replaced == [nodes.WORKER]
+    assert replaced == [[*nodes.WORKER, str(gone)]]
+
+
+@pytest.mark.parametrize(
+    ("own", "node", "left"),
+    [
+        (["gpu0", "gpu1"], "", [".", "cpu0", "gpu0-1", "gpu3"]),
+        (["."], "", ["cpu0", "gpu0-1", "gpu1", "gpu3"]),
+        (["lab-gpu0"], "lab", [".", "lab-gpu7"]),
+    ],
+)
+def test_what_earlier_slots_of_a_box_left_is_found(
+    tmp_path: Path, own: list[str], node: str, left: list[str]
+) -> None:
+    for name in (".", "cpu0", "gpu0-1", "gpu1", "gpu3", "lab-gpu7", "other", "gpu4x"):
+        (tmp_path / name / "spool").mkdir(parents=True)
+        (tmp_path / name / "spool" / "shard-1.json").touch()
+    (tmp_path / "gpu8" / "spool").mkdir(parents=True)  # delivered all
+    found = nodes.left_behind(WorkerSettings(state=tmp_path, node=node), [tmp_path / name for name in own])
+    assert found == [tmp_path / name for name in left]
 
 
 def test_wrong_settings_are_a_line_each(

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import select
 
-from assay.service.store.store import open_store
+from assay.service.store.fleet import lease_owner
+from assay.service.store.store import Store, open_store
 from assay.service.store.tables import shards
 from assay.workers import settings as settings_module
 from assay.workers import worker
+from assay.workers.gateway.connection import Gateway
+from assay.workers.gateway.files import GatewayFiles
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.ledger import GatewayAway
+from assay.workers.supervision.outcome_spool import LEFT, SPOOL, Spool
+from assay.workers.supervision.supervisor import Supervisor
 from tests.e2e.jobs import finished, learning
 from tests.e2e.running import FAST, RunningGateway, RunningService, processes, wait_for
+from tests.support.gateways import ledger_of, node_settings, serving, worker_key
+from tests.support.jobs import add, train_spec
 from tests.support.workers import FAKE, ended, submit, submit_training
+from tests.workers.supervision.test_ledger import claimed, outcome
 
 
 def refused(
@@ -191,6 +203,41 @@ def test_a_node_works_in_a_folder_of_its_own_user_alone(
     assert "is not a folder of this user" in str(worker._not_ours(link))
     monkeypatch.setattr(worker.os, "getuid", lambda: 12345)
     assert "is not a folder of this user" in str(worker._not_ours(state))
+
+
+def test_a_node_delivers_what_a_slot_left_that_its_box_no_longer_has(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcome of another process, with a file of its job: `STATE/gpu3` after a GPU was taken out."""
+    add(store, train_spec())
+    key, gone, content = worker_key(store), tmp_path / "box" / "gpu3", b"x"
+    dead = ":".join([*lease_owner.worker_id(0).split(":")[:2], "999999999", "1", "0"])
+    with serving(store, tmp_path / "service") as server:
+        chosen = node_settings(tmp_path / "box" / "gpu0", server.url, key)
+        with ledger_of(chosen.model_copy(update={"state": gone})) as ledger:
+            held = claimed(ledger, worker=dead)
+            row = outcome(held)
+            sha256 = hashlib.sha256(content).hexdigest()
+            named: Any = {"name": "a.csv", "path": "/x", "size": 1, "sha256": sha256, "media_type": "x"}
+            row.extra["artifacts"] = [named]
+            with monkeypatch.context() as away:
+                away.setattr(ledger, "finish", Mock(side_effect=GatewayAway))
+                with pytest.raises(GatewayAway):
+                    Spool(gone / SPOOL, ledger, dead).record(held, row)
+        folder = gone / "artifacts" / held.job_id
+        folder.mkdir(parents=True)
+        (folder / "a.csv").write_bytes(content)
+        (tmp_path / "link").symlink_to(gone)
+        monkeypatch.setenv(LEFT, f"{gone}:{tmp_path / 'link'}")
+        with closing(Gateway(chosen)) as gateway, ledger_of(chosen) as own:
+            left = worker._left_behind(gateway, chosen)
+            assert len(left) == 1, "a link is refused, as for a state folder"
+            files = GatewayFiles(gateway, chosen)
+            Supervisor(own, chosen, device_classes=("cpu",), files=files, left=left)._flush()
+    assert not [*gone.glob("spool/*")]
+    (found,) = store.results.outcomes(held.job_id, 0)
+    assert found.extra["artifacts"][0]["path"] == f"{held.job_id}/a.csv"
+    assert (tmp_path / "service" / "artifacts" / held.job_id / "a.csv").read_bytes() == content
 
 
 def test_a_nodes_evaluators_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:

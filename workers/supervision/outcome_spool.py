@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 # The owner of an older file is cut off or stuck, even with a valid lease. Two machines' clocks may differ: an
 # error does no harm.
 ABANDONED_SECONDS = 120.0
+SPOOL = "spool"  # in a state folder
+LEFT = "ASSAY_LEFT_BEHIND"  # variable with the state folders of a box's earlier nodes
 
 
 class Spool:

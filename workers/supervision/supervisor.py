@@ -28,7 +28,7 @@ from assay.workers.supervision.evaluator_process import EvaluatorDied, Evaluator
 from assay.workers.supervision.inventory import Inventory
 from assay.workers.supervision.job_limits import EvaluatorWatch, OverLimit
 from assay.workers.supervision.ledger import LEDGER_AWAY, Asked, Heartbeat, WorkLedger
-from assay.workers.supervision.outcome_spool import Spool
+from assay.workers.supervision.outcome_spool import SPOOL, Spool
 from assay.workers.supervision.shard_run import ShardRun, Workplace
 from assay.workers.supervision.warm_evaluator import WarmEvaluator
 
@@ -42,7 +42,7 @@ class Supervisor(threading.Thread):
 
     A supervisor for `CHECKS` alone is no counted worker, and keeps its evaluator for `CHECK_IDLE_SECONDS` at
     most. `ring_others`: tells other supervisors of a claimable job; may fail. `files`: None for shared files.
-    `seconds_left`: for shards, None for any length.
+    `seconds_left`: for shards, None for any length. `left`: outcomes of workers that come no more.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Supervisor(threading.Thread):
         ring_others: Callable[[str], None] = lambda job_id: None,
         files: ClaimFiles | None = None,
         seconds_left: Callable[[], float | None] = lambda: None,
+        left: Sequence[Spool] = (),
     ) -> None:
         self.worker_id = lease_owner.worker_id(number)
         # Kept at a restart, for administrators.
@@ -82,7 +83,8 @@ class Supervisor(threading.Thread):
         self._watch: EvaluatorWatch | None = None
         self.inventory = Inventory(settings, self.known_as)
         self._told: tuple[object, ...] = ()
-        self._spool = Spool(settings.state / "spool", ledger, self.worker_id)
+        self._spool = Spool(settings.state / SPOOL, ledger, self.worker_id)
+        self._left = left
         self._live = Live(settings.redis)
         self._place = Workplace(
             ledger,
@@ -148,8 +150,9 @@ class Supervisor(threading.Thread):
             self._stopping.wait(self._settings.database_away_seconds)
 
     def _flush(self) -> None:
-        for claim, finished in self._spool.flush():
-            self._ledger.complete(claim, finished)
+        for spool in (self._spool, *self._left):
+            for claim, finished in spool.flush():
+                self._ledger.complete(claim, finished)
 
     def _step(self) -> bool:
         self._may_claim = self._is_fit()
