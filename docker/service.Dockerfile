@@ -26,6 +26,7 @@ RUN groupadd --gid 10001 assay \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin assay \
     && install -d -o 10001 -g 10001 -m 0750 /var/lib/assay \
     && install -d -o 10001 -g 10001 -m 0700 /var/lib/assay-signing \
+    && install -d -o 10001 -g 10001 -m 0755 /data-store \
     && install -d /data
 COPY --from=build /opt/assay /opt/assay
 ENV PATH=/opt/assay/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

@@ -24,7 +24,9 @@ fi
 check -f docker-compose.yml
 check -f docker-compose.yml --profile textattack
 check -f docker-compose.yml -f docker-compose.private.yml
+check -f docker-compose.yml -f docker-compose.staging.yml
 check -f docker-compose.worker.yml
+check -f docker-compose.worker.yml -f docker-compose.staging.yml
 check -f docker-compose.worker.yml --profile textattack
 if [ "$compose" = "docker compose" ]; then
     check -f docker-compose.yml -f docker-compose.cpu.yml

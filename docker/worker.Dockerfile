@@ -41,8 +41,7 @@ ARG COMMIT=
 RUN groupadd --gid 10001 assay \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin assay \
     && install -d -o 10001 -g 10001 -m 0750 /var/lib/assay \
-    && install -d -o 10001 -g 10001 -m 0755 /weights \
-    && install -d /data
+    && install -d -o 10001 -g 10001 -m 0755 /data /weights /data-store
 COPY --from=build /opt/python /opt/python
 COPY --from=build /opt/assay /opt/assay
 ENV PATH=/opt/assay/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 ASSAY_COMMIT=${COMMIT}

@@ -28,7 +28,7 @@ from assay.service.cli.spec_files import SpecFile
 from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
 from assay.service.contract.errors import AssayError, NoResults
-from assay.service.contract.extras import require
+from assay.service.contract.extras import require, require_module
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.results import Job
 from assay.service.contract.verbs import Verb
@@ -111,7 +111,7 @@ def data_check(options: Options) -> int:
 
 def data_store(options: Options) -> int:
     """Replaces this process by an action on published or staged data sets."""
-    require(f"`assay data {options.action}`", "worker")
+    require_module(f"`assay data {options.action}`", "sqlalchemy")  # of service and worker: either will do
     settings = {"data_root": options.data_root, "data_store": options.store, "gateway": options.gateway}
     settings["weights_root"] = options.weights_root
     asked = {

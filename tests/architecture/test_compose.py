@@ -20,15 +20,17 @@ from assay.workers.settings import WorkerSettings
 from tests.support.compose import ROOT, Missing, load, variables
 
 MAIN = ("docker-compose.yml",)
-# What ends: the migration, whose success the others wait for, and a person's download.
-ONCE = ("migrate", "pull")
+# What ends: the migration, whose success the others wait for, and a person's commands.
+ONCE = ("migrate", "pull", "data")
 # The second is of a profile: without `--profile textattack` it does not start.
 WORKERS = ("worker", "textattack")
 CPU = (*MAIN, "docker-compose.cpu.yml")
 PRIVATE = (*MAIN, "docker-compose.private.yml")
 BOX = ("docker-compose.worker.yml",)
 BOX_CPU = (*BOX, "docker-compose.cpu.yml")
-COMBINATIONS = [MAIN, CPU, PRIVATE, BOX, BOX_CPU]
+STAGING = (*MAIN, "docker-compose.staging.yml")
+BOX_STAGING = (*BOX, "docker-compose.staging.yml")
+COMBINATIONS = [MAIN, CPU, PRIVATE, BOX, BOX_CPU, STAGING, BOX_STAGING]
 FILES = sorted({name for names in COMBINATIONS for name in names})
 
 # For the files that demand them.
@@ -51,6 +53,7 @@ OF_THE_FILES = {
     *(
         "ASSAY_DATA",
         "ASSAY_WEIGHTS",
+        *("ASSAY_PUBLISHED", "ASSAY_SCRATCH_DATA", "ASSAY_SCRATCH_WEIGHTS"),
         "HF_TOKEN",
         "HF_ENDPOINT",
         "HTTPS_PROXY",
@@ -190,6 +193,7 @@ def test_only_the_service_is_published_and_only_on_this_machine() -> None:
         "worker": ["backend"],
         "textattack": ["backend"],
         "pull": ["outside"],
+        "data": ["outside"],
     }
 
 
@@ -233,18 +237,22 @@ def test_what_starts_waits_for_what_it_needs() -> None:
 
 def test_what_is_kept_lies_in_volumes() -> None:
     content = load(*MAIN, environment={})
-    assert set(content["volumes"]) == {"database", "redis", "state", "signing", "data", "weights"}
+    assert set(content["volumes"]) == {
+        *("database", "redis", "state", "signing", "data", "weights", "published")
+    }
     shared = ["state:/var/lib/assay", "data:/data:ro"]
+    published = "published:/data-store"
     assert {name: service.get("volumes") for name, service in content["services"].items()} == {
         "postgres": ["database:/var/lib/postgresql/data"],
         "redis": ["redis:/data"],
         "migrate": None,
-        "service": [shared[0], "signing:/var/lib/assay-signing", shared[1]],
-        "worker": [*shared, "weights:/weights:ro"],
-        "textattack": [*shared, "weights:/weights:ro"],
+        "service": [shared[0], "signing:/var/lib/assay-signing", shared[1], f"{published}:ro"],
+        "worker": [*shared, "weights:/weights:ro", f"{published}:ro"],
+        "textattack": [*shared, "weights:/weights:ro", f"{published}:ro"],
         "pull": ["weights:/weights"],
+        "data": ["data:/data:ro", "weights:/weights:ro", published],
     }
-    assert "secrets" not in content["services"]["pull"]
+    assert not [name for name in ("pull", "data") if "secrets" in content["services"][name]]
     options = content["services"]["redis"]["command"]
     assert options[options.index("--appendonly") + 1] == "yes"
     assert options[options.index("--maxmemory-policy") + 1] == "noeviction"
@@ -256,6 +264,37 @@ def test_a_download_is_a_call_of_the_command_line(names: tuple[str, ...]) -> Non
     assert command == "assay"
     options = build_parser().parse_args([*arguments, "timm:resnet50"])
     assert (options.run, options.reference) == (pull, ["timm:resnet50"])
+
+
+@pytest.mark.parametrize(("names", "state"), [(STAGING, MAIN), (BOX_STAGING, BOX)], ids=["main", "box"])
+def test_a_worker_that_stages_writes_to_scratch_folders_alone(
+    names: tuple[str, ...], state: tuple[str, ...]
+) -> None:
+    """Of folders that it does not own it reads the published sets."""
+    plain, staging = (service_of(one, "worker") for one in (state, names))
+    own = ["scratch-data:/data", "scratch-weights:/weights"]
+    others = [one for one in plain["volumes"] if not re.search(r":/(data|weights):ro$", str(one))]
+    assert staging["volumes"] == [*others, *own]
+    assert "published:/data-store:ro" in others
+    assert (staging["environment"]["ASSAY_STAGE"], plain["environment"].get("ASSAY_STAGE")) == ("yes", None)
+    assert staging["environment"]["ASSAY_DATA_STORE"] == "/data-store"
+    dockerfile = (ROOT / staging["build"]["dockerfile"]).read_text()
+    assert "install -d -o 10001 -g 10001 -m 0755 /data /weights /data-store" in dockerfile
+    assert (
+        service_of(names, "service" if names == STAGING else "pull")["volumes"]
+        == (service_of(state, "service" if names == STAGING else "pull")["volumes"])
+    )
+
+
+def test_publishing_is_a_call_of_the_command_line() -> None:
+    content = service_of(MAIN, "data")
+    command, *arguments = content["entrypoint"]
+    assert command == "assay"
+    options = build_parser().parse_args([*arguments, "publish", "imagenet-c"])
+    assert (options.action, options.names) == ("publish", ["imagenet-c"])
+    settings = service_of(MAIN, "service")["environment"]
+    same = [name for name in content["environment"] if name != "ASSAY_STATE" and name != "ASSAY_WEIGHTS_ROOT"]
+    assert {name: settings[name] for name in same} == {name: content["environment"][name] for name in same}
 
 
 def test_gpus_are_reserved_except_with_the_cpu_file() -> None:

@@ -19,6 +19,7 @@ TOP_LEVEL = {
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "Makefile", "pyproject.toml"),
     "mkdocs.yml",
     *("docker-compose.yml", "docker-compose.cpu.yml", "docker-compose.private.yml"),
+    "docker-compose.staging.yml",
     *("docker-compose.worker.yml", ".env.example", ".gitignore", ".dockerignore"),
     *("requirements-service.txt", "requirements-worker.txt", "requirements-dev.txt"),
     *("requirements-cpu.txt", "requirements-reference.txt", "requirements-textattack.txt"),

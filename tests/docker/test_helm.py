@@ -146,7 +146,8 @@ def test_a_claim_that_must_not_change_is_mounted_read_only(name: str) -> None:
         for container in template["spec"]["containers"]:
             mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
             assert mounts["passwords"] == {"name": "passwords", "mountPath": "/run/secrets", "readOnly": True}
-            assert all(mounts[one]["readOnly"] for one in ("data", "weights") if one in mounts)
+            claims = {one["name"] for one in template["spec"]["volumes"] if "persistentVolumeClaim" in one}
+            assert all(mounts[one]["readOnly"] for one in claims & {"data", "weights"})
 
 
 @every
@@ -292,7 +293,7 @@ def test_nothing_is_reached_but_the_stores(name: str) -> None:
     database, redis = towards("10.0.0.10/32", 5433), towards("10.0.0.11/32", 6379)
     staging = [towards("10.0.0.20/32", 443)] if name == "staged" else []
     hooks = SETS[name].get("service", {}).get("egress", [])
-    files = [towards("10.0.0.30/32", 9000)] if name == "objects" else []
+    files = [towards("10.0.0.30/32", 9000)] if name in ("objects", "published") else []
     if name != "without workers":
         assert egress_of(objects, "worker") == [DNS, SERVICE, *files, *staging]
     assert egress_of(objects, "keeper") == [DNS, *files, database, redis, *staging]
@@ -393,6 +394,55 @@ def test_data_sets_are_a_claim_or_staged() -> None:
     assert "initContainers" not in claimed["worker"]["spec"]
 
 
+def test_published_data_are_a_claim_that_the_keeper_writes_and_the_service_reads() -> None:
+    told = {
+        "ASSAY_DATA_STORE": "/data-store",
+        "ASSAY_DATA_BLOBS": "s3://sets/lab",
+        "ASSAY_S3_ENDPOINT": "https://minio.example:9000",
+    }
+    found = pods(rendered("published"))
+    for component, read_only in (("service", True), ("keeper", False)):
+        (container,) = found[component]["spec"]["containers"]
+        assert environment(container).items() >= told.items()
+        assert "ASSAY_FILES" not in environment(container)
+        assert secret_variables(container).keys() == {"ASSAY_S3_ACCESS_KEY_ID", "ASSAY_S3_SECRET_ACCESS_KEY"}
+        mount = {"name": "published", "mountPath": "/data-store", "readOnly": read_only}
+        assert mount in container["volumeMounts"]
+        claim = {"name": "published", "persistentVolumeClaim": {"claimName": "published"}}
+        assert claim in found[component]["spec"]["volumes"]
+    assert "published" not in json.dumps(found["worker"]), "it asks the gateway"
+
+
+def test_workers_stage_into_folders_that_end_with_them() -> None:
+    found = pods(rendered("published"))
+    for component in ("worker", "keeper"):
+        (container,) = found[component]["spec"]["containers"]
+        told = environment(container)
+        assert (told["ASSAY_STAGE"], told["ASSAY_STAGE_BYTES"]) == ("yes", str(200 * 2**30 * 4 // 5))
+        for name, variable in (("data", "ASSAY_DATA_ROOT"), ("weights", "ASSAY_WEIGHTS_ROOT")):
+            assert {"name": name, "mountPath": told[variable]} in container["volumeMounts"]
+            folder = {"name": name, "emptyDir": {"sizeLimit": "200Gi"}}
+            assert folder in found[component]["spec"]["volumes"]
+    claimed = pods(rendered_with(with_values(SETS["published"], {"data": {"claim": "sets"}})))
+    (keeper,) = claimed["keeper"]["spec"]["containers"]
+    assert "ASSAY_STAGE" not in environment(keeper), "it has the claims, and publishes from them"
+    assert {"name": "data", "mountPath": "/data", "readOnly": True} in keeper["volumeMounts"]
+    (worker,) = claimed["worker"]["spec"]["containers"]
+    assert environment(worker)["ASSAY_STAGE"] == "yes"
+    assert "ASSAY_STAGE" not in environment(pods(rendered("all"))["worker"]["spec"]["containers"][0])
+
+
+@pytest.mark.parametrize("size", ["900Mi", "3Ti"])
+def test_copies_leave_a_fifth_of_their_folder(size: str) -> None:
+    values = with_values(SETS["published"], {"data": {"scratch": size}})
+    (worker,) = pods(rendered_with(values))["worker"]["spec"]["containers"]
+    whole = {"900Mi": 900 * 2**20, "3Ti": 3 * 2**40}[size]
+    assert (
+        WorkerSettings(stage_bytes=int(environment(worker)["ASSAY_STAGE_BYTES"])).stage_bytes
+        == whole * 4 // 5
+    )
+
+
 def test_under_ten_values_must_be_set() -> None:
     done = run("template", "lab", str(CHART), values={})
     assert done.returncode != 0
@@ -428,6 +478,21 @@ def test_under_ten_values_must_be_set() -> None:
             "/data/staging",
         ),
         ({"data": {"staging": {"image": "a/b:1"}}}, "'command', 'size' required"),
+        ({"data": {"scratch": "200Gi"}}, "/data/published"),
+        ({"data": {"published": {"blobs": "s3://sets"}}}, "/data/published/claim"),
+        ({"data": {"published": {"claim": "x", "blobs": "s3://sets"}}}, "/files/secret"),
+        ({"data": {"published": {"claim": "x", "blobs": "/srv"}}}, "/data/published/blobs"),
+        ({"data": {"scratch": "200"}}, "/data/scratch"),
+        (
+            {
+                "data": {
+                    "published": {"claim": "x"},
+                    "scratch": "1Gi",
+                    "staging": {"image": "a/b:1", "command": ["x"], "size": "1Gi"},
+                }
+            },
+            "/data/staging",
+        ),
     ],
 )
 def test_a_wrong_value_is_named(over: dict[str, Any], said: str) -> None:

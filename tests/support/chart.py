@@ -100,6 +100,18 @@ SETS: dict[str, dict[str, Any]] = {
             },
         },
     ),
+    "published": with_values(
+        LEAST,
+        {
+            "files": {
+                "endpoint": "https://minio.example:9000",
+                "secret": "assay-files",
+                "cidr": "10.0.0.30/32",
+            },
+            "storage": {"weights": {"claim": "weights"}},
+            "data": {"published": {"claim": "published", "blobs": "s3://sets/lab"}, "scratch": "200Gi"},
+        },
+    ),
     "without workers": with_values(LEAST, {"ingress": {"enabled": False}, "workers": {"enabled": False}}),
 }
 

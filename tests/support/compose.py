@@ -70,10 +70,17 @@ def _merged(base: Any, over: Any, key: str = "") -> Any:
                 result[name] = _merged(result[name], value, name) if name in result else _merged({}, value)
         return result
     if isinstance(base, list) and isinstance(over, list) and key not in REPLACED:
-        return [*base, *over]
+        replaced = {_target(one) for one in over} if key == "volumes" else set()
+        return [*(one for one in base if key != "volumes" or _target(one) not in replaced), *over]
     if isinstance(over, dict):
         return {name: _merged({}, value) for name, value in over.items() if value is not RESET}
     return over
+
+
+def _target(volume: str | dict[str, Any]) -> str:
+    """Where a volume is mounted: a later file's volume at the same place replaces it."""
+    plain = volume["target"] if isinstance(volume, dict) else VARIABLE.sub("", volume).split(":")[1]
+    return str(plain)
 
 
 def _interpolated(value: Any, environment: Mapping[str, str]) -> Any:

@@ -45,19 +45,46 @@ securityContext:
     {{- end }}
 {{- end }}
 
-{{- /* The object store, and its key as variables: of the service and the keeper alone. */ -}}
+{{- /* The stores of files and of data, and their key as variables: of the service and the keeper alone. */ -}}
 {{- define "assay.files.settings" -}}
-{{- with .Values.files }}
-{{- if .url }}
-ASSAY_FILES: {{ .url | quote }}
-{{- with .endpoint }}
+{{- $published := .Values.data.published }}
+{{- with .Values.files.url }}
+ASSAY_FILES: {{ . | quote }}
+{{- end }}
+{{- with $published.claim }}
+ASSAY_DATA_STORE: /data-store
+{{- end }}
+{{- with $published.blobs }}
+ASSAY_DATA_BLOBS: {{ . | quote }}
+{{- end }}
+{{- if or .Values.files.url $published.blobs }}
+{{- with .Values.files.endpoint }}
 ASSAY_S3_ENDPOINT: {{ . | quote }}
 {{- end }}
-{{- with .region }}
+{{- with .Values.files.region }}
 ASSAY_S3_REGION: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{- /* The store of data in a pod: (list . "ro" or "rw"), and its volume. */ -}}
+{{- define "assay.published.mount" -}}
+{{- if (index . 0).Values.data.published.claim }}
+- {name: published, mountPath: /data-store, readOnly: {{ eq (index . 1) "ro" }}}
+{{- end }}
+{{- end }}
+
+{{- define "assay.published.volume" -}}
+{{- with .Values.data.published.claim }}
+- name: published
+  persistentVolumeClaim: {claimName: {{ . }}}
+{{- end }}
+{{- end }}
+
+{{- /* Whether a part stages: (list . "worker"), "yes" or nothing. */ -}}
+{{- define "assay.stages" -}}
+{{- $data := (index . 0).Values.data -}}
+{{- if and $data.scratch (or (eq (index . 1) "worker") (not $data.claim)) }}yes{{ end -}}
 {{- end }}
 
 {{- define "assay.files.key" -}}
@@ -69,7 +96,17 @@ ASSAY_S3_REGION: {{ . | quote }}
 {{- end }}
 {{- end }}
 
+{{- /*
+  Here and below for a part: (list . "worker") or "keeper". A fifth of the scratch folders is left to blocks that
+  files do not fill, as a pod with more is evicted.
+*/ -}}
 {{- define "assay.worker.settings" -}}
+{{- if include "assay.stages" . }}
+{{- $size := (index . 0).Values.data.scratch }}
+{{- $unit := get (dict "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776) (regexFind "[MGT]i$" $size) }}
+ASSAY_STAGE: "yes"
+ASSAY_STAGE_BYTES: {{ div (mul (regexFind "^[0-9]+" $size) $unit 4) 5 | quote }}
+{{- end }}
 ASSAY_DATA_ROOT: /data
 ASSAY_WEIGHTS_ROOT: /weights
 ASSAY_LOG_FORMAT: json
@@ -77,16 +114,22 @@ ASSAY_SANDBOX: required
 {{- end }}
 
 {{- define "assay.worker.mounts" -}}
+{{- $values := (index . 0).Values }}
 - {name: passwords, mountPath: /run/secrets, readOnly: true}
 - {name: state, mountPath: /var/lib/assay}
 - {name: tmp, mountPath: /tmp}
 # Data loaders hand batches over in shared memory.
 - {name: shared, mountPath: /dev/shm}
-{{- if or .Values.data.claim .Values.data.staging }}
+{{- if include "assay.stages" . }}
+- {name: data, mountPath: /data}
+- {name: weights, mountPath: /weights}
+{{- else }}
+{{- if or $values.data.claim $values.data.staging }}
 - {name: data, mountPath: /data, readOnly: true}
 {{- end }}
-{{- if .Values.storage.weights.claim }}
+{{- if $values.storage.weights.claim }}
 - {name: weights, mountPath: /weights, readOnly: true}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -95,14 +138,22 @@ ASSAY_SANDBOX: required
   emptyDir: {sizeLimit: 4Gi}
 - name: shared
   emptyDir: {medium: Memory, sizeLimit: 2Gi}
-{{- include "assay.data" . }}
-{{- with .Values.data.staging.size }}
+{{- $root := index . 0 }}
+{{- if include "assay.stages" . }}
+{{- range list "data" "weights" }}
+- name: {{ . }}
+  emptyDir: {sizeLimit: {{ $root.Values.data.scratch }}}
+{{- end }}
+{{- else }}
+{{- include "assay.data" $root }}
+{{- with $root.Values.data.staging.size }}
 - name: data
   emptyDir: {sizeLimit: {{ . }}}
 {{- end }}
-{{- with .Values.storage.weights.claim }}
+{{- with $root.Values.storage.weights.claim }}
 - name: weights
   persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
+{{- end }}
 {{- end }}
 {{- end }}
 
