@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from assay.service.contract.results import Results
+from assay.service.files.canonical_json import canonical
 from assay.service.files.job_files import RESERVED, RESULTS_FILE
 from assay.service.signing.keys import key_id
 from assay.service.signing.wire import Envelope, EnvelopeSignature
@@ -20,7 +20,6 @@ PAYLOAD_TYPE: Literal["application/vnd.in-toto+json"] = "application/vnd.in-toto
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:assay:results:v1"
 ALGORITHM = "Ed25519"
-MAX_INTEGER = 2**53 - 1  # JSON readers may lose larger ones (RFC 8785, appendix D): signed as texts.
 
 
 @dataclass(frozen=True)
@@ -30,21 +29,6 @@ class SignedFile:
     name: str
     size: int
     sha256: str
-
-
-def canonical(value: Any) -> bytes:
-    """A value's JSON in its one form: equal bytes in every language. ValueError: NaN, lone surrogates."""
-    return rfc8785.dumps(_portable(value))
-
-
-def _portable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _portable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_portable(item) for item in value]
-    if isinstance(value, int) and abs(value) > MAX_INTEGER:
-        return str(value)
-    return value
 
 
 def content_of(results: Results) -> dict[str, Any]:

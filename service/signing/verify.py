@@ -17,12 +17,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import ValidationError
 
 from assay.service.contract.problems import message_of, path_text
+from assay.service.files.canonical_json import MAX_INTEGER, canonical
 from assay.service.signing.statement import (
-    MAX_INTEGER,
     PREDICATE_TYPE,
     STATEMENT_TYPE,
     SignedFile,
-    canonical,
     pre_authentication,
     statement,
 )

@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from assay.service.client import AssayClient
 from assay.service.contract.errors import AssayError, NotFound
+from assay.service.files.canonical_json import canonical
 from assay.service.signing.keys import public_keys
-from assay.service.signing.statement import canonical, sign
+from assay.service.signing.statement import sign
 from assay.service.signing.verify import BadSignature, Signed, file_problem, opened, result_problems
 from tests.hostile.attempt import Attempt, Target
 

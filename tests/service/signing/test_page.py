@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from assay.service.signing.statement import canonical
+from assay.service.files.canonical_json import canonical
 from tests.support.signed import KEY, RESULTS, save
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "signed-results.md").read_text()

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from assay.service.contract.problems import path_text
 from assay.service.contract.results import Results
+from assay.service.files.canonical_json import canonical
 from assay.service.signing.keys import key_id
-from assay.service.signing.statement import canonical, content_of, statement
+from assay.service.signing.statement import content_of, statement
 from assay.service.signing.verify import BadSignature, file_problem, opened, parsed, result_problems
 from tests.support.signed import (
     CSV,

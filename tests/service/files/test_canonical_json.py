@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.service.signing.statement import canonical
+from assay.service.files.canonical_json import canonical
 
 # RFC 8785, appendix B: the bits of a double, and its text.
 NUMBERS = {
