@@ -103,6 +103,8 @@ def _read(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:
     places = dict(zip(sorted(rows), found.evaluations, strict=True))
     found.bracket, contradictions = brackets(places, *_outcomes(store, job.id, catalog))
     found.warnings = [*_doubts(job), *contradictions, *found.warnings, *spec_warnings(catalog, job.spec)]
+    if found.provenance is not None:  # A worker does not know the design.
+        found.provenance.design = None if job.study_id is None else store.results.design(job.id)
     found.headline = headline(found)
     return found
 

@@ -100,12 +100,19 @@ class Parser(argparse.ArgumentParser):
         verbs = self.verbs.choices.items() if self.verbs else ()
         return {old: [verb, *words.split()] for verb, parser in verbs for old, words in parser.older.items()}
 
+    def _actions_of(self, verb: str) -> set[str]:
+        assert self.verbs is not None
+        found = (one.choices for one in self.verbs.choices[verb]._actions if isinstance(one, Actions))
+        return {name for choices in found for name in choices}
+
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """As argparse's, with older names; what is not known ends here, in the subcommand of it."""
         if args and args[0] in (older := self.older_names()):
-            args = [*older[args[0]], *args[1:]]
+            verb, *words = older[args[0]]
+            # `assay study register` is an action that `study` never had alone.
+            args = [verb, *([] if set(args[1:2]) & self._actions_of(verb) else words), *args[1:]]
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             near = nearest(unknown[0].partition("=")[0], self._option_string_actions)

@@ -19,6 +19,7 @@ from assay.service.contract.verbs import JobAction
 Action = Literal[  # `access`: a call that the key may not make; `key.use`: a key that does not work.
     "job.submit", JobAction, "job.tag",
     "study.submit", "study.extend", "study.cancel", "study.retry", "study.delete",
+    "design.register", "design.delete",
     "checkpoint.upload", "checkpoint.delete",
     "key.create", "key.revoke", "key.use", "access",
     "session.open", "session.close",

@@ -241,9 +241,8 @@ class Provenance(Answer):
     what was `ignored` beside images, and a `crop_fraction` that only the model's training states. `sources`
     is keyed by the id of the job that the model comes from, or by `checkpoint:NAME@SHA256` of the upload.
     `pulled` is the weights' reference, revision, license and sha256; null where they were not pulled.
-    `repeated` counts the `shards` that were computed again: shards with `equal` bits, on `other_workers`,
-    and shards `not_compared` by reason; null without any. `draws` is
-    the version of the random numbers of a seed.
+    `repeated` counts the `shards` computed again: with `equal` bits, on `other_workers`, and `not_compared`
+    by reason; null without any. `draws` is the version of random numbers. `design` is a registered design.
     """
 
     spec: dict[str, Any]
@@ -259,6 +258,7 @@ class Provenance(Answer):
     pulled: dict[str, str | None] | None = None
     repeated: dict[str, int | dict[str, int]] | None = None
     trace_id: str | None = None
+    design: dict[str, str] | None = None
     times: dict[str, Any]
 
 

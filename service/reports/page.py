@@ -39,7 +39,7 @@ Cells = tuple[str, ...]
 RESULTS_HEADER = ("Evaluation", "Parameters", "Metric", "Value", "95 % interval", "n", "Published")
 PROVENANCE = (
     "model", "seed", "draws", "weights_sha256", "pulled", "data_sha256", "code", "packages", "device",
-    "times",
+    "design", "times",
 )  # fmt: skip
 
 

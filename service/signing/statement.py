@@ -34,7 +34,11 @@ class SignedFile:
 def content_of(results: Results) -> dict[str, Any]:
     """The part of the results that is signed: all but the link to their signature and the sentence."""
     # Results of earlier versions have none, and keep the content that was signed.
-    left_out = {"signature", "headline"} | (set() if results.bracket else {"bracket"})
+    left_out: dict[str, Any] = {"signature": True, "headline": True}
+    if not results.bracket:
+        left_out["bracket"] = True
+    if results.provenance is not None and results.provenance.design is None:
+        left_out["provenance"] = {"design"}
     return results.model_dump(mode="json", exclude=left_out)
 
 

@@ -13,13 +13,14 @@ from sqlalchemy import func, select, tuple_
 
 from assay.service.contract.records import Columns, JobProvenance, ResultJson
 from assay.service.contract.stored_specs import EvaluationItem, ModelReference, evaluations_in
+from assay.service.contract.times import iso
 from assay.service.lru_cache import LruCache, table_weight
 from assay.service.store.clock import now
 from assay.service.store.columns import SeenCells, unpack, unpack_columns, upsert
 from assay.service.store.database import Database, StorePart
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import OutcomeRow
-from assay.service.store.tables import jobs, outcomes, results, shards
+from assay.service.store.tables import jobs, outcomes, results, shards, studies
 from assay.service.store.transactions.event_log import record_metric_event
 from assay.service.store.transactions.transitions import lock_job
 from assay.service.submission.estimate import BACKWARD_COST
@@ -56,6 +57,16 @@ class ResultRows(StorePart):
             statement = statement.join(jobs, jobs.c.id == results.c.job_id).where(jobs.c.tenant == tenant)
         with self._database.reading() as connection:
             return {(row.job_id, row.evaluation): row.result for row in connection.execute(statement)}
+
+    def design(self, job_id: str) -> dict[str, str] | None:
+        """The registered design of a job's study, as `Provenance` has it; None without."""
+        statement = select(studies).join(jobs, jobs.c.study_id == studies.c.id).where(jobs.c.id == job_id)
+        with self._database.reading() as connection:
+            row = connection.execute(statement).one_or_none()
+        if row is None or row.fixing is None or row.fixing["registered_at"] is None:
+            return None
+        at = iso(row.fixing["registered_at"])
+        return {"study": row.id, "sha256": row.design, "registered_at": at}
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
         """Outcomes of an evaluation or of all (None), by evaluation and shard; training has 0, 0."""

@@ -265,8 +265,11 @@ studies = Table(
     Column("created_at", Double, nullable=False),
     Column("key", PlainText),  # The request's Idempotency-Key, null without, and its body's hash.
     Column("body_sha256", Text, nullable=False),
+    Column("design", Text),  # Its digest as posted; null in earlier versions, as `fixing`:
+    Column("fixing", Json),  # when and how it was fixed (`studies.designs.fixing.Fixing`).
     UniqueConstraint("tenant", "key"),
     Index("studies_tenant_id_idx", "tenant", "id"),
+    Index("studies_design_idx", "tenant", "design"),
 )
 
 study_jobs = Table(

@@ -7,6 +7,7 @@
     usage, deleted_tags               device-seconds of each job by pool and day, and tags of deleted jobs
     gateway_secrets                   the secret that signs the tokens of workers' claims
     clocks                            virtual time of each pool (`fair_queue`)
+    study_designs                     designs of studies that were registered before they ran
     reservations                      uploads in flight, with the bytes that are kept free for them
 
 Times are unix seconds of the database's clock.
@@ -14,7 +15,7 @@ Times are unix seconds of the database's clock.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, Table, Text
+from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
 
 from assay.service.store.columns import Identifier, Json, PlainText, metadata
 
@@ -135,4 +136,17 @@ gateway_secrets = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),  # 1
     Column("secret", Text, nullable=False),
+)
+
+study_designs = Table(
+    "study_designs",
+    metadata,
+    Column("id", Identifier, primary_key=True),
+    Column("tenant", Identifier, nullable=False),  # Empty without tenant, as of studies
+    Column("sha256", Text, nullable=False),  # Of `design`, as canonical JSON
+    Column("design", Json, nullable=False),
+    Column("labels", Json, nullable=False),  # Name, tags, priority and timeout of its studies
+    Column("earlier", Json, nullable=False),  # In words, the runs of it that had begun before
+    Column("created_at", Double, nullable=False),
+    UniqueConstraint("tenant", "sha256"),
 )

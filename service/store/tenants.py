@@ -176,6 +176,11 @@ class TenantResults(TenantPart):
         self._check(job_id)
         return self._store.results.of(job_id)
 
+    def design(self, job_id: str) -> dict[str, str] | None:
+        """As `ResultRows.design`."""
+        self._check(job_id)
+        return self._store.results.design(job_id)
+
     def chosen(self, wanted: Collection[tuple[str, int]]) -> dict[tuple[str, int], ResultJson]:
         """The merged results of the caller's jobs by job and evaluation."""
         return self._store.results.chosen(wanted, self._filter)

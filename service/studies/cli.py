@@ -17,12 +17,14 @@ from assay.service.cli.arguments import (
 )
 from assay.service.cli.commands import Options
 from assay.service.cli.markdown import readable
+from assay.service.cli.profiles import UsageError
 from assay.service.cli.progress_bars import Bars, ProgressLine
-from assay.service.cli.spec_files import read_spec
+from assay.service.cli.spec_files import SpecFile, read_spec
 from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
 from assay.service.contract.errors import NoResults
 from assay.service.fitted_text import tell
+from assay.service.studies.designs import cli as designs
 from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
 
 STUDY = "01jd3q0x5v8f7m2n9k4t6w1z0s"
@@ -40,12 +42,17 @@ def add_commands(subcommands: Subcommands) -> None:
     summary = "post a study (arms x seeds x evaluations), wait for it, and print the table of its arms"
     examples = "docs/studies.study.json --dry-run", "docs/studies.study.json --seeds 6 > table.md"
     parser = add_remote(actions, "run", run, summary, *examples)
-    parser.add_argument("file", metavar="FILE", help="the study as JSON or YAML; - reads standard input")
+    told = "the study as JSON or YAML; - reads standard input; or the digest of a registered design"
+    parser.add_argument("file", metavar="FILE", help=told)
+    parser.add_argument(
+        "--design", metavar="DIGEST", help="refuse a study that is not this registered design"
+    )
     parser.add_argument("--dry-run", action="store_true", help="plan and estimate, store nothing")
     parser.add_argument("--seeds", type=count, metavar="N", help="so many seeds, in place of the file's")
     parser.add_argument("--no-wait", action="store_true", help="print the id and return")
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same study")
     json_argument(parser)
+    designs.add_actions(actions)
     _add_actions(actions)
 
 
@@ -64,8 +71,9 @@ def _add_actions(actions: Subcommands) -> None:
             ("delete", delete, "delete a study that has ended, with its jobs", ""),
         )
     }
-    for parser in made.values():
-        parser.add_argument("study", metavar="STUDY", help="study id")
+    for name, parser in made.items():
+        more = ", or digest of a design that no study was posted from" if name == "delete" else ""
+        parser.add_argument("study", metavar="STUDY", help=f"study id{more}")
     for name in ("show", "watch", "extend"):
         json_argument(made[name])
     format_argument(made["results"], "md", "csv", "json", default=None, told="default: md")
@@ -80,6 +88,8 @@ def _seed(text: str) -> int:
 
 def run(options: Options) -> int:
     """Posts a study, waits for its jobs, and prints the table of its arms."""
+    if designs.is_digest(options.file):
+        return _run_design(options)
     spec = read_spec(options.file)
     with spec.pointing():
         check_kind(spec.value, "study", options.file)
@@ -88,18 +98,35 @@ def run(options: Options) -> int:
         body = {**spec.value, "seeds": options.seeds}
     with commands.connected(options) as client:
         if options.dry_run:
-            with spec.pointing():
-                planned = client.plan_study(body)
-            _show(options, planned.model_dump(mode="json"), plan_text(planned))
-            return commands.OK
+            return _planned(client, spec, body, options)
         with spec.pointing():
-            study = client.submit_study(body, idempotency_key=options.idempotency_key)
-        if options.no_wait:
-            _say(study.id)
-            tell(f"{study.state.value}; follow it with: assay studies watch {study.id}")
-            return commands.OK
-        sys.stderr.write(f"study {study.id}: {study.progress.total} jobs\n")
-        return _followed(client, study.id, options)
+            study = client.submit_study(body, idempotency_key=options.idempotency_key, design=options.design)
+        return _posted(client, study, options)
+
+
+def _run_design(options: Options) -> int:
+    if options.seeds is not None or options.dry_run or options.design is not None:
+        raise UsageError("a registered design runs as it is: --seeds, --dry-run and --design are of a FILE")
+    with commands.connected(options) as client:
+        study = client.submit_design(options.file, idempotency_key=options.idempotency_key)
+        return _posted(client, study, options)
+
+
+def _planned(client: AssayClient, spec: SpecFile, body: bytes | dict[str, Any], options: Options) -> int:
+    with spec.pointing():
+        planned = client.plan_study(body, design=options.design)
+    _show(options, planned.model_dump(mode="json"), plan_text(planned))
+    return commands.OK
+
+
+def _posted(client: AssayClient, study: StudyStatus, options: Options) -> int:
+    designs.tell_fixing(study.fixing)
+    if options.no_wait:
+        _say(study.id)
+        tell(f"{study.state.value}; follow it with: assay studies watch {study.id}")
+        return commands.OK
+    sys.stderr.write(f"study {study.id}: {study.progress.total} jobs\n")
+    return _followed(client, study.id, options)
 
 
 def list_all(options: Options) -> int:
@@ -160,7 +187,10 @@ def retry(options: Options) -> int:
 def delete(options: Options) -> int:
     """Deletes a study that has ended, with its jobs."""
     with commands.connected(options) as client:
-        client.delete_study(options.study)
+        if designs.is_digest(options.study):
+            client.delete_design(options.study)
+        else:
+            client.delete_study(options.study)
     return commands.OK
 
 
@@ -223,6 +253,7 @@ def study_text(study: StudyStatus) -> str:
         "done": f"{done.done}/{done.total} jobs, {done.share:.0%}",
         "created": study.created_at,
         "message": study.message,
+        "design": "" if study.fixing is None else study.fixing.text,
     }
     rows = [
         (

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from assay.service.client.groups import Group, GroupCalls
+from assay.service.client.groups import Group
 from assay.service.client.notebook_tables import cell_text
 from assay.service.client.transport import API, parsed, part, polling
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Answer
 from assay.service.reports.numbers import RADIUS, difference_bounds, number, params_text, row_params
 from assay.service.reports.run_record import RunRecord, flattened
+from assay.service.studies.designs.client import DESIGNS, DesignCalls
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
 
@@ -46,22 +47,34 @@ class StudyResultsView(StudyResults):
         return texts
 
 
-class StudyCalls(GroupCalls):
+class StudyCalls(DesignCalls):
     """Arms x seeds x evaluations: submitted, watched, extended, canceled, resumed, compared."""
 
     def submit_study(
-        self, spec: Mapping[str, Any] | str | bytes, *, idempotency_key: str | None = None
+        self,
+        spec: Mapping[str, Any] | str | bytes,
+        *,
+        idempotency_key: str | None = None,
+        design: str | None = None,
     ) -> StudyStatus:
         """Posts a study, as a spec or its JSON text; all its jobs are queued, or none.
 
-        A call with the same `idempotency_key` (None: random) returns the same study. Raises InvalidSpec with
-        a detail per wrong field; TooManyRequests: the tenant's queue lacks room.
+        A call with the same `idempotency_key` (None: random) returns the same study. `design`: the digest of
+        a registered design, which the study must be. Raises InvalidSpec with a detail per wrong field;
+        TooManyRequests: the tenant's queue lacks room.
         """
-        return parsed(StudyStatus, self._submitted(STUDIES, spec, idempotency_key))
+        path = STUDIES if design is None else f"{STUDIES}?design={part(design)}"
+        return parsed(StudyStatus, self._submitted(path, spec, idempotency_key))
 
-    def plan_study(self, spec: Mapping[str, Any] | str | bytes) -> StudyDryRun:
-        """The jobs of a study and their estimated work; nothing is stored."""
-        return parsed(StudyDryRun, self._json("POST", STUDIES, params={"dry_run": "true"}, body=spec))
+    def submit_design(self, digest: str, *, idempotency_key: str | None = None) -> StudyStatus:
+        """Posts the study of a registered design."""
+        path = f"{DESIGNS}/{part(digest)}/studies"
+        return parsed(StudyStatus, self._submitted(path, {}, idempotency_key))
+
+    def plan_study(self, spec: Mapping[str, Any] | str | bytes, *, design: str | None = None) -> StudyDryRun:
+        """The jobs of a study and their estimated work; nothing is stored. `design` as of `submit_study`."""
+        params = {"dry_run": "true"} | ({} if design is None else {"design": design})
+        return parsed(StudyDryRun, self._json("POST", STUDIES, params=params, body=spec))
 
     def study(self, study_id: str) -> StudyStatus:
         """The study with its jobs, in its present state."""

@@ -8,10 +8,10 @@ import time
 from collections import OrderedDict
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
-from assay.service.api.deps import Cursor, DispatcherDep, LiveDep, SettingsDep, StoreDep, StrictRoute
+from assay.service.api.deps import Cursor, DispatcherDep, LiveDep, SettingsDep, StoreDep
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults
 from assay.service.contract.states import RETRYABLE, TERMINAL
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
@@ -25,6 +25,7 @@ from assay.service.reports.numbers import difference_bounds, number
 from assay.service.store.tenants import TenantStore
 from assay.service.studies import routes as api
 from assay.service.studies.curve import study_curve
+from assay.service.studies.designs.pages import router
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.studies.routes import StudyDep
 from assay.service.studies.rows import StudyRow
@@ -32,7 +33,6 @@ from assay.service.studies.store import Studies
 from assay.service.studies.stored_results import results_of
 from assay.service.studies.text import TESTS, headline, label, lines
 
-router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 NAVIGATION, BEFORE = ("/studies", "Studies"), "/submit"
 
 PER_PAGE = 25

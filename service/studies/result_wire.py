@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from assay.service.contract.results import Answer, Unit, Warning
 from assay.service.metrics.statistics.multiple_tests import Adjustment
+from assay.service.studies.designs.wire import StudyFixing
 from assay.service.studies.wire import Claim
 
 
@@ -111,7 +112,7 @@ class StudyPrimary(Answer):
     """The answer to the study's primary question.
 
     `p_value` is of the claim, not adjusted, and compared with `level`; both `p_value` and `holds` are null
-    without a test. `fixed_at`: when the study was stored, before its jobs ran.
+    without a test. `fixed_at`: when the question was stored, with the study or with its registered design.
     """
 
     evaluation: str
@@ -139,7 +140,8 @@ class MissingRun(Answer):
 class StudyResults(Answer):
     """The results of a study, not `complete` while runs are missing; `adjust` acts on `tests` p-values.
 
-    `primary` answers the primary question, if the study has one; its test is not among `tests`.
+    `primary` answers the primary question, if the study has one; its test is not among `tests`. `fixing` says
+    when the design was fixed; null for studies of earlier versions.
     `warning_messages` has the message of the first run with a warning of its evaluation, by its code.
     """
 
@@ -156,3 +158,4 @@ class StudyResults(Answer):
     warnings: list[Warning]
     warning_messages: dict[str, str] = {}  # noqa: RUF012
     primary: StudyPrimary | None = None
+    fixing: StudyFixing | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Path, Query, Response
@@ -20,14 +19,13 @@ from assay.service.api.deps import (
     SettingsDep,
     StoreDep,
     StrictRouter,
-    Submission,
     SubmissionDep,
     located,
     stored,
 )
 from assay.service.api.errors import documented
-from assay.service.api.jobs import IdempotencyKey, canonical_sha256, device_warnings, estimated_work, ring
-from assay.service.api.views import device_of, iso
+from assay.service.api.jobs import IdempotencyKey
+from assay.service.api.views import iso
 from assay.service.contract.errors import (
     IdempotencyMismatch,
     InvalidState,
@@ -39,16 +37,17 @@ from assay.service.contract.errors import (
 from assay.service.contract.results import Page
 from assay.service.contract.states import JobState
 from assay.service.store.ids import is_id
-from assay.service.store.tenants import TenantStore
+from assay.service.studies.designs import routes as designs
+from assay.service.studies.designs.fixing import fixing_of
+from assay.service.studies.designs.wire import Digest
+from assay.service.studies.posting import checked_study, planned_study, post_study, ring_jobs
 from assay.service.studies.result_wire import StudyResults
 from assay.service.studies.rows import StudyJobRow, StudyRow
-from assay.service.studies.runs import training_key
 from assay.service.studies.store import Studies, unknown_study
 from assay.service.studies.stored_results import results_of
-from assay.service.studies.submission import ValidStudy, check_seeds, check_study
+from assay.service.studies.submission import check_seeds
 from assay.service.studies.text import to_csv, to_markdown
 from assay.service.studies.wire import (
-    ArmEstimate,
     ArmRun,
     RunState,
     StudyArm,
@@ -62,7 +61,7 @@ from assay.service.studies.wire import (
 
 STUDIES_PATH = "/api/v1/studies"
 router = StrictRouter(prefix=STUDIES_PATH, tag="studies")
-ROUTERS, BEFORE = (router,), "stream_events"
+ROUTERS, BEFORE = (router, designs.router), "stream_events"
 StudyFormat = Annotated[Literal["json", "csv", "md", "markdown"], Query()]
 
 
@@ -90,7 +89,7 @@ StudyDep = Annotated[StudyRow, Depends(_study)]
             "description": "The same study (`Idempotency-Key`), or a dry run",
         },
         201: located("study"),
-        **documented(MalformedJson, UnsupportedMediaType, IdempotencyMismatch),
+        **documented(MalformedJson, UnsupportedMediaType, IdempotencyMismatch, NotFound, InvalidState),
     },
 )
 def submit_study(
@@ -98,26 +97,37 @@ def submit_study(
     service: SubmissionDep,
     idempotency_key: IdempotencyKey = None,
     dry_run: Annotated[bool, Query(description="plan and estimate, store nothing")] = False,
+    design: Annotated[
+        Digest | None, Query(description="digest of a registered design, which the study must be")
+    ] = None,
 ) -> Response:
     """Checks the study as its jobs are checked, and queues all of them, or none.
 
     Each arm and seed becomes a training and an evaluation of its weights; equal trainings are shared.
     """
-    store, digest = service.store, canonical_sha256(body)
-    if idempotency_key is not None and not dry_run:
-        known = store.features.of(Studies).known(idempotency_key, digest)
-        if known is not None:
-            return _submitted(known, created=False)
-    work = partial(estimated_work, service)
-    valid = check_study(service.catalog, body, work=work, **service.environment)
     if dry_run:
-        return JSONResponse(_planned(service, valid).model_dump(mode="json"))
-    row, created = store.features.of(Studies).add(
-        valid.spec, valid.templates, body_sha256=digest, idempotency_key=idempotency_key
-    )
-    if created:
-        _ring(store, service.dispatcher, [run.job_id for run in row.runs])
-    return _submitted(row, created=created)
+        planned = planned_study(service, checked_study(service, body, design))
+        return JSONResponse(planned.model_dump(mode="json"))
+    return _submitted(post_study(service, body, idempotency_key, design=design))
+
+
+@designs.router.post(
+    "/{digest}/studies",
+    summary="Submit the study of a registered design",
+    status_code=201,
+    response_model=StudyStatus,
+    responses={
+        200: {"model": StudyStatus, "description": "The same study (`Idempotency-Key`)"},
+        201: located("study"),
+        **documented(NotFound, InvalidState, IdempotencyMismatch),
+    },
+)
+def submit_design(
+    digest: designs.DigestPath, service: SubmissionDep, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Queues the jobs of the design, as `POST /studies` does with its JSON."""
+    row = service.store.features.of(Studies).design(digest, own=True)
+    return _submitted(post_study(service, row.spec, idempotency_key, design=row.sha256))
 
 
 @router.get("", summary="List studies, newest first")
@@ -177,7 +187,7 @@ def get_study_results(
 def extend_study(study: StudyDep, body: BodyDep, store: StoreDep, dispatcher: DispatcherDep) -> StudyStatus:
     """Queues the jobs of more seeds, `{"seeds": [3, 4]}`; seeds that the study has are passed over."""
     row, made = store.features.of(Studies).extend(study.id, check_seeds(body))
-    _ring(store, dispatcher, made)
+    ring_jobs(store, dispatcher, made)
     return study_view(row)
 
 
@@ -193,7 +203,7 @@ def cancel_study(study: StudyDep, store: StoreDep, live: LiveDep, dispatcher: Di
     for job_id in row.states:
         if row.states[job_id] is JobState.CANCELING:
             live.cancel(store.jobs.get(job_id))
-    _ring(store, dispatcher, list(row.states))
+    ring_jobs(store, dispatcher, list(row.states))
     return study_view(row)
 
 
@@ -206,7 +216,7 @@ def cancel_study(study: StudyDep, store: StoreDep, live: LiveDep, dispatcher: Di
 def retry_study(study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> StudyStatus:
     """Queues its failed, canceled and timed-out jobs again; what they have finished is kept."""
     row, queued = store.features.of(Studies).retry(study.id)
-    _ring(store, dispatcher, queued)
+    ring_jobs(store, dispatcher, queued)
     return study_view(row)
 
 
@@ -235,6 +245,7 @@ def study_view(row: StudyRow) -> StudyStatus:
         notes=notes_of(_trained(row), len(row.spec["seeds"])),
         runs=[_arm(row, index) for index in range(len(row.templates))],
         spec=row.spec,
+        fixing=fixing_of(row),
     )
 
 
@@ -306,51 +317,7 @@ def _arm(row: StudyRow, index: int) -> StudyArm:
     return StudyArm(name=template["name"], trained=template["train"] is not None, runs=runs)
 
 
-def _planned(service: Submission, valid: ValidStudy) -> StudyDryRun:
-    seeds, keys, arms = len(valid.spec["seeds"]), set[str](), []
-    seconds: list[float | None] = []
-    for arm in valid.arms:
-        train = arm.template["train"]
-        key = training_key(train)
-        shared = train is not None and key in keys
-        keys |= {key} if train is not None else set()
-        own = arm.train_work if train is not None and not shared else None
-        works = [work for work in (own, arm.evaluate_work) if work is not None]
-        seconds += [work["seconds"] for work in works]
-        told = [] if train is None else device_warnings(service, train, arm.train_work or {})
-        told += device_warnings(service, arm.template["evaluate"], arm.evaluate_work)
-        arms.append(
-            ArmEstimate(
-                name=arm.template["name"],
-                trained=train is not None,
-                jobs=seeds * len(works),
-                shared=seeds if shared else 0,
-                train_seconds=arm.train_work["seconds"] if arm.train_work else None,
-                evaluate_seconds=arm.evaluate_work["seconds"],
-                train=arm.train_work,
-                evaluate=arm.evaluate_work,
-                warnings=[*arm.warnings, *{(one["code"], one["message"]): one for one in told}.values()],
-            )
-        )
-    known = [one for one in seconds if one is not None]
-    trained = [(arm.name, arm.trained) for arm in arms]
-    return StudyDryRun(
-        spec=valid.spec,
-        jobs=sum(arm.jobs for arm in arms),
-        trainings=seeds * len(keys),
-        evaluations=seeds * len(arms),
-        seconds=seeds * sum(known) if len(known) == len(seconds) else None,
-        arms=arms,
-        notes=notes_of(trained, seeds),
-    )
-
-
-def _submitted(row: StudyRow, *, created: bool) -> Response:
+def _submitted(posted: tuple[StudyRow, bool]) -> Response:
+    row, created = posted
     view = study_view(row)
     return stored(view, view.links.self, status=201 if created else 200)
-
-
-def _ring(store: TenantStore, dispatcher: DispatcherDep, job_ids: list[str]) -> None:
-    """Rings once for the jobs: a ring says no more than that the workers may look."""
-    if job_ids:
-        ring(dispatcher, job_ids[0], device_of(store.jobs.get(job_ids[0])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from assay.service.studies.designs.rows import Fixing
 from assay.service.studies.wire import ArmTemplate, Role, RunState
 
 
@@ -32,6 +33,8 @@ class StudyRow:
     templates: list[ArmTemplate]
     created_at: float
     runs: list[StudyJobRow]  # by seed, arm and role; a shared training once for each arm
+    design: str | None = None  # digest of what was posted; None for a study of an earlier version
+    fixing: Fixing | None = None
 
     @property
     def states(self) -> dict[str, RunState]:

@@ -25,11 +25,11 @@ from assay.service.store.clock import now
 from assay.service.store.ids import decode_cursor, encode_cursor, new_id
 from assay.service.store.row_mapping import row_of
 from assay.service.store.tables import dependencies, jobs, studies, study_jobs
-from assay.service.store.tenants import TenantPart
 from assay.service.store.transactions.end_job import cancel_job, delete_job
 from assay.service.store.transactions.release import DIFFERENT
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.transitions import OPEN, lock_job
+from assay.service.studies.designs.store import Designs, with_seeds
 from assay.service.studies.rows import StudyJobRow, StudyRow
 from assay.service.studies.runs import job_count
 from assay.service.studies.transactions import add_runs, record_jobs
@@ -37,7 +37,7 @@ from assay.service.studies.wire import MAX_JOBS, OWN_TRAINING, ArmTemplate, RunS
 from assay.service.submission.dependencies import dependencies_of
 
 
-class Studies(TenantPart):
+class Studies(Designs):
     """The studies that a caller sees. Every method is one short transaction."""
 
     def add(
@@ -47,12 +47,14 @@ class Studies(TenantPart):
         *,
         body_sha256: str,
         idempotency_key: str | None = None,
+        design: str | None = None,
     ) -> tuple[StudyRow, bool]:
         """Adds a study with all its jobs, or nothing; weights may come from jobs that the caller sees.
 
-        `templates`: the jobs of each arm. Two calls of a tenant with the same `idempotency_key` and body add
-        one study. Raises TooManyRequests: these jobs are over a limit of the tenant; IdempotencyMismatch: the
-        key with another body; InvalidSpec: a job or checkpoint cannot give weights.
+        `templates`: the jobs of each arm; `design`: the digest. Two calls of a tenant with the same
+        `idempotency_key` and body add one study. Raises TooManyRequests: these jobs are over a limit of the
+        tenant; IdempotencyMismatch: the key with another body; InvalidSpec: a job or checkpoint cannot give
+        weights.
         """
         specs = [spec for arm in templates for spec in (arm["evaluate"], arm["train"]) if spec is not None]
         named = [dependency for spec in specs for dependency in dependencies_of(spec)]
@@ -66,12 +68,19 @@ class Studies(TenantPart):
                     study_id = new_id(connection.execute(select(now())).scalar_one())
                     row = {"id": study_id, "tenant": self._owner, "name": spec["name"], "spec": spec}
                     row |= {"templates": list(templates), "created_at": now()}
-                    row |= {"key": idempotency_key, "body_sha256": body_sha256}
+                    row |= {"key": idempotency_key, "body_sha256": body_sha256, "design": design}
+                    if design is not None:
+                        row["fixing"] = self._fixing(connection, design, templates, spec["seeds"])
                     connection.execute(insert(studies).values(**row))
                     made = add_runs(
                         connection, study_id, spec, templates, spec["seeds"], self._tenant, self._limits
                     )
-                    told = {"arms": len(templates), "seeds": len(spec["seeds"]), "jobs": len(made)}
+                    told: dict[str, Any] = {
+                        "arms": len(templates),
+                        "seeds": len(spec["seeds"]),
+                        "jobs": len(made),
+                    }
+                    told |= {} if design is None else {"design": design}
                     record_jobs(connection, self._by, made, study_id)
                     record(connection, self._by, "study.submit", study_id, detail=told)
                     return _study(connection, study_id), True
@@ -115,8 +124,10 @@ class Studies(TenantPart):
             every = [*row.spec["seeds"], *new]
             _check_size(row.templates, every, new)
             spec = {**row.spec, "seeds": every}
-            connection.execute(update(studies).where(studies.c.id == study_id).values(spec=spec))
             tenant = row.tenant or None
+            changed: dict[str, Any] = {"spec": spec}
+            changed |= {} if row.fixing is None else {"fixing": with_seeds(connection, row, new)}
+            connection.execute(update(studies).where(studies.c.id == study_id).values(**changed))
             made = add_runs(connection, study_id, spec, row.templates, new, tenant, self._limits)
             if made:
                 record_jobs(connection, self._by, made, study_id)
@@ -209,7 +220,8 @@ def _study(connection: Connection, study_id: str, tenant: str | None = None) -> 
 
 
 def _study_row(row: Row[Any], runs: list[StudyJobRow]) -> StudyRow:
-    return StudyRow(row.id, row.tenant, row.name, row.spec, row.templates, row.created_at, runs)
+    shown = (row.id, row.tenant, row.name, row.spec, row.templates, row.created_at)
+    return StudyRow(*shown, runs, row.design, row.fixing)
 
 
 def _runs(connection: Connection, study_ids: Sequence[str]) -> dict[str, list[StudyJobRow]]:

@@ -17,6 +17,7 @@ from assay.service.metrics.paired import Rows
 from assay.service.store.rows import OutcomeRow, columns_of
 from assay.service.store.tenants import TenantStore
 from assay.service.store.transactions.release import DIFFERENT
+from assay.service.studies.designs.fixing import fixing_of
 from assay.service.studies.primary import Primary, check_primary
 from assay.service.studies.result_wire import StudyResults
 from assay.service.studies.results import MeasuredArm, MeasuredRun, StudyPlan, study_results
@@ -53,7 +54,7 @@ def results_of(store: TenantStore, study: StudyRow) -> StudyResults:
     plan = StudyPlan(
         study.id, spec["baseline"], spec["adjust"], spec["seeds"], spec["metrics"], _primary(study)
     )
-    found = study_results(plan, arms)
+    found = study_results(plan, arms).model_copy(update={"fixing": fixing_of(study)})
     if count <= MAX_ROWS:
         return found
     note = f"{count} examples were measured, more than {MAX_ROWS}: tests and intervals are over seeds alone"
@@ -66,7 +67,9 @@ def _primary(study: StudyRow) -> Primary | None:
     # Studies that were stored before there was such a question have none.
     given = study.spec.get("primary")
     found = check_primary(given, evaluations, names, study.spec["baseline"], Problems())
-    return None if found is None else replace(found, fixed_at=iso(study.created_at))
+    registered = None if study.fixing is None else study.fixing["registered_at"]
+    at = study.created_at if registered is None else registered
+    return None if found is None else replace(found, fixed_at=iso(at))
 
 
 class _Outcomes:

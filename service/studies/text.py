@@ -19,7 +19,7 @@ LEVEL = 0.05  # Of adjusted p
 CSV_COLUMNS = (
     "evaluation", "params", "data", "protocol", "metric", "unit", "arm", "seeds", "n", "mean", "sd",
     "baseline", "compares", "difference", "ci_low", "ci_high", "ci_method", "test", "p_value",
-    "adjusted_p_value", "adjust", "resolves",
+    "adjusted_p_value", "adjust", "resolves", "design", "registered_at", "fixed",
 )  # fmt: skip
 TESTS = {"two_way_t": "two-way t", "paired_t": "paired t over seeds"}
 ADJUSTED = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
@@ -32,6 +32,8 @@ def to_csv(results: StudyResults) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(CSV_COLUMNS)
+    fixing = results.fixing
+    design = [None] * 3 if fixing is None else [fixing.design, fixing.registered_at, fixing.fixed]
     for cell in results.cells:
         compared = {one.arm: one for one in cell.comparisons}
         for arm in cell.arms:
@@ -39,7 +41,7 @@ def to_csv(results: StudyResults) -> str:
             names = (cell.evaluation, params, data, cell.protocol, cell.metric, cell.unit or "", arm.arm)
             seeds = sum(one.value is not None for one in arm.seeds)
             found = _csv_cells(compared.get(arm.arm), results.adjust)
-            writer.writerow([*map(_inert, names), seeds, arm.n, arm.mean, arm.sd, *found])
+            writer.writerow([*map(_inert, names), seeds, arm.n, arm.mean, arm.sd, *found, *design])
     return text.getvalue()
 
 
@@ -132,7 +134,7 @@ def headline(results: StudyResults) -> str:
 
 def lines(results: StudyResults, *, warned: bool = True) -> list[str]:
     """What has to be said beside the table: notes, power, tests, missing runs and, if `warned`, warnings."""
-    said = [*_question(results), *results.notes]
+    said = [*_fixing(results), *_question(results), *results.notes]
     seeds = f"seeds {', '.join(map(str, results.seeds))}"
     said.append(
         f"{seeds}; mean ± standard deviation over seeds; differences are the arm less {results.baseline}"
@@ -149,6 +151,13 @@ def lines(results: StudyResults, *, warned: bool = True) -> list[str]:
     return [*said, *(f"{one.severity} {one.code}: {one.message}" for one in told)]
 
 
+def _fixing(results: StudyResults) -> list[str]:
+    """When the design was fixed, where a reader would ask: it was registered, or has a primary question."""
+    found = results.fixing
+    asked = found is not None and (found.registered_at is not None or results.primary is not None)
+    return [f"design {found.text}"] if asked and found is not None else []
+
+
 def _question(results: StudyResults) -> list[str]:
     asked = results.primary
     if asked is None:
@@ -159,8 +168,7 @@ def _question(results: StudyResults) -> list[str]:
         "equivalent": f"differs by less than {asked.margin} from",
     }[asked.claim]
     where = f"{asked.metric} of {asked.evaluation} {asked.params.get('epsilon', '')}".strip()
-    fixed = f", fixed at {asked.fixed_at}, before its jobs ran" if asked.fixed_at else ""
-    return [f"primary question{fixed}: {asked.arm} {claim} {asked.baseline} in {where}: {asked.text}"]
+    return [f"primary question: {asked.arm} {claim} {asked.baseline} in {where}: {asked.text}"]
 
 
 def _warnings(results: StudyResults) -> list[str]:

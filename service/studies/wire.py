@@ -30,6 +30,7 @@ from assay.service.contract.specs import (
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
 from assay.service.metrics.statistics.multiple_tests import Adjustment
+from assay.service.studies.designs.wire import StudyFixing
 
 MAX_ARMS = 20
 MAX_JOBS = 1000  # Jobs of a study, in all its arms and seeds.
@@ -201,13 +202,17 @@ class StudySummary(Answer):
 
 
 class StudyStatus(StudySummary):
-    """A study with its jobs. `message` says what keeps it from its end; `spec` has every default."""
+    """A study with its jobs. `message` says what keeps it from its end; `spec` has every default.
+
+    `fixing` says when its design was fixed; null for studies of earlier versions.
+    """
 
     progress: StudyProgress
     message: str
     notes: list[str]
     runs: list[StudyArm]
     spec: dict[str, Any]
+    fixing: StudyFixing | None = None
 
 
 class ArmEstimate(Answer):

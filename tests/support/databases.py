@@ -46,18 +46,8 @@ ALWAYS_ON_BOTH = pytest.mark.parametrize("database_url", KINDS, indirect=True)
 DEFAULTS = ("postgresql://postgres@127.0.0.1:5432/postgres", "postgresql://root@127.0.0.1:5432/root")
 EMPTIED = (
     *("jobs", "workers", "api_keys", "counters", "tenants", "accounts", "clocks", "reservations", "studies"),
-    *(
-        "duties",
-        "clock_marks",
-        "fleets",
-        "cordons",
-        "identities",
-        "lanes",
-        "webhooks",
-        "audit",
-        "usage",
-        "deleted_tags",
-    ),
+    *("duties", "clock_marks", "fleets", "cordons", "identities", "lanes", "webhooks", "audit", "usage"),
+    *("deleted_tags", "study_designs"),
 )
 EMPTYING = "; ".join(  # one transaction in one round trip
     [

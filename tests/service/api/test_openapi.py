@@ -33,7 +33,8 @@ FEATURE_ROUTES: dict[str, set[str]] = {
     "checkpoints": {"upload_checkpoint", "list_checkpoints", "get_checkpoint", "delete_checkpoint"},
     "studies": {
         "submit_study", "list_studies", "get_study", "get_study_results", "extend_study", "cancel_study",
-        "retry_study", "delete_study",
+        "retry_study", "delete_study", "register_design", "list_designs", "get_design", "delete_design",
+        "submit_design",
     },
     "leaderboard": set(),
     "webhooks": {
@@ -131,7 +132,7 @@ def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, documen
         stated = {"name", "normalization", "positions", "class_names"}
         audit = {"after", "before", "tenant", "action", "key"}
         drawn = {"scheme", "rows", "columns", "metric"}
-        others = {"adjust", "decode", "dry_run", "follow", "format", "jobs", "by", "since", "until"}
+        others = {"adjust", "decode", "dry_run", "follow", "format", "jobs", "by", "since", "until", "design"}
         assert known <= filters | stated | audit | drawn | others
 
 

@@ -1,0 +1,73 @@
+"""Pages of registered designs, and the forms that register, run and delete a design."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from assay.service.api.deps import Cursor, StoreDep, StrictRoute, SubmissionDep
+from assay.service.contract.strict_json import parse_json
+from assay.service.dashboard.forms import FormDep, see
+from assay.service.dashboard.frame import render
+from assay.service.files.canonical_json import canonical
+from assay.service.studies import routes as studies
+from assay.service.studies.designs import routes as api
+from assay.service.studies.store import Studies
+
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+
+PER_PAGE = 25
+MAX_DEPTH = 40
+
+
+@router.get("/designs")
+def list_designs(request: Request, store: StoreDep, cursor: Cursor | None = None) -> Response:
+    """Designs, newest first, with the studies that were posted from them."""
+    rows, following = store.features.of(Studies).designs(limit=PER_PAGE, cursor=cursor)
+    values = {
+        "title": "Registered designs",
+        "section": "/studies",
+        "designs": [api.design_view(row) for row in rows],
+        "following": f"/designs?cursor={following}" if following else None,
+    }
+    return render(request, "designs.html", values)
+
+
+@router.get("/designs/{digest}")
+def show_design(request: Request, digest: str, store: StoreDep) -> Response:
+    """A design: its digest and time, its studies, and the JSON that the digest is of."""
+    row = store.features.of(Studies).design(digest)
+    values = {
+        "title": row.labels["name"] or "Registered design",
+        "section": "/studies",
+        "design": api.design_view(row),
+        "canonical": canonical(row.design).decode(),
+    }
+    return render(request, "design.html", values)
+
+
+@router.post("/designs")
+def register(form: FormDep, service: SubmissionDep) -> Response:
+    """Registers a design, and shows it."""
+    body = parse_json(form.get("spec", "").encode(), MAX_DEPTH)
+    return _see_design(api.register_design(body, service))
+
+
+@router.post("/designs/{digest}/studies")
+def run_design(form: FormDep, digest: str, service: SubmissionDep) -> Response:
+    """Queues the jobs of a design, and shows the study."""
+    del form
+    answer = studies.submit_design(digest, service)
+    return see(f"/studies/{answer.headers['location'].rpartition('/')[2]}")
+
+
+@router.post("/designs/{digest}/delete")
+def delete_design(form: FormDep, digest: str, store: StoreDep) -> Response:
+    """Deletes a design, and shows the others."""
+    del form
+    api.delete_design(digest, store)
+    return see("/designs")
+
+
+def _see_design(answer: Response) -> Response:
+    return see(f"/designs/{answer.headers['location'].rpartition('/')[2]}")

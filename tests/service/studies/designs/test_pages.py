@@ -1,0 +1,39 @@
+"""Pages of designs: registered by a form, looked at, run and deleted."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+
+from tests.service.studies.test_pages import page, sent, study_body
+
+
+def test_a_design_is_registered_run_and_shown(api: httpx.Client) -> None:
+    assert "No designs yet." in page(api, "/designs")
+    assert 'href="/designs"' in page(api, "/studies")
+    body = json.dumps(study_body(primary={"evaluation": "clean"}))
+    path = sent(api, "/designs", spec=body).headers["location"]
+    digest = path.rpartition("/")[2]
+    shown = page(api, path)
+    assert digest in shown
+    assert "wide against narrow in the first metric of clean: difference" in shown
+    assert "&#34;adjust&#34;:&#34;holm&#34;" in shown
+    assert path in page(api, "/designs")
+    study = sent(api, f"{path}/studies").headers["location"]
+    text = page(api, study)
+    assert f'<a href="{path}">Design</a> fixed before the first run: registered at ' in text
+    assert study.rpartition("/")[2] in page(api, path)
+    assert "Delete the design" not in page(api, path)
+
+
+def test_a_design_without_studies_is_deleted(api: httpx.Client) -> None:
+    path = sent(api, "/designs", spec=json.dumps(study_body())).headers["location"]
+    assert "Delete the design" in page(api, path)
+    assert sent(api, f"{path}/delete").headers["location"] == "/designs"
+    page(api, path, 404)
+
+
+def test_what_is_no_study_is_told(api: httpx.Client) -> None:
+    assert "arms" in sent(api, "/designs", 422, spec='{"kind": "study", "seeds": 1}').text
+    sent(api, "/designs", 400, spec="{")
