@@ -8,6 +8,7 @@ Procedure"). With one question there is one test, which no adjustment touches.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,19 +43,27 @@ def check_primary(
     baseline: str,
     problems: Problems,
 ) -> Primary | None:
-    """The primary question of a study with these evaluations; reports what is wrong with it."""
+    """The primary question of a study with evaluations as of `evaluations_of`; reports what is wrong."""
     if given is None:
         return None
     before = len(problems)
     name, params = given["evaluation"], given["params"]
     named = [place for place, one in enumerate(evaluations) if one["name"] == name]
-    fit = [place for place in named if _has(evaluations[place]["params"], params)]
+    alike = [place for place in named if _has(evaluations[place]["params"], params)]
+    fit = [place for place in alike if _is_on(evaluations[place]["data"], given.get("data"))]
     if not named:
         known = list(dict.fromkeys(str(one["name"]) for one in evaluations))
         message = "the study has no evaluation of this name"
         problems.add(
             ("primary", "evaluation"), message, given=name, allowed=known, nearest=nearest(name, known)
         )
+    elif len(alike) > 1 and len({json.dumps(evaluations[place]["params"]) for place in alike}) == 1 != len(
+        fit
+    ):
+        listed = [evaluations[place]["data"] for place in alike]
+        many = f"{len(fit) or 'no'} evaluations of the name {name!r}"
+        message = f"{many} are on this data set" if given.get("data") else f"{many} differ in their data set"
+        problems.add(("primary", "data"), message, given=given.get("data"), allowed=listed)
     elif len(fit) != 1:
         listed = [dict(evaluations[place]["params"]) for place in named]
         message = f"{len(fit) or 'no'} evaluations of the name {name!r} have these parameters; name one"
@@ -132,6 +141,17 @@ def _text(
     else:
         said = f"{found.arm} and {found.baseline} differ by less than {margin}"
     return f"{said if holds else f'not shown that {said}'}: measured {size} {word}{tail}"
+
+
+def evaluations_of(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The evaluations of an arm's job, each with its data set."""
+    return [{**one, "data": one.get("data") or spec["data"]} for one in spec["evaluations"]]
+
+
+def _is_on(data: Mapping[str, Any], asked: Mapping[str, Any] | None) -> bool:
+    if asked is None:
+        return True
+    return data["name"] == asked["name"] and _has(data.get("params") or {}, asked.get("params") or {})
 
 
 def _has(params: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from assay.service.store.rows import OutcomeRow, columns_of
 from assay.service.store.tenants import TenantStore
 from assay.service.store.transactions.release import DIFFERENT
 from assay.service.studies.designs.fixing import fixing_of
-from assay.service.studies.primary import Primary, check_primary
+from assay.service.studies.primary import Primary, check_primary, evaluations_of
 from assay.service.studies.result_wire import StudyResults
 from assay.service.studies.results import MeasuredArm, MeasuredRun, StudyPlan, study_results
 from assay.service.studies.rows import StudyJobRow, StudyRow
@@ -63,7 +63,7 @@ def results_of(store: TenantStore, study: StudyRow) -> StudyResults:
 
 def _primary(study: StudyRow) -> Primary | None:
     names = [template["name"] for template in study.templates]
-    evaluations = study.templates[0]["evaluate"]["evaluations"]
+    evaluations = evaluations_of(study.templates[0]["evaluate"])
     # Studies that were stored before there was such a question have none.
     given = study.spec.get("primary")
     found = check_primary(given, evaluations, names, study.spec["baseline"], Problems())

@@ -20,7 +20,7 @@ from assay.service.contract.problems import Loc, Problems, nearest, path_text
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
 from assay.service.metrics.registry import TABLES
-from assay.service.studies.primary import check_primary
+from assay.service.studies.primary import check_primary, evaluations_of
 from assay.service.studies.runs import job_count
 from assay.service.studies.wire import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
 from assay.service.submission.shape import FOR_TRAINING, OPTIONS_OF
@@ -186,7 +186,7 @@ def _check_primary(
 ) -> dict[str, Any] | None:
     """The primary question with its arm and all parameters filled in."""
     names = [arm.template["name"] for arm in arms]
-    evaluations = arms[0].template["evaluate"]["evaluations"]
+    evaluations = evaluations_of(arms[0].template["evaluate"])
     found = check_primary(given, evaluations, names, baseline, problems)
     if given is None or found is None:
         return None

@@ -73,6 +73,7 @@ class PrimarySpec(Spec):
     params: Annotated[
         dict[str, Any], Field(description="parameters that tell it from others of its name")
     ] = {}  # noqa: RUF012
+    data: Annotated[DataSpec | None, Field(description="data set that tells it from others")] = None
     metric: Annotated[
         str | None, Field(max_length=100, description="default: the first of the evaluation")
     ] = None

@@ -10,8 +10,9 @@ import pytest
 from scipy import stats
 
 from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.problems import Problems
 from assay.service.studies import primary as questions
-from assay.service.studies.primary import LEVELS, Primary
+from assay.service.studies.primary import LEVELS, Primary, check_primary, evaluations_of
 from assay.service.studies.result_wire import StudyPrimary, StudyResults
 from assay.service.studies.results import StudyPlan, study_results
 from assay.service.studies.significance import Spread
@@ -99,14 +100,13 @@ def test_at_the_margin_a_claim_holds_as_often_as_its_level(
     """10,000 studies of six seeds whose differences are normal, exactly as far apart as the margin."""
     assert LEVELS[claim] == share
     rng, held = random.Random(f"margin/{claim}"), 0
+    asked, cell = Primary(0, None, "other", claim, 0.08), answered(None).cells[0]
     for _ in range(10_000):
         values = [rng.gauss(difference, 0.02) for _ in range(6)]
         mean = sum(values) / 6
         spread = Spread(math.fsum((v - mean) ** 2 for v in values) / 30, 0.0, 5.0, 1.0)
-        above = (mean + 0.08) / spread.error
-        below = (0.08 - mean) / spread.error
-        t = above if claim == "not_worse" else min(above, below)
-        held += t > spread.critical(2 * share)  # a root for each p would take minutes
+        found = cell.comparisons[0].model_copy(update={"difference": mean})
+        held += questions._p_value(asked, cell, found, spread) < share
     assert held / 10_000 == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 10_000))
 
 
@@ -129,6 +129,22 @@ def test_what_is_wrong_with_it_is_said_at_its_fields() -> None:
     assert wrong({"evaluation": "clean", "metric": "top11"})["primary.metric"][1] == "top1"
     assert "primary.claim" in wrong({"evaluation": "clean", "claim": "better"})
     assert "primary.arm" in wrong({"evaluation": "clean", "arm": "softmax"}), "the baseline itself"
+
+
+def test_evaluations_that_differ_in_their_data_alone_are_told_apart() -> None:
+    evaluations = [{"name": "clean"}, {"name": "clean", "data": {"name": "svhn"}}]
+    changes = {"evaluations": evaluations, "data": {"name": "cifar10"}}
+    two = wrong({"evaluation": "clean"}, **changes)["primary.data"]
+    assert two[0] == "2 evaluations of the name 'clean' differ in their data set"
+    none = wrong({"evaluation": "clean", "data": {"name": "digits"}}, **changes)
+    assert none["primary.data"][0].startswith("no evaluations of the name 'clean' are on")
+    for place, name in enumerate(("cifar10", "svhn")):
+        given = {"evaluation": "clean", "data": {"name": name}}
+        valid = check(example() | changes | {"primary": given})
+        listed = evaluations_of(valid.templates[0]["evaluate"])
+        found = check_primary(valid.spec["primary"], listed, ["softmax", "rpc"], "softmax", Problems())
+        assert found is not None
+        assert found.position == place
 
 
 def test_it_is_stored_with_its_arm_and_all_parameters() -> None:
