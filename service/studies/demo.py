@@ -1,7 +1,7 @@
 """`make demo`: a study of two transformers on handwritten digits over six seeds, over real HTTP.
 
 Starts the embedded service on a free port and posts a study: symmetric attention and RPC-Attention, trained
-with six seeds each, and attacked. Answers first the question that `PRIMARY` fixes, then prints the study's
+with six seeds each, and attacked. Answers first its primary question, then prints the study's
 table, what else it shows and cannot show, and what the pursuit does inside the trained models; writes the
 results, a report of all runs and a plot of accuracy against epsilon, and names the pages that show them.
 """
@@ -24,7 +24,7 @@ from assay.service.client.local import LOG, local_service
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import EvaluationResult, Job, Metric
 from assay.service.studies import text as study_tables
-from assay.service.studies.power import amount, at_level
+from assay.service.studies.power import amount
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.studies.wire import StudyStatus
 
@@ -42,8 +42,7 @@ ARMS: dict[str, dict[str, Any]] = {
 SEEDS = 6
 # Attacks with their radii, markers and titles.
 ATTACKS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("demo_attacks.json").read_text())
-# The one question, fixed before the run: top-1 under this attack at this epsilon, one test at `LEVEL`.
-PRIMARY = next((name, one["primary"]) for name, one in ATTACKS.items() if "primary" in one)
+PRIMARY = {"evaluation": "pgd", "params": {"epsilon": "2/255"}}
 EPSILONS = {name: attack["epsilons"] for name, attack in ATTACKS.items()}
 DATA = {"name": "digits"}
 EXECUTION = {"batch_size": 64}
@@ -106,6 +105,7 @@ def study_spec(epochs: int) -> dict[str, Any]:
         ],
         "execution": EXECUTION,
         "baseline": BASELINE,
+        "primary": PRIMARY,
     }
 
 
@@ -171,31 +171,33 @@ def finish(folder: Path, results: StudyResults, inside: Sequence[EvaluationResul
 
 
 def answer(results: StudyResults) -> str:
-    """The question that was fixed before the run, and what the study answers."""
+    """The primary question, when it was fixed, and what the study answers."""
     cell, found = _primary(results)
-    question = (
-        f"Fixed before the run: is {ROBUST} more robust than {BASELINE} under {study_tables.label(cell)}?"
+    when = (
+        "after the first" if results.fixing is not None and results.fixing.fixed == "after" else "before the"
     )
-    if found.test is None or found.difference is None:
+    question = f"Fixed {when} run: is {ROBUST} more robust than {BASELINE} under {study_tables.label(cell)}?"
+    answered = results.primary
+    if answered is None or answered.p_value is None or found.difference is None:
         return f"{question} No answer: the runs gave no test."
     word = "Yes" if found.difference > 0 else "No, it is less robust"
-    if found.test.p_value >= LEVEL:
+    if not answered.holds:
         word = "Not told apart"
     return (
-        f"{question}\n{word}: {_points(found)} points, p = {found.test.p_value:.2g}, one test.{_power(found)}"
+        f"{question}\n{word}: {_points(found)} points, p = {answered.p_value:.2g}, one test.{_power(found)}"
     )
 
 
 def _primary(results: StudyResults) -> tuple[StudyCell, StudyComparison]:
-    cell = next(one for one in results.cells if (one.evaluation, one.params.get("epsilon")) == PRIMARY)
-    return cell, cell.comparisons[0]
+    pairs = ((cell, found) for cell in results.cells for found in cell.comparisons)
+    return next((cell, found) for cell, found in pairs if found.primary)
 
 
 def _power(found: StudyComparison) -> str:
     """What the study's seeds find in one test, and twice as many."""
     if found.power is None:
         return ""
-    power = at_level(found.power, LEVEL, "proportion")
+    power = found.power
     if power.resolves is None or power.with_twice is None:
         return ""
     return (
@@ -206,9 +208,9 @@ def _power(found: StudyComparison) -> str:
 
 def advice(results: StudyResults) -> str:
     """What a reader does with the answer, for models of their own."""
-    cell, found = _primary(results)
+    cell, _ = _primary(results)
     kept = " and ".join(f"{100 * (arm.mean or 0.0):.0f} % ({arm.arm})" for arm in cell.arms)
-    told = found.test is not None and found.test.p_value < LEVEL
+    told = results.primary is not None and results.primary.holds
     more = "" if told else "; more seeds (`assay studies extend`) or a stronger training tell them apart"
     return (
         "for models of yours: neither model was trained against attacks, and"
@@ -219,12 +221,11 @@ def advice(results: StudyResults) -> str:
 
 def verdict(results: StudyResults) -> str:
     """What the other differences show, in one sentence or two."""
-    primary, _ = _primary(results)
     tested = [
         (study_tables.label(cell), found, found.test.adjusted_p_value)
         for cell in results.cells
         for found in cell.comparisons
-        if found.test is not None and cell is not primary
+        if found.test is not None and not found.primary
     ]
     shown = [(label, found) for label, found, p in tested if p < LEVEL]
     if shown:

@@ -37,7 +37,7 @@ def results(*p_values: float, accuracy: float = 0.96) -> StudyResults:
                 {
                     "arm": demo.ROBUST, "baseline": demo.BASELINE, "compares": "methods", "difference": -0.1,
                     "ci_low": -0.15, "ci_high": -0.05, "ci_method": "hierarchical_bootstrap",
-                    "seeds": [0, 1, 2], "n": 355, "power": POWER,
+                    "seeds": [0, 1, 2], "n": 355, "power": POWER, "primary": number == 2,
                     "test": {
                         "name": "two_way_t", "p_value": p / 2, "adjusted_p_value": p, "statistic": 3.0,
                         "seeds": 3,
@@ -51,6 +51,11 @@ def results(*p_values: float, accuracy: float = 0.96) -> StudyResults:
         "study": "x", "complete": True, "arms": [demo.BASELINE, demo.ROBUST], "seeds": [0, 1, 2],
         "baseline": demo.BASELINE, "adjust": "holm", "tests": len(cells), "cells": cells, "missing": [],
         "notes": [], "warnings": [],
+        "primary": {
+            "evaluation": "pgd", "params": {"epsilon": "2/255"}, "metric": "top1", "arm": demo.ROBUST,
+            "baseline": demo.BASELINE, "claim": "difference", "margin": None, "level": 0.05,
+            "p_value": p_values[2] / 2, "holds": p_values[2] < 0.1, "fixed_at": None, "text": "",
+        },
     })  # fmt: skip
 
 
@@ -68,7 +73,8 @@ def test_the_answer_is_one_test_of_the_question_that_was_fixed(p: float, said: s
 
 def test_an_answer_without_a_test_says_so() -> None:
     found = results(0.3, 0.2, 0.2)
-    found.cells[2].comparisons[0].test = None
+    assert found.primary is not None
+    found.primary.p_value = found.primary.holds = None
     assert demo.answer(found).endswith("No answer: the runs gave no test.")
 
 
