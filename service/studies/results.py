@@ -8,15 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import stdev
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.fractions import canonical
 from assay.service.contract.results import EvaluationResult, Metric, Unit, Warning, data_label
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS, Adjustment
+from assay.service.studies.comparisons import LEVEL, Pair, compared_pair
 from assay.service.studies.examples import per_example
-from assay.service.studies.power import at_level, power_of
+from assay.service.studies.power import at_level
 from assay.service.studies.primary import Primary, answer
 from assay.service.studies.result_wire import (
     ArmValue,
@@ -26,27 +27,10 @@ from assay.service.studies.result_wire import (
     StudyComparison,
     StudyPrimary,
     StudyResults,
-    StudyTest,
 )
 from assay.service.studies.runs import equal_arms
-from assay.service.studies.significance import (
-    Components,
-    Spread,
-    interval,
-    least,
-    least_error_of_shares,
-    over_examples,
-    over_seeds,
-    two_way,
-)
+from assay.service.studies.significance import Spread
 from assay.service.studies.wire import notes_of
-
-LEVEL = 0.05
-NOT_COMMON = "no seed has been measured in both arms on the same data"
-WEIGHTS_ONLY = "one seed: this compares weights, not methods"
-
-Differences = Sequence[Sequence[float]]
-"""d_si: a row for each seed, (S, n)."""
 
 
 @dataclass(frozen=True)
@@ -199,19 +183,10 @@ class _Cells:
                 found = values.pair(base, index)
                 trained = arm.trained and self.arms[base].trained
                 asked = primary is not None and arm.name == primary.arm
-                one, spread = _compared(
+                one, spread = compared_pair(
                     found, arm.name, self.plan.baseline, metric, trained=trained, tested=tested or asked
                 )
                 yield one.model_copy(update={"primary": asked}), spread
-
-
-class _Pair(NamedTuple):
-    """The differences of two arms with their common seeds, and example by example where there are such."""
-
-    seeds: list[int]
-    of_seeds: list[float]
-    of_examples: list[list[float]] | None
-    shares: bool
 
 
 class _Values:
@@ -222,7 +197,7 @@ class _Values:
             for runs in measured
         ]
 
-    def pair(self, base: int, other: int) -> _Pair:
+    def pair(self, base: int, other: int) -> Pair:
         """The differences of an arm to the baseline."""
         sides = [
             {
@@ -237,93 +212,17 @@ class _Values:
         rows = [(sides[0][seed][1], sides[1][seed][1]) for seed in seeds]
         known = [(one, two) for one, two in rows if one is not None and two is not None]
         if not known or len(known) < len(rows):
-            return _Pair(seeds, of_seeds, None, shares=False)
+            return Pair(seeds, of_seeds, None, shares=False)
         common = set(known[0][0])
         for one, two in known:
             common &= one.keys() & two.keys()
         if len(common) < 2:
-            return _Pair(seeds, of_seeds, None, shares=False)
+            return Pair(seeds, of_seeds, None, shares=False)
         ids = sorted(common)
         shares = all(0 <= side[example] <= 1 for sides_ in known for side in sides_ for example in ids)
-        return _Pair(
+        return Pair(
             seeds, of_seeds, [[two[one_id] - one[one_id] for one_id in ids] for one, two in known], shares
         )
-
-
-def _compared(
-    pair: _Pair, arm: str, baseline: str, metric: Metric, *, trained: bool, tested: bool
-) -> tuple[StudyComparison, Spread | None]:
-    s = len(pair.seeds)
-    found = StudyComparison(
-        arm=arm,
-        baseline=baseline,
-        compares="methods" if trained and s > 1 else "weights",
-        difference=math.fsum(pair.of_seeds) / s if s else None,
-        seeds=pair.seeds,
-        note={0: NOT_COMMON, 1: WEIGHTS_ONLY}.get(s),
-    )
-    if not s:
-        return found, None
-    if pair.of_examples is None:
-        return _over_seeds(found, pair, metric, tested=tested)
-    n = len(pair.of_examples[0])
-    found = found.model_copy(update={"n": n})
-    if s == 1:
-        mean, spread = over_examples(pair.of_examples[0])
-        components = Components(mean, spread.of_examples, spread.of_examples * n, 0.0)
-    else:
-        components, spread = two_way(pair.of_examples)
-    floored = pair.shares and metric.unit == "proportion"
-    spread = least(spread, n) if floored else spread
-    if spread.error == 0:
-        return _without_spread(found, components.mean), None
-    low, high = _possible(*interval(pair.of_examples, components.mean, spread), metric)
-    update: dict[str, Any] = {
-        "difference": components.mean,
-        "ci_low": low,
-        "ci_high": high,
-        "ci_method": "bootstrap_over_examples" if s == 1 else "hierarchical_bootstrap",
-    }
-    if tested and s > 1:
-        update["test"] = _test("two_way_t", components.mean, spread, s)
-    if tested:
-        error = least_error_of_shares(n) if floored else None
-        update["power"] = power_of(components, s, n, least_error=error)
-    return found.model_copy(update=update), spread
-
-
-def _over_seeds(
-    found: StudyComparison, pair: _Pair, metric: Metric, *, tested: bool
-) -> tuple[StudyComparison, Spread | None]:
-    """A comparison of a metric without values of examples: it holds for these examples."""
-    if len(pair.seeds) < 2:
-        return found, None
-    mean, spread = over_seeds(pair.of_seeds)
-    if spread.error == 0:
-        return _without_spread(found, mean), None
-    half = spread.critical(LEVEL) * spread.error
-    low, high = _possible(mean - half, mean + half, metric)
-    update: dict[str, Any] = {"ci_low": low, "ci_high": high, "ci_method": "t_over_seeds"}
-    if tested:
-        update["test"] = _test("paired_t", mean, spread, len(pair.seeds))
-        components = Components(mean, spread.of_seeds * len(pair.seeds), 0.0, 0.0)
-        update["power"] = power_of(components, len(pair.seeds), None)
-    return found.model_copy(update=update), spread
-
-
-def _possible(low: float, high: float, metric: Metric) -> tuple[float, float]:
-    return (max(-1.0, low), min(1.0, high)) if metric.unit == "proportion" else (low, high)
-
-
-def _without_spread(found: StudyComparison, mean: float) -> StudyComparison:
-    note = "the difference is the same with every seed and in every example: no interval, no test"
-    return found.model_copy(update={"difference": mean, "note": found.note or note})
-
-
-def _test(name: Literal["two_way_t", "paired_t"], mean: float, spread: Spread, seeds: int) -> StudyTest:
-    statistic = abs(mean) / spread.error
-    p_value = spread.p_value(statistic)
-    return StudyTest(name=name, p_value=p_value, adjusted_p_value=p_value, statistic=statistic, seeds=seeds)
 
 
 def _adjusted(cells: Sequence[StudyCell], plan: StudyPlan) -> tuple[list[StudyCell], int]:
