@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo site accept-gpu gpu-bundle test test-slow test-all test-textattack tutorials test-portable screenshots chaos fuzz hostile \
+.PHONY: help install demo site accept-gpu gpu-bundle test test-slow test-all test-textattack tutorials test-portable screenshots evidence-check chaos fuzz hostile \
 	check fmt catalog helm lock lock-cpu pin-images sbom vulnerabilities clean
 
 help: ## list the targets
@@ -62,6 +62,9 @@ gpu-bundle: $(STAMP) ## build/gpu-bundle.tar.xz: accept-gpu for a box without ne
 
 screenshots: $(STAMP) ## pictures of every page from real small jobs, into docs/images (minutes; needs Chromium)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.screenshots
+
+evidence-check: $(STAMP) ## compute the results of docs/evidence again from their outcomes, and compare tables and pictures
+	@$(BIN)/python -m benchmarks.evidence check
 
 chaos: $(STAMP) ## 200 jobs while everything around them breaks or lies (many minutes); SEED=n for a known storm, FORM=gateway
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.storm.storm $(if $(FORM),--form $(FORM)) $(if $(SEED),--seed $(SEED))

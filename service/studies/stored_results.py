@@ -29,6 +29,19 @@ MAX_ROWS = 3_000_000  # Rows of a study; beyond, tests are over seeds alone.
 
 def results_of(store: TenantStore, study: StudyRow) -> StudyResults:
     """What has been measured so far; NoResults: no evaluation has finished."""
+    plan, arms, count = measured_of(store, study)
+    found = study_results(plan, arms).model_copy(update={"fixing": fixing_of(study)})
+    if count <= MAX_ROWS:
+        return found
+    note = f"{count} examples were measured, more than {MAX_ROWS}: tests and intervals are over seeds alone"
+    return found.model_copy(update={"notes": [*found.notes, note]})
+
+
+def measured_of(store: TenantStore, study: StudyRow) -> tuple[StudyPlan, list[MeasuredArm], int]:
+    """All that the results follow from, and the examples measured: beyond MAX_ROWS the runs lack columns.
+
+    Raises NoResults: no evaluation has finished.
+    """
     evaluations = {(run.arm, run.seed): run for run in study.runs if run.role == "evaluate"}
     outcomes = _Outcomes(store, [run.job_id for run in evaluations.values() if run.state != "deleted"])
     arms = [
@@ -54,11 +67,7 @@ def results_of(store: TenantStore, study: StudyRow) -> StudyResults:
     plan = StudyPlan(
         study.id, spec["baseline"], spec["adjust"], spec["seeds"], spec["metrics"], _primary(study)
     )
-    found = study_results(plan, arms).model_copy(update={"fixing": fixing_of(study)})
-    if count <= MAX_ROWS:
-        return found
-    note = f"{count} examples were measured, more than {MAX_ROWS}: tests and intervals are over seeds alone"
-    return found.model_copy(update={"notes": [*found.notes, note]})
+    return plan, arms, count
 
 
 def _primary(study: StudyRow) -> Primary | None:

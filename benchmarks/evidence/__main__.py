@@ -1,0 +1,56 @@
+"""Evidence: what the papers claim, tested by studies whose outcomes are kept in docs/evidence.
+
+    python -m benchmarks.evidence collect NAME STUDY [STUDY ...] --state FOLDER
+    python -m benchmarks.evidence write
+    python -m benchmarks.evidence check
+
+`collect` writes finished studies of an embedded service, of one design and other seeds, into
+docs/evidence/NAME.json.gz; `write` makes tables and pictures of the pages from these files; `check` computes
+the results again from the outcomes, and compares results, tables and pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.evidence.archive import FOLDER, joined, load, save
+from benchmarks.evidence.collected import collected
+from benchmarks.evidence.pages import stale
+
+
+def main() -> int:
+    """The command; 1 where something does not agree."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence")
+    actions = parser.add_subparsers(dest="action", required=True)
+    collect = actions.add_parser("collect")
+    collect.add_argument("name")
+    collect.add_argument("studies", nargs="+")
+    collect.add_argument("--state", type=Path, required=True)
+    actions.add_parser("write")
+    actions.add_parser("check")
+    given = parser.parse_args()
+    if given.action == "collect":
+        parts = [collected(given.state, study) for study in given.studies]
+        save(FOLDER / f"{given.name}.json.gz", joined(parts) if len(parts) > 1 else parts[0])
+        return 0
+    failed = [problem for path in sorted(FOLDER.glob("*.json.gz")) for problem in differences(path)]
+    failed += stale(FOLDER, write=given.action == "write")
+    sys.stderr.writelines(f"{problem}\n" for problem in failed)
+    return 1 if failed else 0
+
+
+def differences(path: Path) -> list[str]:
+    """What in the stated results of a file does not follow from its outcomes."""
+    archive, stated = load(path)
+    found = archive.results()
+    return [
+        f"{path.name}: {name} does not follow from the outcomes"
+        for name in type(stated).model_fields
+        if getattr(stated, name) != getattr(found, name)
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

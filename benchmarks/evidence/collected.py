@@ -1,0 +1,55 @@
+"""A finished study of an embedded service, read from its database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from assay.service.contract.times import iso
+from assay.service.store.store import open_store
+from assay.service.store.tenants import TenantStore, View
+from assay.service.studies.result_wire import StudyCell
+from assay.service.studies.results import study_results
+from assay.service.studies.store import Studies
+from assay.service.studies.stored_results import measured_of
+from benchmarks.evidence.archive import Archive, reduced
+
+DATABASE = "assay.sqlite"
+
+
+def collected(state: Path, study_id: str) -> Archive:
+    """The study with its tested metrics.
+
+    Raises ValueError: a run is missing, the code changed between jobs, or results need more than is kept.
+    """
+    with open_store(f"sqlite:///{state.resolve() / DATABASE}", migrate=False) as store:
+        mine = TenantStore(store, View(tenant=None, everything=True))
+        study = mine.features.of(Studies).get(study_id)
+        plan, arms, _ = measured_of(mine, study)
+        jobs = [mine.jobs.get(run.job_id) for run in study.runs]
+        lost = [job.id for job in jobs if str(job.state) != "succeeded"]
+        if lost:
+            raise ValueError(f"study {study_id}: {len(lost)} jobs have not succeeded")
+        known = {job.id: job.provenance or {} for job in jobs}
+        first = next(iter(known.values()))
+        facts = {
+            "study": study_id,
+            "fixed_at": iso(study.created_at),
+            "seconds": round(sum(one["times"]["measured_seconds"] for one in known.values())),
+            "jobs": len(known),
+            **{name: first[name] for name in ("code", "packages", "device")},
+        }
+        if any(
+            (one["code"], one["device"]["name"]) != (first["code"], first["device"]["name"])
+            for one in known.values()
+        ):
+            raise ValueError(f"study {study_id}: its jobs ran with other code, or on another processor")
+        found = Archive(study.spec, plan, reduced(plan, arms), facts)
+        whole = {_place(cell): cell.comparisons for cell in study_results(plan, arms).cells}
+        for cell in found.results().cells:
+            if cell.comparisons != whole[_place(cell)]:
+                raise ValueError(f"study {study_id}: {cell.evaluation} does not follow from the kept columns")
+        return found
+
+
+def _place(cell: StudyCell) -> tuple[str, str, str, str]:
+    return cell.evaluation, str(cell.params), str(cell.data), cell.metric

@@ -1,0 +1,178 @@
+"""Tables and pictures of the pages of evidence, made from the files beside them.
+
+A page has `<!-- evidence NAME -->` and `<!-- end -->`; between them stand the answer to the primary question,
+the picture, the table and the facts of docs/evidence/NAME.json.gz.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.service.contract.fractions import canonical
+from assay.service.plots.theme import Vega, frame
+from assay.service.reports.numbers import params_text, row_params
+from assay.service.studies.result_wire import StudyCell, StudyComparison, StudyResults
+from benchmarks.evidence.archive import Archive, load
+
+PLACE = re.compile(r"(<!-- evidence (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+HOUR = 3600
+SHARES = ("proportion", "ratio")
+QUESTIONS = ("primary question", "others")
+
+
+def stale(folder: Path, *, write: bool) -> list[str]:
+    """The pages and pictures that differ from their files, which `write` makes anew; names without a file."""
+    problems, shown = [], set[str]()
+    archives = {path.name.removesuffix(".json.gz"): path for path in sorted(folder.glob("*.json.gz"))}
+    for page in sorted([*folder.glob("*.md"), folder.with_suffix(".md")]):
+        text = page.read_text(encoding="utf-8")
+        for name in PLACE.findall(text):
+            shown.add(name[1])
+        missing = shown - archives.keys()
+        if missing:
+            return [f"{page.name}: there is no {name}.json.gz" for name in sorted(missing)]
+        fresh = PLACE.sub(lambda found: found[1] + section(found[2], archives[found[2]]) + found[3], text)
+        problems += _settled(page, fresh, write=write)
+    for name in sorted(shown):
+        archive, _ = load(archives[name])
+        problems += _settled(folder / f"{name}.svg", drawn(archive.results()), write=write)
+    return problems + [f"{name}.json.gz: no page shows it" for name in sorted(archives.keys() - shown)]
+
+
+def _settled(path: Path, fresh: str, *, write: bool) -> list[str]:
+    if path.exists() and path.read_text(encoding="utf-8") == fresh:
+        return []
+    if write:
+        path.write_text(fresh, encoding="utf-8")
+        return []
+    return [f"{path.name}: differs from its file; `python -m benchmarks.evidence write` makes it"]
+
+
+def section(name: str, path: Path) -> str:
+    """What a page shows of a study."""
+    archive, _ = load(path)
+    results = archive.results()
+    primary = results.primary
+    lines = [f"**{primary.text}.**\n"] if primary else []
+    lines.append(f"![Each arm less {results.baseline}, with 95 % intervals]({name}.svg)\n")
+    lines += _table(results)
+    asked = [one for cell in results.cells for one in cell.comparisons if one.primary and one.power]
+    lines += [f"Power: {one.power.text}.\n" for one in asked if one.power]
+    return "\n".join([*lines, _facts(name, path, archive), ""])
+
+
+def _table(results: StudyResults) -> list[str]:
+    others = [arm for arm in results.arms if arm != results.baseline]
+    head = ["", results.baseline, *others]
+    rows = [head, ["---"] * len(head)]
+    for cell in results.cells:
+        means = {one.arm: _mean(one.mean, one.sd, cell) for one in cell.arms}
+        rows.append([label(cell), *(means.get(arm, "") for arm in results.arms)])
+        found = {one.arm: _difference(one, cell) for one in cell.comparisons}
+        rows.append(["less the baseline", "", *(found.get(arm, "") for arm in others)])
+    return [*("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def label(cell: StudyCell) -> str:
+    """An evaluation in a row or on an axis, with the parameters that tell it from others."""
+    params = row_params(cell)
+    named = {name: params[name] for name in ("epsilon", "scale", "rate", "corruption") if params.get(name)}
+    return f"{cell.evaluation} {params_text(named)}".strip()
+
+
+def _mean(mean: float | None, sd: float | None, cell: StudyCell) -> str:
+    if mean is None:
+        return "no value"
+    if cell.unit in SHARES:
+        return f"{100 * mean:.1f} ± {100 * (sd or 0):.1f} %"
+    return f"{mean:.4g} ± {sd or 0:.2g}"
+
+
+def _difference(found: StudyComparison, cell: StudyCell) -> str:
+    if found.difference is None or found.ci_low is None or found.ci_high is None:
+        return found.note or "no interval"
+    scale, digits = (100, 1) if cell.unit in SHARES else (1, 3)
+    low, high = (f"{scale * end:.{digits}f}" for end in (found.ci_low, found.ci_high))
+    text = f"{scale * found.difference:+.{digits}f} [{low}, {high}]"
+    if found.test is None:
+        return text
+    p = found.test.p_value if found.primary else found.test.adjusted_p_value
+    return f"{text}, {'primary' if found.primary else 'adjusted'} p {p:.2g}"
+
+
+def _facts(name: str, path: Path, archive: Archive) -> str:
+    facts, seeds = archive.facts, archive.plan.seeds
+    hours, device = facts["seconds"] / HOUR, facts["device"]
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    design = hashlib.sha256(canonical_text(archive.spec).encode()).hexdigest()
+    fixed = f"{facts['fixed_at'][:16].replace('T', ' ')} UTC"
+    return (
+        f"Fixed {fixed}, before its first run: [design]({name}.study.json), SHA-256 of its canonical JSON"
+        f" `{design[:16]}`. {facts['jobs']} jobs, seeds {seeds[0]} to {seeds[-1]}, {hours:.1f} hours on"
+        f" {device['threads']} thread of {device['name']}, torch {facts['packages']['torch']}, code"
+        f" `{facts['code']['commit'][:8]}`. [Outcomes]({name}.json.gz), SHA-256 `{digest[:16]}`."
+    )
+
+
+def drawn(results: StudyResults) -> str:
+    """The differences of all arms with their intervals, a panel for each arm, as SVG."""
+    import vl_convert
+
+    rows = [
+        {
+            "arm": one.arm,
+            "cell": label(cell),
+            "d": 100 * one.difference,
+            "low": 100 * one.ci_low,
+            "high": 100 * one.ci_high,
+            "question": QUESTIONS[0 if one.primary else 1],
+        }
+        for cell in results.cells
+        if cell.unit in SHARES
+        for one in cell.comparisons
+        if one.difference is not None and one.ci_low is not None and one.ci_high is not None
+    ]
+    arms = [arm for arm in results.arms if arm != results.baseline]
+    text = str(vl_convert.vegalite_to_svg(_plot(rows, arms, results.baseline), allowed_base_urls=[]))
+    return text if text.endswith("\n") else f"{text}\n"
+
+
+def _plot(rows: Sequence[Mapping[str, Any]], arms: Sequence[str], baseline: str) -> Vega:
+    cells = list(dict.fromkeys(row["cell"] for row in rows))
+    colour: Vega = {
+        "field": "question",
+        "type": "nominal",
+        "title": None,
+        "scale": {"domain": list(QUESTIONS)},
+    }
+    y: Vega = {"field": "cell", "type": "nominal", "sort": cells, "title": None, "axis": {"labelLimit": 240}}
+    x: Vega = {"field": "d", "type": "quantitative", "title": f"points, less {baseline}"}
+    ends: Vega = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y, "color": colour}
+    layer: list[Vega] = [
+        {"mark": {"type": "rule", "strokeDash": [3, 3]}, "encoding": {"x": {"datum": 0}}},
+        {"mark": {"type": "rule", "strokeWidth": 2.5}, "encoding": ends},
+        {
+            "mark": {"type": "point", "filled": True, "size": 60},
+            "encoding": {"x": x, "y": y, "color": colour},
+        },
+    ]
+    body: Vega = {
+        "data": {"values": list(rows)},
+        "facet": {"field": "arm", "type": "nominal", "sort": list(arms), "title": None},
+        "columns": 3,
+        "spec": {"width": 170, "height": {"step": 22}, "layer": layer},
+    }
+    said = "; ".join(
+        f"{row['arm']}, {row['cell']}: {row['d']:.1f} [{row['low']:.1f}, {row['high']:.1f}]" for row in rows
+    )
+    return frame("evidence", f"Less {baseline}, with 95 % intervals", body, description=said)
+
+
+def canonical_text(spec: Mapping[str, Any]) -> str:
+    """A spec as text that does not depend on the order of its fields."""
+    return json.dumps(canonical(dict(spec)), sort_keys=True, separators=(",", ":"))

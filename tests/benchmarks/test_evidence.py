@@ -1,0 +1,98 @@
+"""The pages of evidence follow from the outcomes beside them, and a change of an outcome shows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.service.studies.primary import Primary
+from assay.service.studies.results import MeasuredArm, StudyPlan
+from benchmarks.evidence.__main__ import differences
+from benchmarks.evidence.archive import FOLDER, Archive, joined, load, reduced, save
+from benchmarks.evidence.pages import section, stale
+from tests.support.studies import Method, study_arms
+
+CELLS = [(Method(0.5), Method(0.6)), (Method(0.3), Method(0.3))]
+FACTS = {
+    "study": "0" * 26,
+    "fixed_at": "2026-11-29T20:00:00.000Z",
+    "seconds": 3600,
+    "jobs": 24,
+    "code": {"commit": "0" * 40},
+    "packages": {"torch": "2.15"},
+    "device": {"name": "a processor", "threads": 1},
+}
+
+
+def simulated(seeds: range) -> Archive:
+    """A study of two arms with these seeds, of 8."""
+    whole = study_arms(CELLS, 8, 61, "evidence")
+    arms = [
+        MeasuredArm(arm.name, arm.trained, [run for run in arm.runs if run.seed in seeds], arm.configuration)
+        for arm in whole
+    ]
+    plan = StudyPlan("0" * 26, "one", "holm", list(seeds), None, Primary(0, None, "other"))
+    return Archive({"kind": "study", "seeds": list(seeds)}, plan, reduced(plan, arms), FACTS)
+
+
+def test_the_committed_evidence_agrees() -> None:
+    files = sorted(FOLDER.glob("*.json.gz"))
+    assert [problem for path in files for problem in differences(path)] == []
+    assert stale(FOLDER, write=False) == []
+
+
+def test_a_study_comes_back_from_its_file(tmp_path: Path) -> None:
+    study = simulated(range(6))
+    path = tmp_path / "one.json.gz"
+    save(path, study)
+    found, stated = load(path)
+    assert found.results() == stated == study.results()
+    assert stated.primary is not None
+    save(tmp_path / "two.json.gz", found)
+    assert (tmp_path / "two.json.gz").read_bytes() == path.read_bytes()
+
+
+def test_a_changed_outcome_shows(tmp_path: Path) -> None:
+    path = tmp_path / "one.json.gz"
+    save(path, simulated(range(6)))
+    assert differences(path) == []
+    value = json.loads(gzip.decompress(path.read_bytes()))
+    columns = value["arms"][1]["runs"][0]["columns"]["0"]
+    assert columns["correct"][0] != "0"
+    columns["correct"] = "0" + columns["correct"][1:]
+    path.write_bytes(gzip.compress(json.dumps(value).encode()))
+    assert any("cells does not follow" in problem for problem in differences(path))
+
+
+def test_studies_of_other_seeds_are_one_study(tmp_path: Path) -> None:
+    save(tmp_path / "later.json.gz", simulated(range(3, 6)))
+    later, _ = load(tmp_path / "later.json.gz")
+    whole = joined([later, simulated(range(3))])
+    assert whole.results() == simulated(range(6)).results()
+    with pytest.raises(ValueError, match="share seeds"):
+        joined([whole, later])
+    other = Archive({**later.spec, "limit": 5}, later.plan, later.arms, later.facts)
+    with pytest.raises(ValueError, match="more than their seeds"):
+        joined([other, simulated(range(3))])
+
+
+def test_pages_are_made_and_checked(tmp_path: Path) -> None:
+    folder = tmp_path / "evidence"
+    save(folder / "one.json.gz", simulated(range(6)))
+    page = folder / "page.md"
+    folder.with_suffix(".md").write_text("no study\n")
+    page.write_text("before\n<!-- evidence one -->\n<!-- end -->\nafter\n")
+    assert len(stale(folder, write=False)) == 2
+    assert stale(folder, write=True) == []
+    assert stale(folder, write=False) == []
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert section("one", folder / "one.json.gz") in text
+    page.write_text(text.replace("primary p", "p"))
+    assert len(stale(folder, write=False)) == 1
+    page.write_text("<!-- evidence two -->\n<!-- end -->\n")
+    assert stale(folder, write=False) == ["page.md: there is no two.json.gz"]
