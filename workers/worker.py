@@ -132,17 +132,19 @@ def _work_for_gateway(settings: WorkerSettings, stopping: threading.Event) -> No
     end = _end_of(settings)
     with closing(Gateway(settings)) as gateway:
         files, wait = GatewayFiles(gateway, settings), NodeWait()
+        ledgers = GatewayLedger(gateway, files, asks=wait), GatewayLedger(gateway, files, waits=wait)
+        classes = device_classes(), (CHECKS,)
         supervisors = [
             Supervisor(
-                GatewayLedger(gateway, files, **{"waits" if classes == (CHECKS,) else "asks": wait}),
+                ledger,
                 settings.model_copy(update={"max_evaluator_bytes": memory}),
-                device_classes=classes,
+                device_classes=mine,
                 number=n,
                 files=files,
                 seconds_left=end.seconds_left,
                 left=[] if n else _left_behind(gateway, settings),
             )
-            for n, classes, memory in zip((0, 1), (device_classes(), (CHECKS,)), parts(settings), strict=True)
+            for n, (ledger, mine, memory) in enumerate(zip(ledgers, classes, parts(settings), strict=True))
         ]
         log.info("worker %s at the gateway %s", supervisors[0].known_as, settings.gateway)
 

@@ -28,12 +28,14 @@ async def claim(request: Request, body: BodyDep, gateway: GatewayDep) -> dict[st
     room.leave(worker)
     begun = time.monotonic()
     found, known = await _at_once(request, gateway, call)
-    kind, woken = kind_of(call, known), None
+    kind = kind_of(call, known)
+    woken: WorkerKind | None = None
     if found is None and call.wait_seconds:
         look = RoomLook(gateway.store, gateway.settings.limits, gateway.lanes_version)
         checks = replace(kind, device_classes=(CHECKS,), devices=1, without=()) if call.checks else None
-        waits = call.wait_seconds, lambda: look, lambda: _left(request)
-        woken = await room.wait(worker, kind, *waits, checks)
+        woken = await room.wait(
+            worker, kind, call.wait_seconds, lambda: look, lambda: _left(request), besides=checks
+        )
         if woken is not None or not gateway.still(known):
             known = await gateway.in_thread(gateway.standing, call, beat=False)
             gateway.remember(call, known)

@@ -65,8 +65,13 @@ def test_a_worker_that_asks_as_before_asks_the_database_nothing(
 ) -> None:
     for module in (calls, shard_requests):  # However slow the machine is
         monkeypatch.setattr(module, "FRESH_SECONDS", 3600.0)
-    arrived, arrive = list[str](), shard_requests._arrive
-    monkeypatch.setattr(shard_requests, "_arrive", lambda *given: arrived.append("") or arrive(*given))
+    arrived, arrive = list[Any](), shard_requests._arrive
+
+    def note(*given: Any) -> Any:
+        arrived.append(given)
+        return arrive(*given)
+
+    monkeypatch.setattr(shard_requests, "_arrive", note)
     header = key(store)
     worker, name = f"pool:{ASKED['worker']}", f"pool:{ASKED['name']}"
 

@@ -110,7 +110,8 @@ def test_progress_that_a_lost_renewal_carried_is_sent_again(tmp_path: Path) -> N
         return httpx.Response(200, json={"verdict": "run"})
 
     chosen = settings(tmp_path, gateway="http://gateway.example")
-    held = Claim(**{field.name: "" for field in fields(Claim)})
+    blank: Any = {field.name: "" for field in fields(Claim)}
+    held = Claim(**blank)
     with closing(Gateway(chosen, httpx.MockTransport(answer))) as gateway:
         ledger = GatewayLedger(gateway, GatewayFiles(gateway, chosen))
         ledger.progress(replace(held, token="t"), 1, None, None, {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sqlalchemy import event
 
@@ -65,7 +67,7 @@ def test_a_trainings_steps_and_no_plans_are_counted(store: Store) -> None:
 
 
 def test_reports_that_are_taken_together_count_as_one_by_one(either_store: Store) -> None:
-    store, counts = either_store, []
+    store, counts = either_store, list[Any]()
     for together in (False, True):
         job_id = planned(store, 6)
         held = [claim(store, warm_job=job_id, warm_shards=0) for _ in range(5)]
