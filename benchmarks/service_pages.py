@@ -117,7 +117,8 @@ def measured(
     add_workers(store)
     with httpx.Client(base_url=running.url, headers={**running.headers, **HTML}, timeout=120) as client:
         for name, path in pages.items():
-            times, cpu = [], [1e3 * running.cpu_seconds()]
+            times: list[float] = []
+            cpu = [1e3 * running.cpu_seconds()]
             for _ in range(CALLS * repeats):
                 begun = time.perf_counter()
                 answer = client.get(path)

@@ -230,7 +230,7 @@ def _on_same_terms(attacks: Sequence[_Attack]) -> list[tuple[_Attack, list[_Atta
         group = (_norm(*attack), _accuracy_name(attack[0]), sets.index(data))
         groups.setdefault(group, []).append((_epsilon(attack[0]), place))
     near: dict[int, list[_Attack]] = {}
-    for places in map(sorted, groups.values()):
+    for places in (sorted(group) for group in groups.values()):
         radii = [radius for radius, _ in places]
         for radius, place in places:
             same = slice(bisect_left(radii, radius - 1e-9), bisect_right(radii, radius + 1e-9))

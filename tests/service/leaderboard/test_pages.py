@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
@@ -12,7 +12,8 @@ from assay.service.catalog.catalog import Catalog, load
 from assay.service.contract.threat import Threat
 from assay.service.dashboard.frame import made_once
 from assay.service.leaderboard import pages as leaderboard
-from assay.service.leaderboard.entries import LeaderboardGroup
+from assay.service.leaderboard.entries import LeaderboardEntry, LeaderboardGroup
+from assay.service.leaderboard.methods import RankedMethod
 from assay.service.leaderboard.store import Leaderboards
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
@@ -64,9 +65,12 @@ def test_only_the_table_on_the_page_is_ranked(
 ) -> None:
     ranked: list[int] = []
     rank = leaderboard.ranked_methods
-    monkeypatch.setattr(
-        leaderboard, "ranked_methods", lambda entries: ranked.append(len(entries)) or rank(entries)
-    )
+
+    def counted(entries: Sequence[LeaderboardEntry]) -> list[RankedMethod]:
+        ranked.append(len(entries))
+        return rank(entries)
+
+    monkeypatch.setattr(leaderboard, "ranked_methods", counted)
     for correct in ([1, 0, 0, 0], [1, 1, 1, 0], [1, 1], [1, 0, 1]):
         finished(correct)
     assert page(api, "/leaderboard").count("examples</a>: 1 job<") == 2

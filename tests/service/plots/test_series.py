@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from assay.service.contract.results import EvaluationResult, Results
+from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.plots import series
 from assay.service.plots.kinds import LabelledResults, plots_of
 from assay.service.plots.series import attacked, unattacked_accuracy
@@ -45,9 +46,12 @@ def test_another_kind_of_accuracy_is_not_put_beside_it() -> None:
 def test_all_plots_of_a_job_read_its_attacks_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     found = series._unattacked_accuracy
-    monkeypatch.setattr(
-        series, "_unattacked_accuracy", lambda one, clean: read.append(one.name) or found(one, clean)
-    )
+
+    def counted(one: EvaluationResult, clean: Iterable[EvaluationResult]) -> Metric | None:
+        read.append(one.name)
+        return found(one, clean)
+
+    monkeypatch.setattr(series, "_unattacked_accuracy", counted)
     rows = [row(name, 0.3, params={"epsilon": "2/255"}, data=B) for name in ("pgd", "fgsm")]
     results = Results(job="j", complete=True, evaluations=[row("clean", 0.6, data=B), *rows], provenance=None)
     assert {"curve", "strength", "cost"} & set(plots_of([LabelledResults("a job", results)]))

@@ -264,12 +264,11 @@ def test_attacks_on_the_same_terms_are_those_of_comparing_each_with_each() -> No
     sets: list[dict[str, Any]] = [
         {"name": name, "params": {"fold": fold}} for name in "ab" for fold in (0, 1)
     ]
+    kinds: list[dict[str, Any]] = [{}, {"norm": "L2"}, {"goal": "target"}]
     attacks = []
     for name in draw.choices(("pgd", "fgsm", "square"), k=80):
         epsilon = draw.choice(["1/255", 1 / 255, 1 / 255 + 5e-10, 1 / 255 + 1.2e-9, "2/255", "8/255"])
-        own = row(
-            name, draw.random(), epsilon=epsilon, **draw.choice([{}, {"norm": "L2"}, {"goal": "target"}])
-        )
+        own = row(name, draw.random(), epsilon=epsilon, **draw.choice(kinds))
         threat = load().threat_of(name)
         assert threat is not None
         attacks.append((own.model_copy(update={"data": draw.choice(sets)}), threat))
