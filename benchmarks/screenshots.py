@@ -104,7 +104,7 @@ RUNNING, QUEUED, FAILED = (
     "SymViT of a canceled training",
 )
 START_SECONDS = 120
-WIDTHS = {"desktop": (1280, 800), "phone": (390, 844)}
+WIDTHS = {"desktop": (1280, 800), "short": (1280, 534), "phone": (390, 844)}
 REVIEWED = [(width, scheme) for width in (390, 1440) for scheme in ("light", "dark")]
 # Name, path, size and colours of each page; the path with ids of jobs by what they show.
 PAGES = (
@@ -116,21 +116,21 @@ PAGES = (
     ("job-failed", "/jobs/{failed}", "desktop", "light"),
     ("job-training", "/jobs/{training}", "desktop", "dark"),
     ("gallery", "/jobs/{second}/gallery/6", "desktop", "light"),
-    ("gallery-language", "/jobs/{language}/gallery/1", "desktop", "light"),
+    ("gallery-language", "/jobs/{language}/gallery/1", "short", "light"),
     ("gallery-segmentation", "/jobs/{segmentation}/gallery/1", "desktop", "light"),
     ("gallery-series", "/jobs/{series}/gallery/1", "desktop", "dark"),
     ("examples", "/jobs/{second}/examples/6?only=broken", "desktop", "light"),
     ("example", "/jobs/{second}/gallery/6/0", "desktop", "light"),
     ("plot", "/plots/curve?jobs={first},{second}", "desktop", "light"),
     ("compare", "/compare?jobs={first},{second}", "desktop", "light"),
-    ("compare-picker", "/compare", "desktop", "light"),
+    ("compare-picker", "/compare", "short", "light"),
     ("leaderboard", "/leaderboard", "desktop", "light"),
     ("studies", "/studies", "desktop", "light"),
     ("study", "/studies/{study}", "desktop", "light"),
     ("submit", "/submit?from={second}", "desktop", "light"),
-    ("catalog", "/catalog", "desktop", "light"),
-    ("component", "/catalog/attack/pgd", "desktop", "dark"),
-    ("warnings", "/warnings", "desktop", "light"),
+    ("catalog", "/catalog", "short", "light"),
+    ("component", "/catalog/attack/pgd", "short", "dark"),
+    ("warnings", "/warnings", "short", "light"),
     ("workers", "/workers", "desktop", "light"),
     ("usage", "/usage", "desktop", "light"),
     ("report", "/api/v1/report?jobs={second}&format=html", "desktop", "light"),
