@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from typing import Any
 
@@ -47,6 +48,8 @@ def add_commands(subcommands: Subcommands) -> None:
     parser.add_argument(
         "--design", metavar="DIGEST", help="refuse a study that is not this registered design"
     )
+    told = "cut the study to so much computing, such as 13m: seeds, then length of training, then arms"
+    parser.add_argument("--budget", metavar="TIME", type=_budget, help=told)
     parser.add_argument("--dry-run", action="store_true", help="plan and estimate, store nothing")
     parser.add_argument("--seeds", type=count, metavar="N", help="so many seeds, in place of the file's")
     parser.add_argument("--no-wait", action="store_true", help="print the id and return")
@@ -80,6 +83,13 @@ def _add_actions(actions: Subcommands) -> None:
     made["extend"].add_argument("seeds", metavar="SEED", nargs="+", type=_seed, help="the new seeds")
 
 
+def _budget(text: str) -> float:
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h)?", text, re.ASCII)
+    if found is None or float(found[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} given; allowed: a time such as 90s, 13m or 1.5h")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2] or "s"]
+
+
 def _seed(text: str) -> int:
     if not text.isdecimal() or int(text[:20]) >= 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} given; allowed: an integer from 0 to 2**63 - 1")
@@ -97,16 +107,26 @@ def run(options: Options) -> int:
     if options.seeds is not None and isinstance(spec.value, dict):
         body = {**spec.value, "seeds": options.seeds}
     with commands.connected(options) as client:
+        if options.budget is not None:
+            with spec.pointing():
+                client.measure_study(body)
         if options.dry_run:
             return _planned(client, spec, body, options)
         with spec.pointing():
-            study = client.submit_study(body, idempotency_key=options.idempotency_key, design=options.design)
+            study = client.submit_study(
+                body,
+                idempotency_key=options.idempotency_key,
+                design=options.design,
+                budget=options.budget,
+            )
         return _posted(client, study, options)
 
 
 def _run_design(options: Options) -> int:
-    if options.seeds is not None or options.dry_run or options.design is not None:
-        raise UsageError("a registered design runs as it is: --seeds, --dry-run and --design are of a FILE")
+    changes = (options.seeds, options.design, options.budget)
+    if options.dry_run or any(given is not None for given in changes):
+        told = "--seeds, --budget, --dry-run and --design are of a FILE"
+        raise UsageError(f"a registered design runs as it is: {told}")
     with commands.connected(options) as client:
         study = client.submit_design(options.file, idempotency_key=options.idempotency_key)
         return _posted(client, study, options)
@@ -114,7 +134,7 @@ def _run_design(options: Options) -> int:
 
 def _planned(client: AssayClient, spec: SpecFile, body: bytes | dict[str, Any], options: Options) -> int:
     with spec.pointing():
-        planned = client.plan_study(body, design=options.design)
+        planned = client.plan_study(body, design=options.design, budget=options.budget)
     _show(options, planned.model_dump(mode="json"), plan_text(planned))
     return commands.OK
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
+from urllib.parse import urlencode
 
 from assay.service.client.groups import Group
 from assay.service.client.notebook_tables import cell_text
 from assay.service.client.transport import API, parsed, part, polling
-from assay.service.contract.errors import NotFound
-from assay.service.contract.results import Answer
+from assay.service.contract.errors import InvalidState, NotFound
+from assay.service.contract.results import Answer, Job
 from assay.service.reports.numbers import RADIUS, difference_bounds, number, params_text, row_params
 from assay.service.reports.run_record import RunRecord, flattened
 from assay.service.studies.designs.client import DESIGNS, DesignCalls
@@ -17,6 +19,7 @@ from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparis
 from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
 
 STUDIES = f"{API}/studies"
+SPEED_EXAMPLES = 256
 
 
 class StudyResultsView(StudyResults):
@@ -56,14 +59,18 @@ class StudyCalls(DesignCalls):
         *,
         idempotency_key: str | None = None,
         design: str | None = None,
+        budget: float | None = None,
     ) -> StudyStatus:
         """Posts a study, as a spec or its JSON text; all its jobs are queued, or none.
 
         A call with the same `idempotency_key` (None: random) returns the same study. `design`: the digest of
-        a registered design, which the study must be. Raises InvalidSpec with a detail per wrong field;
+        a registered design, which the study must be. `budget`: seconds of computing, to which the study is
+        cut; its `fixing` says what it gave up. Raises InvalidSpec with a detail per wrong field;
         TooManyRequests: the tenant's queue lacks room.
         """
-        path = STUDIES if design is None else f"{STUDIES}?design={part(design)}"
+        asked = {"design": design, "budget": budget}
+        query = urlencode({name: value for name, value in asked.items() if value is not None})
+        path = f"{STUDIES}?{query}" if query else STUDIES
         return parsed(StudyStatus, self._submitted(path, spec, idempotency_key))
 
     def submit_design(self, digest: str, *, idempotency_key: str | None = None) -> StudyStatus:
@@ -71,10 +78,50 @@ class StudyCalls(DesignCalls):
         path = f"{DESIGNS}/{part(digest)}/studies"
         return parsed(StudyStatus, self._submitted(path, {}, idempotency_key))
 
-    def plan_study(self, spec: Mapping[str, Any] | str | bytes, *, design: str | None = None) -> StudyDryRun:
-        """The jobs of a study and their estimated work; nothing is stored. `design` as of `submit_study`."""
-        params = {"dry_run": "true"} | ({} if design is None else {"design": design})
+    def plan_study(
+        self,
+        spec: Mapping[str, Any] | str | bytes,
+        *,
+        design: str | None = None,
+        budget: float | None = None,
+    ) -> StudyDryRun:
+        """The jobs of a study and their estimated work; nothing is stored. Else as `submit_study`."""
+        asked = {"dry_run": "true", "design": design, "budget": budget}
+        params = {name: value for name, value in asked.items() if value is not None}
         return parsed(StudyDryRun, self._json("POST", STUDIES, params=params, body=spec))
+
+    def measure_study(self, spec: Mapping[str, Any] | str | bytes, *, timeout_seconds: float = 120.0) -> None:
+        """Measures the speed of each arm that no job of the caller has measured on the device.
+
+        A job for each arm: the first evaluation on 256 examples, without the arm's weights. Raises
+        TimeoutError; the jobs are then canceled.
+        """
+        planned = self.plan_study(spec)
+        whole, measured = planned.spec, []
+        execution = {name: whole["execution"][name] for name in ("device", "batch_size")}
+        shared = {"kind": "evaluate", "tags": ["budget"], "execution": execution, "limit": SPEED_EXAMPLES}
+        shared |= {"protocol": whole["protocol"], "evaluations": whole["evaluations"][:1]}
+        for arm, told in zip(whole["arms"], planned.arms, strict=True):
+            if not told.evaluate["seconds_measured"]:
+                model = {name: value for name, value in arm["model"].items() if name != "weights"}
+                own = {"name": f"speed of {arm['name']}", "model": model, "data": arm["data"]}
+                job = self._submitted(f"{API}/jobs", shared | own, None)
+                measured.append(str(job["id"]))
+        ended: set[str] = set()
+        try:
+            for job_id in measured:
+                self._ended(
+                    f"job {job_id}",
+                    lambda job_id=job_id: parsed(Job, self._json("GET", f"{API}/jobs/{job_id}")),  # type: ignore[misc]
+                    callback=None,
+                    poll_seconds=0.5,
+                    timeout_seconds=timeout_seconds,
+                )
+                ended.add(job_id)
+        finally:
+            for job_id in [one for one in measured if one not in ended]:
+                with suppress(InvalidState):
+                    self._call("POST", f"{API}/jobs/{job_id}/cancel")
 
     def study(self, study_id: str) -> StudyStatus:
         """The study with its jobs, in its present state."""

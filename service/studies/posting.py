@@ -8,8 +8,12 @@ from typing import Any
 from assay.service.api.deps import DispatcherDep, Submission
 from assay.service.api.jobs import canonical_sha256, device_warnings, estimated_work, ring
 from assay.service.api.views import device_of
+from assay.service.contract.errors import ErrorDetail, InvalidSpec, InvalidState, NotFound
+from assay.service.contract.times import iso
 from assay.service.store.tenants import TenantStore
+from assay.service.studies.budget import ArmCost, fit, fitted_spec, least_seconds, shortens
 from assay.service.studies.designs.digest import check_same, design_of, digest_of
+from assay.service.studies.designs.wire import PREFIX
 from assay.service.studies.rows import StudyRow
 from assay.service.studies.runs import training_key
 from assay.service.studies.store import Studies
@@ -27,22 +31,69 @@ def checked_study(service: Submission, body: Any, design: str | None = None) -> 
     return valid
 
 
+def fitted_study(
+    service: Submission, valid: ValidStudy, budget: float | None
+) -> tuple[ValidStudy, str | None]:
+    """A valid study within seconds of computing, and in words what changed; None if nothing did.
+
+    Raises InvalidState: no job has measured an arm; InvalidSpec: the least study is over the budget.
+    """
+    if budget is None:
+        return valid, None
+    spec = valid.spec
+    asked = {spec["baseline"], (spec["primary"] or {}).get("arm")}
+    costs, seen = [], set[str]()
+    for arm, told in zip(valid.arms, spec["arms"], strict=True):
+        name, train, key = told["name"], arm.train_work, training_key(arm.template["train"])
+        works = [work for work in (train, arm.evaluate_work) if work is not None]
+        if not all(work["seconds_measured"] for work in works):
+            hint = "`assay studies run FILE --budget` measures it first"
+            raise InvalidState(f"no job has measured the speed of arm {name!r} on this device: {hint}")
+        own = 0.0 if train is None or key in seen else train["seconds"]
+        seen |= {key}
+        kept = name in asked
+        costs.append(ArmCost(name, own, arm.evaluate_work["seconds"], shortens=shortens(told), kept=kept))
+    found = fit(costs, len(spec["seeds"]), budget)
+    if found is None:
+        message = f"the least study takes {least_seconds(costs, len(spec['seeds'])):,.0f} s of computing"
+        detail = ErrorDetail(loc=["query", "budget"], message=message, given=budget)
+        raise InvalidSpec(f"budget: {message}", [detail])
+    changed, given_up = fitted_spec(spec, found)
+    if not given_up:
+        return valid, None
+    text = f"changed by a budget of {budget:,g} s: {', '.join(given_up)}"
+    digest = digest_of(design_of(spec, valid.templates))
+    try:
+        registered = service.store.features.of(Studies).design(digest, own=True)
+        text = f"after registration at {iso(registered.created_at)} as {PREFIX}{digest}, {text}"
+    except NotFound:
+        pass
+    return checked_study(service, changed), text
+
+
 def post_study(
-    service: Submission, body: Any, idempotency_key: str | None = None, *, design: str | None = None
+    service: Submission,
+    body: Any,
+    idempotency_key: str | None = None,
+    *,
+    design: str | None = None,
+    budget: float | None = None,
 ) -> tuple[StudyRow, bool]:
     """Stores a study with its jobs and rings the bell; whether it is new. Raises as `Studies.add`."""
-    studies, sha256 = service.store.features.of(Studies), canonical_sha256(body)
+    studies = service.store.features.of(Studies)
+    sha256 = canonical_sha256(body if budget is None else [body, budget])
     if idempotency_key is not None:
         known = studies.known(idempotency_key, sha256)
         if known is not None:
             return known, False
-    valid = checked_study(service, body, design)
+    valid, changed = fitted_study(service, checked_study(service, body, design), budget)
     row, created = studies.add(
         valid.spec,
         valid.templates,
         body_sha256=sha256,
         idempotency_key=idempotency_key,
         design=digest_of(design_of(valid.spec, valid.templates)),
+        changed=changed,
     )
     if created:
         ring_jobs(service.store, service.dispatcher, [run.job_id for run in row.runs])

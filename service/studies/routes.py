@@ -40,7 +40,7 @@ from assay.service.store.ids import is_id
 from assay.service.studies.designs import routes as designs
 from assay.service.studies.designs.fixing import fixing_of
 from assay.service.studies.designs.wire import Digest
-from assay.service.studies.posting import checked_study, planned_study, post_study, ring_jobs
+from assay.service.studies.posting import checked_study, fitted_study, planned_study, post_study, ring_jobs
 from assay.service.studies.result_wire import StudyResults
 from assay.service.studies.rows import StudyJobRow, StudyRow
 from assay.service.studies.store import Studies, unknown_study
@@ -62,6 +62,7 @@ from assay.service.studies.wire import (
 STUDIES_PATH = "/api/v1/studies"
 router = StrictRouter(prefix=STUDIES_PATH, tag="studies")
 ROUTERS, BEFORE = (router, designs.router), "stream_events"
+MAX_BUDGET = 366 * 86400.0  # seconds
 StudyFormat = Annotated[Literal["json", "csv", "md", "markdown"], Query()]
 
 
@@ -100,15 +101,21 @@ def submit_study(
     design: Annotated[
         Digest | None, Query(description="digest of a registered design, which the study must be")
     ] = None,
+    budget: Annotated[
+        float | None,
+        Query(gt=0, le=MAX_BUDGET, description="seconds of computing; the study gives up what is beyond"),
+    ] = None,
 ) -> Response:
     """Checks the study as its jobs are checked, and queues all of them, or none.
 
     Each arm and seed becomes a training and an evaluation of its weights; equal trainings are shared.
     """
     if dry_run:
-        planned = planned_study(service, checked_study(service, body, design))
+        valid, changed = fitted_study(service, checked_study(service, body, design), budget)
+        planned = planned_study(service, valid)
+        planned.notes += [] if changed is None else [changed]
         return JSONResponse(planned.model_dump(mode="json"))
-    return _submitted(post_study(service, body, idempotency_key, design=design))
+    return _submitted(post_study(service, body, idempotency_key, design=design, budget=budget))
 
 
 @designs.router.post(

@@ -48,10 +48,12 @@ class Studies(Designs):
         body_sha256: str,
         idempotency_key: str | None = None,
         design: str | None = None,
+        changed: str | None = None,
     ) -> tuple[StudyRow, bool]:
         """Adds a study with all its jobs, or nothing; weights may come from jobs that the caller sees.
 
-        `templates`: the jobs of each arm; `design`: the digest. Two calls of a tenant with the same
+        `templates`: the jobs of each arm; `design`: the digest; `changed`: what a
+        budget changed, in words. Two calls of a tenant with the same
         `idempotency_key` and body add one study. Raises TooManyRequests: these jobs are over a limit of the
         tenant; IdempotencyMismatch: the key with another body; InvalidSpec: a job or checkpoint cannot give
         weights.
@@ -70,7 +72,8 @@ class Studies(Designs):
                     row |= {"templates": list(templates), "created_at": now()}
                     row |= {"key": idempotency_key, "body_sha256": body_sha256, "design": design}
                     if design is not None:
-                        row["fixing"] = self._fixing(connection, design, templates, spec["seeds"])
+                        fixing = self._fixing(connection, design, templates, spec["seeds"])
+                        row["fixing"] = fixing if changed is None else {**fixing, "changed": changed}
                     connection.execute(insert(studies).values(**row))
                     made = add_runs(
                         connection, study_id, spec, templates, spec["seeds"], self._tenant, self._limits

@@ -152,10 +152,11 @@ def lines(results: StudyResults, *, warned: bool = True) -> list[str]:
 
 
 def _fixing(results: StudyResults) -> list[str]:
-    """When the design was fixed, where a reader would ask: it was registered, or has a primary question."""
+    """When the design was fixed, where a reader asks: it was registered, changed, or has a question."""
     found = results.fixing
-    asked = found is not None and (found.registered_at is not None or results.primary is not None)
-    return [f"design {found.text}"] if asked and found is not None else []
+    if found is None or not (found.registered_at or found.remarks or results.primary):
+        return []
+    return [f"design {found.text}"]
 
 
 def _question(results: StudyResults) -> list[str]:

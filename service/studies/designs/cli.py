@@ -66,6 +66,6 @@ def designs(options: Options) -> int:
 
 
 def tell_fixing(fixing: StudyFixing | None) -> None:
-    """Says of a posted study that its design was registered."""
-    if fixing is not None and fixing.registered_at is not None:
+    """Says of a posted study that its design was registered, or what it gave up."""
+    if fixing is not None and (fixing.registered_at is not None or fixing.remarks):
         tell(f"design {output.printable(fixing.text)}")

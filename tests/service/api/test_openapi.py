@@ -132,7 +132,19 @@ def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, documen
         stated = {"name", "normalization", "positions", "class_names"}
         audit = {"after", "before", "tenant", "action", "key"}
         drawn = {"scheme", "rows", "columns", "metric"}
-        others = {"adjust", "decode", "dry_run", "follow", "format", "jobs", "by", "since", "until", "design"}
+        others = {
+            "adjust",
+            "decode",
+            "dry_run",
+            "follow",
+            "format",
+            "jobs",
+            "by",
+            "since",
+            "until",
+            "design",
+            "budget",
+        }
         assert known <= filters | stated | audit | drawn | others
 
 

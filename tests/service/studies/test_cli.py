@@ -11,6 +11,7 @@ import pytest
 from assay.service.cli import commands, main
 from assay.service.client import AssayClient
 from assay.service.client import transport as transport_module
+from assay.service.store.results import ResultRows
 from assay.service.store.store import Store
 from assay.service.store.tenants import View
 from assay.service.studies.store import Studies
@@ -170,3 +171,26 @@ def test_a_failed_study_is_1_and_says_how_to_resume(
     assert code == 1
     assert "8 GB were not enough" in err
     assert "assay studies retry" in err
+
+
+def test_a_study_is_measured_and_cut_to_a_budget(
+    assay: Any, worker: Any, app_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two arms that no job has measured: a job for each, then the study, which says what it gave up."""
+    measured: list[str] = []
+
+    def work(seconds: float) -> None:
+        (job, *_) = app_store.jobs.page(state="queued")[0][::-1]
+        assert (job.tags, job.spec["limit"], len(job.spec["evaluations"])) == (["budget"], 256, 1)
+        assert job.spec["model"]["weights"] is None
+        worker.run(job.id, [1] * 20)
+        measured.append(job.name)
+        if len(measured) == 2:
+            monkeypatch.setattr(ResultRows, "seconds_per_pass", lambda *_: (1e-3, 5000))
+
+    monkeypatch.setattr(transport_module.time, "sleep", work)
+    code, _, err = assay("studies", "run", "a.study.json", "--seeds", "6", "--budget", "3m", "--no-wait")
+    assert (code, sorted(measured)) == (0, ["speed of narrow", "speed of wide"])
+    assert "changed by a budget of 180 s: 4 seeds of 6" in " ".join(err.split())
+    with pytest.raises(SystemExit):
+        assay("studies", "run", "a.study.json", "--budget", "soon")
