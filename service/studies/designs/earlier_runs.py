@@ -74,9 +74,9 @@ def _evaluated(
                 yield f"evaluation of the weights of arm {name!r}", job
     for name, spec in given.items():
         source = (spec["model"].get("weights") or {}).get("job")
-        statement = select(jobs).where(jobs.c.id == source, BEGUN)
-        for job in [] if source is None else connection.execute(statement):
-            yield f"training of the weights of arm {name!r}", job
+        if source is not None:
+            for job in connection.execute(select(jobs).where(jobs.c.id == source, BEGUN)):
+                yield f"training of the weights of arm {name!r}", job
 
 
 def _begun(
