@@ -76,6 +76,8 @@ checkpoints show mine
 checkpoints show rejected
 studies run study.json --dry-run
 studies run study.json --no-wait
+studies register study.json
+studies designs
 studies list
 studies show {study}
 studies extend {study} 7
@@ -123,7 +125,7 @@ delete {b}
 """
 
 SILENT = ("studies delete", "webhooks remove", "checkpoints delete", "delete")
-PRINTING = 33  # of these lines print a table
+PRINTING = 34  # of these lines print a table
 LAB, DECLARED = "the-laboratory", "c3" * 8
 MANY = "a name of many words, as people give them to the runs of a long evening of experiments"
 WHY = "the model needs more memory than the device of this worker has; a smaller batch, or execution.dtype"
