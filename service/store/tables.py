@@ -285,6 +285,16 @@ study_jobs = Table(
     Index("study_jobs_job_id_idx", "job_id"),
 )
 
+study_extensions = Table(  # Of studies that the service extends by seeds.
+    "study_extensions",
+    metadata,
+    Column("study_id", Identifier, ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True),
+    Column("looks", Json, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", PlainText, nullable=False),
+    Column("claimed_until", Double, nullable=False),  # By a process that looks.
+)
+
 workers = Table(
     "workers",
     metadata,

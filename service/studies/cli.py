@@ -274,6 +274,7 @@ def study_text(study: StudyStatus) -> str:
         "created": study.created_at,
         "message": study.message,
         "design": "" if study.fixing is None else study.fixing.text,
+        "until": "" if study.until is None else study.until.text,
     }
     rows = [
         (

@@ -17,6 +17,7 @@ from assay.service.reports.numbers import RADIUS, difference_bounds, number, par
 from assay.service.reports.run_record import RunRecord, flattened
 from assay.service.studies.designs.client import DESIGNS, DesignCalls
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
+from assay.service.studies.text import extension
 from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
 
 STUDIES = f"{API}/studies"
@@ -35,7 +36,7 @@ class StudyResultsView(StudyResults):
         body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
         table = f"<table><thead><tr>{_cells('th', head)}</tr></thead><tbody>{body}</tbody></table>"
         seeds = f"seeds: {', '.join(map(str, self.seeds))}; {self.tests} p-values, adjusted by {self.adjust}"
-        notes = (*self.notes, *(warning.message for warning in self.warnings))
+        notes = (*extension(self), *self.notes, *(warning.message for warning in self.warnings))
         listed = "".join(f"<li>{cell_text(note)}</li>" for note in dict.fromkeys(notes))
         return f"{state}{table}<p>{cell_text(seeds)}</p>{f'<ul>{listed}</ul>' if listed else ''}"
 

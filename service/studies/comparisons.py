@@ -6,6 +6,7 @@ import math
 from typing import Any, Literal, NamedTuple
 
 from assay.service.contract.results import Metric
+from assay.service.metrics.statistics.anytime_t import FIRST
 from assay.service.studies.power import power_of
 from assay.service.studies.result_wire import StudyComparison, StudyTest
 from assay.service.studies.significance import (
@@ -21,10 +22,11 @@ from assay.service.studies.significance import (
 
 LEVEL = 0.05
 NOT_COMMON = "no seed has been measured in both arms on the same data"
+TOO_FEW = f"an anytime-valid interval has ends from {FIRST} seeds on"
 WEIGHTS_ONLY = "one seed: this compares weights, not methods"
 
 
-class Pair(NamedTuple):
+class ArmPair(NamedTuple):
     """The differences of two arms with their common seeds, and example by example where there are such."""
 
     seeds: list[int]
@@ -34,9 +36,19 @@ class Pair(NamedTuple):
 
 
 def compared_pair(
-    pair: Pair, arm: str, baseline: str, metric: Metric, *, trained: bool, tested: bool
+    pair: ArmPair,
+    arm: str,
+    baseline: str,
+    metric: Metric,
+    *,
+    trained: bool,
+    tested: bool,
+    anytime: bool = False,
 ) -> tuple[StudyComparison, Spread | None]:
-    """The comparison of an arm with the baseline, and its spread; the spread is None without a test."""
+    """The comparison of an arm with the baseline, and its spread; the spread is None without a test.
+
+    `anytime`: interval and test hold at every number of seeds at once, as of a study that is looked at.
+    """
     s = len(pair.seeds)
     found = StudyComparison(
         arm=arm,
@@ -49,7 +61,7 @@ def compared_pair(
     if not s:
         return found, None
     if pair.of_examples is None:
-        return _over_seeds(found, pair, metric, tested=tested)
+        return _over_seeds(found, pair, metric, tested=tested, anytime=anytime)
     n = len(pair.of_examples[0])
     found = found.model_copy(update={"n": n})
     if s == 1:
@@ -57,19 +69,20 @@ def compared_pair(
         components = Components(mean, spread.of_examples, spread.of_examples * n, 0.0)
     else:
         components, spread = two_way(pair.of_examples)
+        spread = spread._replace(anytime=anytime)
     floored = pair.shares and metric.unit == "proportion"
     spread = least(spread, n) if floored else spread
     if spread.error == 0:
         return _without_spread(found, components.mean), None
-    low, high = _possible(*interval(pair.of_examples, components.mean, spread), metric)
-    update: dict[str, Any] = {
-        "difference": components.mean,
-        "ci_low": low,
-        "ci_high": high,
-        "ci_method": "bootstrap_over_examples" if s == 1 else "hierarchical_bootstrap",
-    }
+    update: dict[str, Any] = {"difference": components.mean}
+    if spread.anytime:
+        update |= _t_interval(components.mean, spread, metric, "anytime_t")
+    else:
+        low, high = _possible(*interval(pair.of_examples, components.mean, spread), metric)
+        method = "bootstrap_over_examples" if s == 1 else "hierarchical_bootstrap"
+        update |= {"ci_low": low, "ci_high": high, "ci_method": method}
     if tested and s > 1:
-        update["test"] = _test("two_way_t", components.mean, spread, s)
+        update["test"] = _test("anytime_t" if spread.anytime else "two_way_t", components.mean, spread, s)
     if tested:
         error = least_error_of_shares(n) if floored else None
         update["power"] = power_of(components, s, n, least_error=error)
@@ -77,7 +90,7 @@ def compared_pair(
 
 
 def _over_seeds(
-    found: StudyComparison, pair: Pair, metric: Metric, *, tested: bool
+    found: StudyComparison, pair: ArmPair, metric: Metric, *, tested: bool, anytime: bool
 ) -> tuple[StudyComparison, Spread | None]:
     """A comparison of a metric without values of examples: it holds for these examples."""
     if len(pair.seeds) < 2:
@@ -85,14 +98,22 @@ def _over_seeds(
     mean, spread = over_seeds(pair.of_seeds)
     if spread.error == 0:
         return _without_spread(found, mean), None
-    half = spread.critical(LEVEL) * spread.error
-    low, high = _possible(mean - half, mean + half, metric)
-    update: dict[str, Any] = {"ci_low": low, "ci_high": high, "ci_method": "t_over_seeds"}
+    spread = spread._replace(anytime=anytime)
+    update = _t_interval(mean, spread, metric, "anytime_t" if anytime else "t_over_seeds")
     if tested:
-        update["test"] = _test("paired_t", mean, spread, len(pair.seeds))
+        update["test"] = _test("anytime_t" if anytime else "paired_t", mean, spread, len(pair.seeds))
         components = Components(mean, spread.of_seeds * len(pair.seeds), 0.0, 0.0)
         update["power"] = power_of(components, len(pair.seeds), None)
     return found.model_copy(update=update), spread
+
+
+def _t_interval(mean: float, spread: Spread, metric: Metric, method: str) -> dict[str, Any]:
+    """The 95 % interval around the mean; without ends where an anytime spread has too few seeds."""
+    half = spread.critical(LEVEL) * spread.error
+    if math.isinf(half):
+        return {"note": TOO_FEW}
+    low, high = _possible(mean - half, mean + half, metric)
+    return {"ci_low": low, "ci_high": high, "ci_method": method}
 
 
 def _possible(low: float, high: float, metric: Metric) -> tuple[float, float]:
@@ -104,7 +125,9 @@ def _without_spread(found: StudyComparison, mean: float) -> StudyComparison:
     return found.model_copy(update={"difference": mean, "note": found.note or note})
 
 
-def _test(name: Literal["two_way_t", "paired_t"], mean: float, spread: Spread, seeds: int) -> StudyTest:
+def _test(
+    name: Literal["two_way_t", "paired_t", "anytime_t"], mean: float, spread: Spread, seeds: int
+) -> StudyTest:
     statistic = abs(mean) / spread.error
     p_value = spread.p_value(statistic)
     return StudyTest(name=name, p_value=p_value, adjusted_p_value=p_value, statistic=statistic, seeds=seeds)

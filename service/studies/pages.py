@@ -32,6 +32,7 @@ from assay.service.studies.rows import StudyRow
 from assay.service.studies.store import Studies
 from assay.service.studies.stored_results import results_of
 from assay.service.studies.text import TESTS, headline, label, lines
+from assay.service.studies.transactions import REOPENED
 
 NAVIGATION, BEFORE = ("/studies", "Studies"), "/submit"
 
@@ -52,6 +53,8 @@ class StudyTables:
     def of(self, store: TenantStore, study: StudyRow) -> StudyResults | None:
         """The results of a study that the caller sees; None while they are made."""
         states = sorted((job_id, str(state)) for job_id, state in study.states.items())
+        if study.extension is not None:
+            states.append((study.extension.state, str(len(study.extension.looks))))
         with self._lock:
             before, at, known = self._known.get(study.id, (None, 0.0, None))
         # Evaluations of running jobs end one after another.
@@ -134,7 +137,8 @@ def _open_jobs(study: StudyRow) -> list[str]:
 
 def _actions(study: StudyRow, *, ended: bool) -> dict[str, bool]:
     states = set(study.states.values())
-    return {"cancel": not ended, "retry": bool(states & RETRYABLE), "delete": ended}
+    stopped = study.extension is not None and study.extension.state in REOPENED
+    return {"cancel": not ended, "retry": stopped or bool(states & RETRYABLE), "delete": ended}
 
 
 def _tables(results: StudyResults) -> list[dict[str, Any]]:

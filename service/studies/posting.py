@@ -142,5 +142,15 @@ def planned_study(service: Submission, valid: ValidStudy) -> StudyDryRun:
         evaluations=seeds * len(arms),
         seconds=seeds * sum(known) if len(known) == len(seconds) else None,
         arms=arms,
-        notes=notes_of(trained, seeds),
+        notes=[*_extended(valid.spec), *notes_of(trained, seeds)],
     )
+
+
+def _extended(spec: Mapping[str, Any]) -> list[str]:
+    until = spec["until"]
+    if until is None:
+        return []
+    return [
+        f"these are the first {len(spec['seeds'])} seeds; the service adds seeds until the interval of the"
+        f" primary question is at most {until['width']:g} wide, up to {until['max_seeds']} seeds"
+    ]

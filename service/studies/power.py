@@ -32,20 +32,24 @@ def power_of(
     )
 
 
-def at_level(power: StudyPower, level: float, unit: Unit | None) -> StudyPower:
-    """The power at the level of the study's tests, as numbers and in words."""
+def at_level(power: StudyPower, level: float, unit: Unit | None, *, anytime: bool = False) -> StudyPower:
+    """The power at the level of the study's tests, as numbers and in words, `anytime`: at this look."""
     n = power.n or 2
     sds = (power.sd_seeds or 0.0, power.sd_examples or 0.0, power.sd_rest or 0.0)
     components = Components(0.0, *(sd * sd for sd in sds))
     least = power.least_error or 0.0
-    now = resolved(components, power.seeds, n, level, least_error=least) if power.seeds > 1 else None
+
+    def found_by(seeds: int) -> float:
+        return resolved(components, seeds, n, level, least_error=least, anytime=anytime)
+
+    now = found_by(power.seeds) if power.seeds > 1 else None
     more = 2 * power.seeds if power.seeds > 1 else FIRST_SEEDS
-    then = resolved(components, more, n, level, least_error=least)
+    then = found_by(more)
     return power.model_copy(
         update={
             "level": level,
-            "resolves": now,
-            "with_twice": then,
+            "resolves": None if now == math.inf else now,
+            "with_twice": None if then == math.inf else then,
             "text": _power_text(power, level, (now, then, more), unit),
         }
     )
@@ -57,14 +61,20 @@ def _power_text(
     now, then, more = found
     examples = "" if power.n is None else f" and {power.n} examples"
     at = f"80 % power at the level {level:.2g}"
+    if now is None and then == math.inf:
+        return "one seed says nothing of the spread over seeds"
     if now is None:
         return (
             "one seed says nothing of the spread over seeds; if that were as large as the sampling error of"
             f" these{examples.removeprefix(' and')}, {more} seeds would find a difference of"
             f" {amount(then, unit)} with {at}"
         )
-    text = f"{power.seeds} seeds{examples} find a difference of {amount(now, unit)} with {at}"
-    text += f", {more} seeds one of {amount(then, unit)}"
+    if now == math.inf:
+        text = f"{power.seeds} seeds find no difference of any size at the level {level:.2g}"
+    else:
+        text = f"{power.seeds} seeds{examples} find a difference of {amount(now, unit)} with {at}"
+    if then < math.inf:
+        text += f", {more} seeds one of {amount(then, unit)}"
     if power.seeds < FEW_SEEDS:
         text += f"; the spread is estimated from {power.seeds} differences, and is itself uncertain"
     return text

@@ -1,9 +1,13 @@
-"""The primary question of a study: its check, and its answer.
+"""The primary question of a study: its check, its answer, and the seeds that are added until it is precise.
 
 `difference` is the two-sided test of the comparison. `not_worse` and `equivalent` shift the same t by the
 margin: one test at 2.5 %, as the 95 % interval's end (Piaggio et al. 2012, "Reporting of Noninferiority and
 Equivalence Randomized Trials"), and two at 5 % (Schuirmann 1987, "A Comparison of the Two One-Sided Tests
 Procedure"). With one question there is one test, which no adjustment touches.
+
+With `until` the spread is anytime-valid, and so is each claim: a look at a true difference of the margin ends
+with the claim in at most 2.5 or 5 % of the studies, as half of the looks that ever leave a symmetric interval
+leave it at one end.
 """
 
 from __future__ import annotations
@@ -11,15 +15,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count as count_up
+from itertools import islice
 from typing import Any
 
 from assay.service.contract.fractions import canonical
 from assay.service.contract.problems import Problems, nearest
+from assay.service.contract.states import RETRYABLE
+from assay.service.metrics.statistics.anytime_t import FIRST
 from assay.service.metrics.statistics.student_t import MIN_P
 from assay.service.studies.power import amount
 from assay.service.studies.result_wire import StudyCell, StudyComparison, StudyPrimary
+from assay.service.studies.rows import Extension, StudyRow
+from assay.service.studies.runs import job_count
 from assay.service.studies.significance import Spread
-from assay.service.studies.wire import Claim
+from assay.service.studies.wire import MAX_JOBS, Claim, ExtensionState, StudyLook, StudyUntil
 
 LEVELS: dict[Claim, float] = {"difference": 0.05, "not_worse": 0.025, "equivalent": 0.05}
 
@@ -82,6 +92,90 @@ def check_primary(
     return Primary(fit[0], given["metric"], arm, given["claim"], given["margin"])
 
 
+def check_until(
+    until: Mapping[str, Any] | None,
+    primary: Mapping[str, Any] | None,
+    seeds: Sequence[int],
+    arms: Mapping[str, bool],
+    baseline: str,
+    problems: Problems,
+) -> None:
+    """Reports what is wrong with the extension of a study; `arms`: whether each is trained."""
+    if until is None:
+        return
+    if primary is None:
+        message = "needs a primary question, with the interval that is to become narrow"
+        problems.add(("primary",), message, allowed="a primary question, or no `until`")
+        return
+    if len(seeds) < 2:
+        message = "a study that is extended begins with 2 seeds or more: one has no spread over seeds"
+        problems.add(("seeds",), message, given=len(seeds), allowed="2 or more")
+    if until["max_seeds"] <= len(seeds):
+        message = f"must be above the {len(seeds)} seeds that the study begins with"
+        problems.add(("until", "max_seeds"), message, given=until["max_seeds"])
+    count = job_count([*arms.values()], until["max_seeds"])
+    if count > MAX_JOBS:
+        message = f"so many seeds are up to {count} jobs; at most {MAX_JOBS} are allowed"
+        most = MAX_JOBS * until["max_seeds"] // count
+        problems.add(("until", "max_seeds"), message, given=until["max_seeds"], allowed=f"at most {most}")
+    still = [name for name in (primary["arm"], baseline) if arms.get(name) is False]
+    if still:
+        message = f"arm {still[0]!r} is not trained: more seeds do not tell more of its method"
+        problems.add(("until",), message, allowed="a primary question of trained arms, or no `until`")
+
+
+def look_at(
+    until: Mapping[str, Any], seeds: Sequence[int], found: StudyComparison | None
+) -> tuple[StudyLook, ExtensionState, str, list[int]]:
+    """A look at the primary comparison: the extension's state after it, why it failed, and seeds to add."""
+    low, high = (None, None) if found is None else (found.ci_low, found.ci_high)
+    count = 0 if found is None else len(found.seeds)
+    look = StudyLook(seeds=count, ci_low=low, ci_high=high)
+    if low is not None and high is not None and high - low <= until["width"]:
+        return look, "precise", "", []
+    if low is None and len(seeds) >= FIRST:
+        note = None if found is None else found.note
+        return look, "failed", f"no interval: {note or 'the primary question was not measured'}", []
+    room = until["max_seeds"] - len(seeds)
+    if room <= 0:
+        return look, "max_seeds", "", []
+    unused = (seed for seed in count_up() if seed not in seeds)
+    return look, "open", "", list(islice(unused, min(room, until["step"])))
+
+
+def until_view(study: StudyRow) -> StudyUntil | None:
+    """The extension of a study as users see it."""
+    until, extension = study.spec.get("until"), study.extension
+    if until is None or extension is None:
+        return None
+    return StudyUntil(
+        **until, state=extension.state, looks=extension.looks, text=_until_text(study, until, extension)
+    )
+
+
+def _until_text(study: StudyRow, until: Mapping[str, Any], extension: Extension) -> str:
+    looks = [look.seeds for look in extension.looks]
+    said = f"looked at {len(looks)} time{'' if len(looks) == 1 else 's'}"
+    if looks:
+        said += f" (after {', '.join(map(str, looks))} seeds)"
+        last = extension.looks[-1]
+        if last.ci_low is not None and last.ci_high is not None:
+            said += f", the anytime-valid interval is {last.ci_high - last.ci_low:.3g} wide"
+    asked = f"at most {until['width']:g} is asked"
+    lost = [run for run in study.runs if run.state in (*RETRYABLE, "deleted")]
+    lost.sort(key=lambda run: run.role != "train")
+    going = {
+        "open": f"{asked}; seeds are added until then, up to {until['max_seeds']}",
+        "precise": f"{asked}: no more seeds are needed",
+        "max_seeds": f"{asked}; stopped at {until['max_seeds']} seeds, the most allowed",
+        "canceled": f"{asked}; canceled, and resumed by retry",
+        "failed": f"{asked}; stopped: {extension.reason}",
+    }[extension.state]
+    if extension.state == "open" and lost:
+        going = f"{asked}; no seed is added, as job {lost[0].job_id} {lost[0].state}: resume the study"
+    return f"{said}; {going}"
+
+
 def answer(primary: Primary, cell: StudyCell, found: StudyComparison, spread: Spread | None) -> StudyPrimary:
     """The answer of a measured comparison; `spread` is None where it has no test."""
     p = None
@@ -130,7 +224,8 @@ def _text(
     size, unit = amount(abs(found.difference), cell.unit), cell.unit
     better = (found.difference > 0) == cell.higher_is_better
     of = "" if found.compares == "methods" else " (these weights, not methods)"
-    tail = f", p = {p:.2g}, one test{of}"
+    kind = "anytime-valid p" if found.test is not None and found.test.name == "anytime_t" else "p"
+    tail = f", {kind} = {p:.2g}, one test{of}"
     margin = "" if primary.margin is None else amount(primary.margin, unit)
     word = "better" if better else "worse"
     if primary.claim == "difference":

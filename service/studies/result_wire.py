@@ -7,7 +7,7 @@ from typing import Any, Literal
 from assay.service.contract.results import Answer, Unit, Warning
 from assay.service.metrics.statistics.multiple_tests import Adjustment
 from assay.service.studies.designs.wire import StudyFixing
-from assay.service.studies.wire import Claim
+from assay.service.studies.wire import Claim, StudyUntil
 
 
 class SeedValue(Answer):
@@ -35,10 +35,11 @@ class StudyTest(Answer):
     """The test of "no difference between the arms".
 
     `two_way_t`: seeds and examples are random. `paired_t`: seeds alone, for metrics without values of
-    examples. `adjusted_p_value` is for all tests of the study.
+    examples. `anytime_t`: either, in a study with `until`, valid at every number of seeds; the others hold
+    for a number of seeds that was fixed before. `adjusted_p_value` is for all tests of the study.
     """
 
-    name: Literal["two_way_t", "paired_t"]
+    name: Literal["two_way_t", "paired_t", "anytime_t"]
     p_value: float
     adjusted_p_value: float
     statistic: float
@@ -80,7 +81,9 @@ class StudyComparison(Answer):
     difference: float | None
     ci_low: float | None = None
     ci_high: float | None = None
-    ci_method: Literal["hierarchical_bootstrap", "t_over_seeds", "bootstrap_over_examples"] | None = None
+    ci_method: (
+        Literal["hierarchical_bootstrap", "t_over_seeds", "bootstrap_over_examples", "anytime_t"] | None
+    ) = None
     seeds: list[int]
     n: int | None = None
     test: StudyTest | None = None
@@ -141,7 +144,8 @@ class StudyResults(Answer):
     """The results of a study, not `complete` while runs are missing; `adjust` acts on `tests` p-values.
 
     `primary` answers the primary question, if the study has one; its test is not among `tests`. `fixing` says
-    when the design was fixed; null for studies of earlier versions.
+    when the design was fixed; null for studies of earlier versions. With `until` intervals and tests are
+    anytime-valid.
     `warning_messages` has the message of the first run with a warning of its evaluation, by its code.
     """
 
@@ -159,3 +163,4 @@ class StudyResults(Answer):
     warning_messages: dict[str, str] = {}  # noqa: RUF012
     primary: StudyPrimary | None = None
     fixing: StudyFixing | None = None
+    until: StudyUntil | None = None

@@ -15,7 +15,7 @@ from assay.service.contract.fractions import canonical
 from assay.service.contract.results import EvaluationResult, Metric, Unit, Warning, data_label
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS, Adjustment
-from assay.service.studies.comparisons import LEVEL, Pair, compared_pair
+from assay.service.studies.comparisons import LEVEL, ArmPair, compared_pair
 from assay.service.studies.examples import per_example
 from assay.service.studies.power import at_level
 from assay.service.studies.primary import Primary, answer
@@ -30,7 +30,7 @@ from assay.service.studies.result_wire import (
 )
 from assay.service.studies.runs import equal_arms
 from assay.service.studies.significance import Spread
-from assay.service.studies.wire import notes_of
+from assay.service.studies.wire import StudyUntil, notes_of
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,11 @@ class MeasuredArm:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What a study asks for: see `contract.studies.StudySpec`; `metrics` None tests the first of each."""
+    """What a study asks for: see `contract.studies.StudySpec`; `metrics` None tests the first of each.
+
+    With `until` every interval and test holds at all numbers of seeds at once, as the service looks after
+    each.
+    """
 
     study: str
     baseline: str
@@ -67,6 +71,7 @@ class StudyPlan:
     seeds: Sequence[int]
     metrics: Sequence[str] | None = None
     primary: Primary | None = None
+    until: StudyUntil | None = None
 
 
 def study_results(plan: StudyPlan, arms: Sequence[MeasuredArm]) -> StudyResults:
@@ -97,6 +102,7 @@ def study_results(plan: StudyPlan, arms: Sequence[MeasuredArm]) -> StudyResults:
         warnings=found.warnings,
         warning_messages=found.messages,
         primary=found.primary,
+        until=plan.until,
     )
 
 
@@ -184,7 +190,13 @@ class _Cells:
                 trained = arm.trained and self.arms[base].trained
                 asked = primary is not None and arm.name == primary.arm
                 one, spread = compared_pair(
-                    found, arm.name, self.plan.baseline, metric, trained=trained, tested=tested or asked
+                    found,
+                    arm.name,
+                    self.plan.baseline,
+                    metric,
+                    trained=trained,
+                    tested=tested or asked,
+                    anytime=self.plan.until is not None,
                 )
                 yield one.model_copy(update={"primary": asked}), spread
 
@@ -197,7 +209,7 @@ class _Values:
             for runs in measured
         ]
 
-    def pair(self, base: int, other: int) -> Pair:
+    def pair(self, base: int, other: int) -> ArmPair:
         """The differences of an arm to the baseline."""
         sides = [
             {
@@ -212,15 +224,15 @@ class _Values:
         rows = [(sides[0][seed][1], sides[1][seed][1]) for seed in seeds]
         known = [(one, two) for one, two in rows if one is not None and two is not None]
         if not known or len(known) < len(rows):
-            return Pair(seeds, of_seeds, None, shares=False)
+            return ArmPair(seeds, of_seeds, None, shares=False)
         common = set(known[0][0])
         for one, two in known:
             common &= one.keys() & two.keys()
         if len(common) < 2:
-            return Pair(seeds, of_seeds, None, shares=False)
+            return ArmPair(seeds, of_seeds, None, shares=False)
         ids = sorted(common)
         shares = all(0 <= side[example] <= 1 for sides_ in known for side in sides_ for example in ids)
-        return Pair(
+        return ArmPair(
             seeds, of_seeds, [[two[one_id] - one[one_id] for one_id in ids] for one, two in known], shares
         )
 
@@ -238,7 +250,8 @@ def _adjusted(cells: Sequence[StudyCell], plan: StudyPlan) -> tuple[list[StudyCe
         if found.test is not None and not found.primary:
             update["test"] = found.test.model_copy(update={"adjusted_p_value": next(adjusted)})
         if found.power is not None:
-            update["power"] = at_level(found.power, LEVEL if found.primary else LEVEL / count, unit)
+            level = LEVEL if found.primary else LEVEL / count
+            update["power"] = at_level(found.power, level, unit, anytime=plan.until is not None)
         return found.model_copy(update=update)
 
     done = [

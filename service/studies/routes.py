@@ -41,6 +41,7 @@ from assay.service.studies.designs import routes as designs
 from assay.service.studies.designs.fixing import fixing_of
 from assay.service.studies.designs.wire import Digest
 from assay.service.studies.posting import checked_study, fitted_study, planned_study, post_study, ring_jobs
+from assay.service.studies.primary import until_view
 from assay.service.studies.result_wire import StudyResults
 from assay.service.studies.rows import StudyJobRow, StudyRow
 from assay.service.studies.store import Studies, unknown_study
@@ -251,6 +252,7 @@ def study_view(row: StudyRow) -> StudyStatus:
         message=_message(row),
         notes=notes_of(_trained(row), len(row.spec["seeds"])),
         runs=[_arm(row, index) for index in range(len(row.templates))],
+        until=until_view(row),
         spec=row.spec,
         fixing=fixing_of(row),
     )
@@ -266,7 +268,7 @@ def _summary(row: StudyRow) -> dict[str, Any]:
         "id": row.id,
         "name": row.name,
         "tags": row.spec["tags"],
-        "state": study_state(list(row.states.values())),
+        "state": JobState.RUNNING if row.looked_for else study_state(list(row.states.values())),
         "created_at": iso(row.created_at),
         "arms": [template["name"] for template in row.templates],
         "seeds": row.spec["seeds"],

@@ -30,10 +30,26 @@ from assay.service.store.transactions.release import DIFFERENT
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.transitions import OPEN, lock_job
 from assay.service.studies.designs.store import Designs, with_seeds
-from assay.service.studies.rows import StudyJobRow, StudyRow
+from assay.service.studies.rows import Extension, StudyJobRow, StudyRow
 from assay.service.studies.runs import job_count
-from assay.service.studies.transactions import add_runs, record_jobs
-from assay.service.studies.wire import MAX_JOBS, OWN_TRAINING, ArmTemplate, RunState
+from assay.service.studies.transactions import (
+    REOPENED,
+    add_extension,
+    add_runs,
+    claim_look,
+    extensions_of,
+    record_jobs,
+    record_look,
+    set_extension,
+)
+from assay.service.studies.wire import (
+    MAX_JOBS,
+    OWN_TRAINING,
+    ArmTemplate,
+    ExtensionState,
+    RunState,
+    StudyLook,
+)
 from assay.service.submission.dependencies import dependencies_of
 
 
@@ -75,6 +91,8 @@ class Studies(Designs):
                         fixing = self._fixing(connection, design, templates, spec["seeds"])
                         row["fixing"] = fixing if changed is None else {**fixing, "changed": changed}
                     connection.execute(insert(studies).values(**row))
+                    if spec.get("until") is not None:
+                        add_extension(connection, study_id)
                     made = add_runs(
                         connection, study_id, spec, templates, spec["seeds"], self._tenant, self._limits
                     )
@@ -111,8 +129,9 @@ class Studies(Designs):
             statement = statement.where(studies.c.tenant == self._filter)
         with self._database.reading() as connection:
             found = connection.execute(statement).all()
-            runs = _runs(connection, [row.id for row in found[:limit]])
-            rows = [_study_row(row, runs.get(row.id, [])) for row in found[:limit]]
+            ids = [row.id for row in found[:limit]]
+            runs, extensions = _runs(connection, ids), extensions_of(connection, ids)
+            rows = [_study_row(row, runs.get(row.id, []), extensions.get(row.id)) for row in found[:limit]]
         return rows, encode_cursor(rows[-1].id) if len(found) > limit else None
 
     def extend(self, study_id: str, seeds: Sequence[int]) -> tuple[StudyRow, list[str]]:
@@ -124,27 +143,67 @@ class Studies(Designs):
         with self._database.writing() as connection:
             row = _locked(connection, study_id, self._filter)
             new = [seed for seed in seeds if seed not in row.spec["seeds"]]
-            every = [*row.spec["seeds"], *new]
-            _check_size(row.templates, every, new)
-            spec = {**row.spec, "seeds": every}
-            tenant = row.tenant or None
-            changed: dict[str, Any] = {"spec": spec}
-            changed |= {} if row.fixing is None else {"fixing": with_seeds(connection, row, new)}
-            connection.execute(update(studies).where(studies.c.id == study_id).values(**changed))
-            made = add_runs(connection, study_id, spec, row.templates, new, tenant, self._limits)
+            made = self._add_seeds(connection, row, new)
             if made:
                 record_jobs(connection, self._by, made, study_id)
                 told = {"seeds": len(new), "jobs": len(made)} | owner_of(row.tenant or None, self._by)
                 record(connection, self._by, "study.extend", study_id, detail=told)
             return _study(connection, study_id), made
 
+    def _add_seeds(
+        self, connection: Connection, row: Row[Any], new: list[int], *, by_rule: bool = False
+    ) -> list[str]:
+        every = [*row.spec["seeds"], *new]
+        _check_size(row.templates, every, new)
+        spec = {**row.spec, "seeds": every}
+        changed: dict[str, Any] = {"spec": spec}
+        changed |= {} if row.fixing is None else {"fixing": with_seeds(connection, row, new, by_rule=by_rule)}
+        connection.execute(update(studies).where(studies.c.id == row.id).values(**changed))
+        return add_runs(connection, row.id, spec, row.templates, new, row.tenant or None, self._limits)
+
+    def claim_look(self) -> StudyRow | None:
+        """A study with `until` whose jobs have all succeeded; no other process gets it for a minute."""
+        with self._database.writing() as connection:
+            study_id = claim_look(connection)
+            return None if study_id is None else _study(connection, study_id)
+
+    def conclude(
+        self,
+        looked_at: StudyRow,
+        look: StudyLook | None,
+        state: ExtensionState,
+        *,
+        seeds: Sequence[int] = (),
+        reason: str = "",
+    ) -> bool:
+        """Records a look at a study as it was, and adds the seeds; nothing if it has changed since.
+
+        Raises NotFound: it is deleted; TooManyRequests: a limit of its tenant; InvalidSpec: too many jobs, or
+        weights that it needs are gone.
+        """
+        with self._database.writing() as connection:
+            row = _locked(connection, looked_at.id, self._filter)
+            present = _study(connection, looked_at.id)
+            same = (present.spec["seeds"], present.extension) == (
+                looked_at.spec["seeds"],
+                looked_at.extension,
+            )
+            if not same or not present.looked_for:
+                return False
+            assert present.extension is not None
+            record_look(connection, row.id, present.extension, look, state, reason)
+            self._add_seeds(connection, row, list(seeds), by_rule=True)
+            return True
+
     def cancel(self, study_id: str) -> StudyRow:
-        """Cancels its unfinished jobs. Raises NotFound; InvalidState: all have ended."""
+        """Cancels its unfinished jobs and its extension. Raises NotFound; InvalidState: all have ended."""
         with self._database.writing() as connection:
             row = _locked(connection, study_id, self._filter)
             open_jobs = [job for job in _locked_jobs(connection, study_id) if JobState(job.state) in OPEN]
-            if not open_jobs:
+            looked_for = _study(connection, study_id).looked_for
+            if not open_jobs and not looked_for:
                 raise InvalidState(f"study {study_id} has ended and cannot be canceled")
+            set_extension(connection, study_id, ["open"], "canceled")
             for job in reversed(open_jobs):  # Before their trainings: so they are canceled and do not fail.
                 if job.state != JobState.CANCELING:
                     cancel_job(connection, job.id)
@@ -156,16 +215,17 @@ class Studies(Designs):
             return _study(connection, study_id)
 
     def retry(self, study_id: str) -> tuple[StudyRow, list[str]]:
-        """Queues its failed, canceled and timed-out jobs again; what they have finished is kept.
+        """Queues its failed, canceled and timed-out jobs again, and lets its extension go on.
 
-        Jobs that failed since a repeated shard has other bits are planned again. Raises NotFound;
-        InvalidState: no such job, or a job's training was deleted; TooManyRequests: a limit of its tenant.
+        What they have finished is kept. Jobs that failed since a repeated shard has other bits are planned
+        again. Raises NotFound; InvalidState: nothing to resume, or a job's training was deleted;
+        TooManyRequests: a limit of its tenant.
         """
         with self._database.writing() as connection:
             row = _locked(connection, study_id, self._filter)
             found = [job for job in _locked_jobs(connection, study_id) if JobState(job.state) in RETRYABLE]
             ended = [job.id for job in found]
-            if not ended:
+            if not set_extension(connection, study_id, REOPENED, "open") and not ended:
                 raise InvalidState(f"study {study_id} has no job that failed, was canceled or timed out")
             for job in found:  # Oldest first: trainings before their evaluations.
                 other_bits = (job.error or {}).get("type") == DIFFERENT
@@ -182,7 +242,8 @@ class Studies(Designs):
         with self._database.writing() as connection:
             row = _locked(connection, study_id, self._filter)
             of_study = _locked_jobs(connection, study_id)
-            if any(JobState(job.state) not in TERMINAL for job in of_study):
+            looked_for = _study(connection, study_id).looked_for
+            if looked_for or any(JobState(job.state) not in TERMINAL for job in of_study):
                 raise InvalidState(f"study {study_id} has not ended: cancel it first")
             ids = [job.id for job in of_study]
             _check_unneeded(connection, study_id, ids, row.tenant)
@@ -219,12 +280,13 @@ def _study(connection: Connection, study_id: str, tenant: str | None = None) -> 
     row = row_of(connection, studies, study_id, tenant)
     if row is None:
         raise unknown_study(study_id)
-    return _study_row(row, _runs(connection, [study_id]).get(study_id, []))
+    extension = extensions_of(connection, [study_id]).get(study_id)
+    return _study_row(row, _runs(connection, [study_id]).get(study_id, []), extension)
 
 
-def _study_row(row: Row[Any], runs: list[StudyJobRow]) -> StudyRow:
+def _study_row(row: Row[Any], runs: list[StudyJobRow], extension: Extension | None) -> StudyRow:
     shown = (row.id, row.tenant, row.name, row.spec, row.templates, row.created_at)
-    return StudyRow(*shown, runs, row.design, row.fixing)
+    return StudyRow(*shown, runs, row.design, row.fixing, extension)
 
 
 def _runs(connection: Connection, study_ids: Sequence[str]) -> dict[str, list[StudyJobRow]]:

@@ -18,7 +18,7 @@ from assay.service.store.rows import OutcomeRow, columns_of
 from assay.service.store.tenants import TenantStore
 from assay.service.store.transactions.release import DIFFERENT
 from assay.service.studies.designs.fixing import fixing_of
-from assay.service.studies.primary import Primary, check_primary, evaluations_of
+from assay.service.studies.primary import Primary, check_primary, evaluations_of, until_view
 from assay.service.studies.result_wire import StudyResults
 from assay.service.studies.results import MeasuredArm, MeasuredRun, StudyPlan, study_results
 from assay.service.studies.rows import StudyJobRow, StudyRow
@@ -65,7 +65,13 @@ def measured_of(store: TenantStore, study: StudyRow) -> tuple[StudyPlan, list[Me
         arms = [replace(arm, runs=[_without_rows(run) for run in arm.runs]) for arm in arms]
     spec = study.spec
     plan = StudyPlan(
-        study.id, spec["baseline"], spec["adjust"], spec["seeds"], spec["metrics"], _primary(study)
+        study.id,
+        spec["baseline"],
+        spec["adjust"],
+        spec["seeds"],
+        spec["metrics"],
+        _primary(study),
+        until_view(study),
     )
     return plan, arms, count
 

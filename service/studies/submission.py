@@ -20,7 +20,7 @@ from assay.service.contract.problems import Loc, Problems, nearest, path_text
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
 from assay.service.metrics.registry import TABLES
-from assay.service.studies.primary import check_primary, evaluations_of
+from assay.service.studies.primary import check_primary, check_until, evaluations_of
 from assay.service.studies.runs import job_count
 from assay.service.studies.wire import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
 from assay.service.submission.shape import FOR_TRAINING, OPTIONS_OF
@@ -84,6 +84,9 @@ def check_study(
     _check_metrics(catalog, shape["metrics"] or [], arms, problems)
     written = _from_arms(given, shape, arms)
     primary = _check_primary(catalog, shape["primary"], written["baseline"], arms, problems)
+    trained = {arm.template["name"]: arm.template["train"] is not None for arm in arms}
+    asked = None if shape["primary"] is None else {**shape["primary"], **(primary or {})}
+    check_until(shape["until"], asked, seeds, trained, written["baseline"], problems)
     problems.raise_if_any()
     spec = {**shape, **written, "seeds": seeds, "primary": primary}
     return ValidStudy(StudySpec.model_validate(spec).model_dump(mode="json"), arms)

@@ -21,7 +21,7 @@ CSV_COLUMNS = (
     "baseline", "compares", "difference", "ci_low", "ci_high", "ci_method", "test", "p_value",
     "adjusted_p_value", "adjust", "resolves", "design", "registered_at", "fixed",
 )  # fmt: skip
-TESTS = {"two_way_t": "two-way t", "paired_t": "paired t over seeds"}
+TESTS = {"two_way_t": "two-way t", "paired_t": "paired t over seeds", "anytime_t": "anytime-valid t"}
 ADJUSTED = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
 PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # Starts of cells that spreadsheets run as formulas
@@ -63,7 +63,8 @@ def _inert(text: str) -> str:
 def header(results: StudyResults) -> list[str]:
     """The titles of `rows`."""
     p = f"p ({', '.join(tests_of(results)) or 'no test'})"
-    return ["evaluation", "metric", results.baseline, "arm", "mean ± sd", "difference [95 %]", p,
+    kind = "95 %" if results.until is None else "95 %, anytime-valid"
+    return ["evaluation", "metric", results.baseline, "arm", "mean ± sd", f"difference [{kind}]", p,
             f"p, {ADJUSTED[results.adjust]}"]  # fmt: skip
 
 
@@ -134,7 +135,7 @@ def headline(results: StudyResults) -> str:
 
 def lines(results: StudyResults, *, warned: bool = True) -> list[str]:
     """What has to be said beside the table: notes, power, tests, missing runs and, if `warned`, warnings."""
-    said = [*_fixing(results), *_question(results), *results.notes]
+    said = [*_fixing(results), *_question(results), *extension(results), *results.notes]
     seeds = f"seeds {', '.join(map(str, results.seeds))}"
     said.append(
         f"{seeds}; mean ± standard deviation over seeds; differences are the arm less {results.baseline}"
@@ -170,6 +171,14 @@ def _question(results: StudyResults) -> list[str]:
     }[asked.claim]
     where = f"{asked.metric} of {asked.evaluation} {asked.params.get('epsilon', '')}".strip()
     return [f"primary question: {asked.arm} {claim} {asked.baseline} in {where}: {asked.text}"]
+
+
+def extension(results: StudyResults) -> list[str]:
+    """How far a study with `until` is, and what that means for its numbers."""
+    if results.until is None:
+        return []
+    valid = "every interval and p holds at all numbers of seeds at once, so looking costs no level"
+    return [f"{results.until.text}; {valid}"]
 
 
 def _warnings(results: StudyResults) -> list[str]:

@@ -29,16 +29,19 @@ from assay.service.contract.specs import (
 )
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
+from assay.service.metrics.statistics.anytime_t import FIRST
 from assay.service.metrics.statistics.multiple_tests import Adjustment
 from assay.service.studies.designs.wire import StudyFixing
 
 MAX_ARMS = 20
 MAX_JOBS = 1000  # Jobs of a study, in all its arms and seeds.
 MAX_SEEDS = MAX_JOBS // 2
+MAX_LOOKED_AT = 100  # Seeds of a study with `until`: its level is simulated up to so many.
 OWN_TRAINING = "0" * 26  # Stands for the training of an arm, which has no id before it is stored.
 
 Role = Literal["train", "evaluate"]
 Claim = Literal["difference", "not_worse", "equivalent"]
+ExtensionState = Literal["open", "precise", "max_seeds", "canceled", "failed"]
 RunState = JobState | Literal["deleted"]  # The state of a job of a study, which may have been deleted since.
 ArmName = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Seeds = Annotated[list[Seed], Field(min_length=1, max_length=MAX_SEEDS)]
@@ -92,6 +95,20 @@ class PrimarySpec(Spec):
     ] = None
 
 
+class UntilSpec(Spec):
+    """Seeds are added until the primary question's interval is narrow enough.
+
+    The service looks when all jobs have succeeded, and adds `step` seeds. Intervals and p-values of the study
+    are anytime-valid: they hold at all looks at once.
+    """
+
+    width: Annotated[
+        float, Field(gt=0, description="of the 95 % interval, in the metric's unit: 0.02 is 2 points")
+    ]
+    max_seeds: Annotated[int, Field(ge=FIRST, le=MAX_LOOKED_AT)] = 20
+    step: Annotated[int, Field(ge=1, le=20, description="seeds that are added at a time")] = 1
+
+
 class StudySpec(Spec):
     """Arms x seeds x evaluations. `data`, `recipe` and `execution` are for all arms.
 
@@ -121,6 +138,9 @@ class StudySpec(Spec):
     adjust: Annotated[Adjustment, Field(description="of the p-values, for their number")] = "holm"
     primary: Annotated[
         PrimarySpec | None, Field(description="the one question, whose test is not adjusted")
+    ] = None
+    until: Annotated[
+        UntilSpec | None, Field(description="adds seeds until the primary question is precisely answered")
     ] = None
     metrics: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=100)]] | None,
@@ -168,6 +188,29 @@ class StudyArm(Answer):
     runs: list[ArmRun]
 
 
+class StudyLook(Answer):
+    """The primary question's interval when the service looked; its ends are null with too few seeds."""
+
+    seeds: int
+    ci_low: float | None
+    ci_high: float | None
+
+
+class StudyUntil(Answer):
+    """How far the extension of a study is.
+
+    `state`: `open` while seeds may be added; `precise`, `max_seeds`, `canceled` and `failed` say why none is
+    added any more. `text` says the same in words, with the reason.
+    """
+
+    width: float
+    max_seeds: int
+    step: int
+    state: ExtensionState
+    looks: list[StudyLook]
+    text: str
+
+
 class StudyProgress(Answer):
     """`done` of the `total` jobs have succeeded; `share`, in [0, 1], also counts what is done of others."""
 
@@ -186,8 +229,9 @@ class StudyLinks(Answer):
 class StudySummary(Answer):
     """A study in a list. `state` follows from the states of its jobs, which `jobs` counts.
 
-    `queued` until a job has started, `running` until all have ended; then `succeeded` if all have, `failed`
-    if a job failed, timed out or was deleted, else `canceled`.
+    `queued` until a job has started, `running` until all have ended and, if all have succeeded, no seed is
+    to be added; then `succeeded` if all have, `failed` if a job failed, timed out or was deleted, else
+    `canceled`.
     """
 
     id: str
@@ -212,6 +256,7 @@ class StudyStatus(StudySummary):
     message: str
     notes: list[str]
     runs: list[StudyArm]
+    until: StudyUntil | None = None
     spec: dict[str, Any]
     fixing: StudyFixing | None = None
 

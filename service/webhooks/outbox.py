@@ -14,12 +14,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
 
 from assay.service.contract.records import ResultJson
-from assay.service.contract.states import TERMINAL
+from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.times import iso
 from assay.service.store.clock import now
 from assay.service.store.database import StorePart
 from assay.service.store.ids import new_id
-from assay.service.store.tables import jobs, results, studies, study_jobs, tags
+from assay.service.store.tables import jobs, results, studies, study_extensions, study_jobs, tags
 from assay.service.webhooks.tables import PENDING, webhook_deliveries, webhooks
 from assay.service.webhooks.wire import WebhookEvent
 
@@ -293,6 +293,18 @@ def _disable(connection: Connection, webhook_id: str, *, gone: bool) -> None:
         connection.execute(update(webhook_deliveries).where(waiting).values(**values))
 
 
+def _looked_for(connection: Connection, study_id: str) -> bool:
+    """Whether all jobs of a study have succeeded, and the service may add seeds: it has not ended yet."""
+    mine = (study_extensions.c.study_id == study_id) & (study_extensions.c.state == "open")
+    unfinished = (
+        select(study_jobs.c.job_id)
+        .outerjoin(jobs, jobs.c.id == study_jobs.c.job_id)
+        .where(study_jobs.c.study_id == study_id, jobs.c.state.is_distinct_from(str(JobState.SUCCEEDED)))
+    )
+    going_on = select(study_extensions.c.study_id).where(mine, ~unfinished.exists())
+    return connection.execute(going_on).first() is not None
+
+
 def _study_ended(connection: Connection, row: Row[Any]) -> dict[str, Any] | None:
     """The message of a study's end; without one yet, or told before, its delivery is removed."""
     made = study_jobs.join(jobs, jobs.c.id == study_jobs.c.job_id)
@@ -305,6 +317,10 @@ def _study_ended(connection: Connection, row: Row[Any]) -> dict[str, Any] | None
     once = f"{row.object} {len(states)} {sum(one.attempt for one in states)} {last!r}"
     told = (webhook_deliveries.c.webhook_id == row.webhook_id) & (webhook_deliveries.c.once == once)
     known = connection.execute(select(webhook_deliveries.c.id).where(told)).first()
+    if study is not None and not going and _looked_for(connection, row.object):
+        later = update(webhook_deliveries).where(webhook_deliveries.c.id == row.id)
+        connection.execute(later.values(next_at=now() + PAUSES[0], attempts=row.attempts - 1))
+        return None
     if study is None or going or known is not None:
         connection.execute(delete(webhook_deliveries).where(webhook_deliveries.c.id == row.id))
         return None

@@ -71,3 +71,18 @@ def test_a_study_is_run_extended_canceled_and_resumed(shared: RunningService) ->
         client.study(posted.id)
     with pytest.raises(NotFound):
         client.job(ended.runs[0].runs[0].evaluate)
+
+
+@pytest.mark.slow  # sixteen jobs
+def test_a_study_is_extended_by_the_service_until_its_end(shared: RunningService) -> None:
+    client = shared.client
+    asked = {"primary": {"evaluation": "clean"}, "until": {"width": 1e-6, "max_seeds": 4}}
+    posted = client.submit_study(study(evaluations=[{"name": "clean"}], **asked))
+    ended = client.wait_study(posted.id, timeout_seconds=480, poll_seconds=0.1)
+    assert (ended.state, ended.seeds, ended.jobs) == ("succeeded", [0, 1, 2, 3], {"succeeded": 16})
+    assert ended.until is not None
+    assert (ended.until.state, [look.seeds for look in ended.until.looks]) == ("max_seeds", [2, 3, 4])
+    found = client.study_results(posted.id)
+    assert found.cells[0].comparisons[0].ci_method == "anytime_t"
+    assert "anytime-valid" in client.study_table(posted.id)
+    client.delete_study(posted.id)

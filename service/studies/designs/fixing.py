@@ -14,14 +14,15 @@ CHANGED = "the stored study has not the digest of its design: it was changed"
 def fixing_of(study: StudyRow) -> StudyFixing | None:
     """When the design of a study was fixed; None for a study of an earlier version.
 
-    A design is fixed when it is registered, else when the study is posted. Seeds that are added are fixed
-    when they are added.
+    A design is fixed when it is registered, else when the study is posted. Seeds that a user adds are
+    fixed when they are added; seeds that the rule `until` adds are of the design.
     """
     if study.design is None or study.fixing is None:
         return None
     fixing = study.fixing
     registered, added = fixing["registered_at"], fixing["added"]
-    reasons = [*fixing["earlier"], *(_added(one) for one in added if one["begun"])]
+    late = [one for one in added if not one.get("by_rule")]
+    reasons = [*fixing["earlier"], *(_added(one) for one in late if one["begun"])]
     posted = [seed for seed in study.spec["seeds"] if not any(seed in one["seeds"] for one in added)]
     if digest_of(design_of({**study.spec, "seeds": posted}, study.templates)) != study.design:
         reasons.append(CHANGED)
@@ -30,12 +31,12 @@ def fixing_of(study: StudyRow) -> StudyFixing | None:
     at = study.created_at if registered is None else registered
     text += f" at {iso(at)} as {PREFIX}{study.design}"
     text += f", study {fixing['number']} of the design" if fixing["number"] > 1 else ""
-    remarks = [_added(one) for one in added if not one["begun"]]
+    remarks = [_added(one) for one in late if not one["begun"]]
     remarks += [fixing["changed"]] if "changed" in fixing else []
     return StudyFixing(
         design=study.design,
         registered_at=None if registered is None else iso(registered),
-        fixed_at=iso(max([at, *(one["at"] for one in added)])),
+        fixed_at=iso(max([at, *(one["at"] for one in late)])),
         fixed="after" if reasons else "before",
         reasons=reasons,
         remarks=remarks,

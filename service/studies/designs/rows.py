@@ -7,11 +7,15 @@ from typing import Any, NotRequired, TypedDict
 
 
 class AddedSeeds(TypedDict):
-    """Seeds that were added to a posted study; `begun`: a job of the study had begun by then."""
+    """Seeds that were added to a posted study; `begun`: a job of the study had begun by then.
+
+    `by_rule`: the service added them, by the rule `until` of the design.
+    """
 
     seeds: list[int]
     at: float
     begun: bool
+    by_rule: NotRequired[bool]
 
 
 class Fixing(TypedDict):

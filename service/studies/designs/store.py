@@ -120,15 +120,16 @@ class Designs(TenantPart):
             )
 
 
-def with_seeds(connection: Connection, study: Row[Any], seeds: list[int]) -> Fixing:
-    """The stored fixing of a study that gets more seeds, which it has not."""
+def with_seeds(connection: Connection, study: Row[Any], seeds: list[int], *, by_rule: bool) -> Fixing:
+    """The stored fixing of a study that gets more seeds, which it has not; `by_rule`: of its design."""
     fixing: Fixing = study.fixing
     if not seeds:
         return fixing
     at = connection.execute(select(now())).scalar_one()
     begun = has_begun(connection, study.id)
-    earlier = [] if begun else earlier_runs(connection, study.tenant or None, study.templates, seeds)
-    added: AddedSeeds = {"seeds": seeds, "at": at, "begun": begun}
+    known = begun and not by_rule
+    earlier = [] if known else earlier_runs(connection, study.tenant or None, study.templates, seeds)
+    added: AddedSeeds = {"seeds": seeds, "at": at, "begun": begun, "by_rule": by_rule}
     return {**fixing, "earlier": [*fixing["earlier"], *earlier], "added": [*fixing["added"], added]}
 
 

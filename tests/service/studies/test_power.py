@@ -73,3 +73,18 @@ def test_amounts_are_in_the_unit_of_the_metric(spread: float, unit: str, amount:
     assert "80 % power at the level 0.05" in text
     found = text.split("find a difference of ")[1].split(" with")[0]
     assert found == amount
+
+
+def test_the_power_of_an_anytime_test_is_of_a_look_and_none_with_few_seeds() -> None:
+    few = at_level(power_of(PARTS, 3, 300), 0.05, "proportion", anytime=True)
+    assert few.resolves is None
+    assert few.with_twice == pytest.approx(resolved(PARTS, 6, 300, 0.05, anytime=True))
+    assert few.text.startswith("3 seeds find no difference of any size at the level 0.05, 6 seeds one of")
+    fixed = at_level(power_of(PARTS, 8, 300), 0.05, "proportion")
+    found = at_level(power_of(PARTS, 8, 300), 0.05, "proportion", anytime=True)
+    assert (found.resolves or 0) > (fixed.resolves or 0) > 0
+    none = at_level(power_of(PARTS, 2, 300), 1e-9, "proportion", anytime=True)
+    assert (none.resolves, none.with_twice) == (None, None)
+    assert at_level(power_of(PARTS, 1, 300), 0.05, "proportion", anytime=True).text == (
+        "one seed says nothing of the spread over seeds"
+    )

@@ -131,8 +131,8 @@ def test_size_under_the_null_without_a_spread_of_seeds(seeds: int) -> None:
 def test_a_mean_of_seeds_or_examples_alone_has_the_unbiased_variance() -> None:
     d = [0.1, 0.4, 0.2, 0.9]
     expected = np.var(d, ddof=1) / 4
-    assert over_seeds(d) == (pytest.approx(0.4), pytest.approx((expected, 0.0, 3.0, 1.0)))
-    assert over_examples(d) == (pytest.approx(0.4), pytest.approx((0.0, expected, 1.0, 3.0)))
+    assert over_seeds(d) == (pytest.approx(0.4), pytest.approx((expected, 0.0, 3.0, 1.0, False)))
+    assert over_examples(d) == (pytest.approx(0.4), pytest.approx((0.0, expected, 1.0, 3.0, False)))
 
 
 def test_the_least_error_is_that_of_tangos_interval() -> None:
@@ -151,3 +151,37 @@ def test_the_resolved_difference_is_the_sum_of_both_quantiles() -> None:
     assert resolved(Components(0.0, 0.1**2, 0.0, 0.0), 6, 300, 0.05) == pytest.approx(expected)
     floored = resolved(Components(0.0, 0.0, 0.0, 0.0), 6, 300, 0.05, least_error=0.02)
     assert floored == pytest.approx((stats.t.isf(0.025, 299) + stats.t.isf(0.2, 299)) * 0.02)
+
+
+def test_an_anytime_spread_has_the_p_of_its_critical_value() -> None:
+    for spread in (Spread(1.0, 3.0, 7.0, 99.0, True), Spread(1.0, 0.0, 7.0, 99.0, True)):
+        for p in (0.5, 0.05, 1e-3):
+            assert spread.p_value(spread.critical(p)) == pytest.approx(p)
+        assert spread.critical(0.05) > spread._replace(anytime=False).critical(0.05)
+        assert spread.p_value(0.0) == 1.0
+    few = Spread(1.0, 1.0, 2.0, 99.0, True)  # 3 seeds: the least p is 1 / 16
+    assert few.critical(0.05) == np.inf
+    assert few.p_value(few.critical(0.07)) == pytest.approx(0.07)
+    assert few.p_value(1e9) == pytest.approx(1 / 16, rel=1e-4)
+    assert Spread(0.0, 1.0, 2.0, 99.0, True).p_value(1e9) <= 2e-12
+    assert resolved(Components(0.0, 1.0, 0.0, 0.0), 3, 300, 0.05, anytime=True) == np.inf
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0, 4.0, 1e6])
+def test_looking_after_every_seed_keeps_the_level_for_seeds_and_examples_together(ratio: float) -> None:
+    """Many examples, so that their variance is known: `benchmarks/sequential.py` has few examples too."""
+    rng, draws, looks = np.random.default_rng(41), 4000, 30
+    counts = np.arange(1, looks + 1)
+    values = np.sqrt(ratio) * rng.standard_normal((draws, looks))
+    means = values.cumsum(1) / counts
+    squares = (values**2).cumsum(1) - counts * means**2
+    error = np.abs(means + rng.standard_normal((draws, 1)))
+    outside = np.zeros(draws, bool)
+    for place in range(1, looks):
+        of_seeds = squares[:, place] / (counts[place] * place)
+        at_seeds = Spread(1.0, 0.0, float(place), 1e6, True).critical(0.05)
+        at_examples = Spread(0.0, 1.0, float(place), 1e6, True).critical(0.05)
+        with np.errstate(invalid="ignore"):
+            part = np.where(of_seeds > 0, of_seeds * at_seeds, 0.0)
+        outside |= error[:, place] > (part + at_examples) / np.sqrt(of_seeds + 1)
+    assert outside.mean() < 0.05

@@ -18,9 +18,9 @@ from assay.service.contract.limits import Limits
 from assay.service.store.audit import Actor, AuditFilter
 from assay.service.store.store import Store
 from assay.service.store.tenants import View
-from assay.service.studies.rows import StudyRow
+from assay.service.studies.rows import Extension, StudyRow
 from assay.service.studies.store import Studies
-from assay.service.studies.wire import OWN_TRAINING
+from assay.service.studies.wire import OWN_TRAINING, StudyLook
 from tests.service.store.conftest import *  # noqa: F403 (fixtures)
 from tests.support.jobs import WORKER, evaluate_spec, outcome, train_spec
 
@@ -47,6 +47,12 @@ def spec(seeds: list[int], **changes: Any) -> dict[str, Any]:
 def studies(store: Store, tenant: str | None = None, **caller: Any) -> Studies:
     """The studies as a tenant sees them, or a caller who sees all."""
     return Studies(store, View(tenant, everything=tenant is None), **caller)
+
+
+def extended(store: Store) -> StudyRow:
+    """A study with `until`."""
+    until = {"width": 0.1, "max_seeds": 9, "step": 1}
+    return studies(store).add(spec([0, 1], until=until), TEMPLATES, body_sha256="sha")[0]
 
 
 def added(
@@ -215,3 +221,47 @@ def test_an_equal_training_is_stored_once(store: Store) -> None:
     assert trainings[0] == trainings[1]
     assert trainings[2] == []
     assert len(row.states) == 2 + 6
+
+
+def test_a_look_is_claimed_by_one_and_its_seeds_are_added_once(store: Store) -> None:
+    row = extended(store)
+    assert row.extension == Extension([], "open")
+    assert added(store).extension is None
+    assert studies(store).claim_look() is None
+    work(store)
+    with ThreadPoolExecutor(4) as pool:
+        claimed = [one for one in pool.map(lambda _: studies(store).claim_look(), range(4)) if one]
+        assert [one.id for one in claimed] == [row.id]
+        assert claimed[0].looked_for
+        look = StudyLook(seeds=2, ci_low=None, ci_high=0.5)
+
+        def conclude(_: int) -> bool:
+            return studies(store).conclude(claimed[0], look, "open", seeds=[2])
+
+        assert sorted(pool.map(conclude, range(4))) == [False, False, False, True]
+    longer = studies(store).get(row.id)
+    assert (longer.spec["seeds"], len(longer.states)) == ([0, 1, 2], 12)
+    assert longer.extension == Extension([look], "open")
+    assert studies(store).page()[0][-1].extension == longer.extension
+    assert not longer.looked_for
+    work(store)
+    latest = studies(store).claim_look()
+    assert latest is not None
+    assert studies(store).conclude(latest, look, "failed", reason="why")
+    assert studies(store).get(row.id).extension == Extension([look, look], "failed", "why")
+    assert studies(store).retry(row.id)[1] == []
+    assert studies(store).claim_look() is not None
+    store.jobs.delete(latest.runs[0].job_id)
+    assert not studies(store).get(row.id).looked_for
+    studies(store).delete(row.id)
+    assert studies(store).page()[0] != []
+
+
+def test_what_a_limit_refuses_leaves_no_look(store: Store) -> None:
+    row = extended(store)
+    work(store)
+    full = studies(store, limits=Limits(queued_jobs=3))
+    look = StudyLook(seeds=2, ci_low=None, ci_high=None)
+    with pytest.raises(TooManyRequests):
+        full.conclude(studies(store).get(row.id), look, "open", seeds=[2])
+    assert studies(store).get(row.id).extension == Extension([], "open")

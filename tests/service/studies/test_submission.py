@@ -10,6 +10,8 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec, WeightsUnavailable
+from assay.service.contract.problems import Problems
+from assay.service.studies.primary import check_until
 from assay.service.studies.submission import check_seeds, check_study
 from tests.support.study_specs import DOCS, check, example, unlimited
 
@@ -166,3 +168,30 @@ def test_a_metric_that_no_evaluation_has_is_refused_with_the_nearest() -> None:
     (detail,) = caught.value.details
     assert (detail.loc, detail.nearest) == (["metrics", 1], "top5")
     assert check(example() | {"metrics": ["attack_success_rate"]}).spec["metrics"] == ["attack_success_rate"]
+
+
+def test_the_extension_of_a_study_is_checked_and_filled_in() -> None:
+    body = example() | {"seeds": 3, "primary": {"evaluation": "clean"}, "until": {"width": 0.02}}
+    assert check(body).spec["until"] == {"width": 0.02, "max_seeds": 20, "step": 1}
+    assert check(example()).spec["until"] is None
+    assert set(wrong(example() | {"seeds": 1, "until": {"width": 0.02}})) == {"primary"}
+    assert set(wrong(body | {"seeds": 1})) == {"seeds"}
+    few = body | {"seeds": 5, "until": {"width": 1, "max_seeds": 4}}
+    assert "above the 5 seeds" in wrong(few)["until.max_seeds"]
+    assert "until.width" in wrong(body | {"until": {"width": 0}})
+    assert "until.max_seeds" in wrong(body | {"until": {"width": 1, "max_seeds": 101}})
+    many = body | {"arms": [body["arms"][0] | {"name": f"arm {place}"} for place in range(20)]}
+    many |= {
+        "baseline": None,
+        "primary": {"evaluation": "clean", "arm": "arm 1"},
+        "until": {"width": 1, "max_seeds": 26},
+    }
+    assert "up to 1040 jobs; at most 1000" in wrong(many)["until.max_seeds"]
+    problems = Problems()
+    arms = {"a": True, "b": False}
+    check_until({"width": 1, "max_seeds": 9}, {"arm": "b"}, [0, 1], arms, "a", problems)
+    (detail,) = problems.details
+    assert (detail.loc, detail.message) == (
+        ["until"],
+        "arm 'b' is not trained: more seeds do not tell more of its method",
+    )

@@ -187,6 +187,30 @@ def test_the_end_of_a_study_is_told_once(api: httpx.Client, receiver: Receiver, 
     assert message["data"]["jobs"] == {"canceled": 8}
 
 
+@pytest.mark.usefixtures("delivering")
+def test_the_end_of_an_extended_study_is_told_when_no_seed_is_to_be_added(
+    api: httpx.Client, receiver: Receiver, evaluate_body: Make, worker: Any, app_store: Store
+) -> None:
+    hook = api.post(HOOKS, json={"url": receiver.url, "events": ["study.ended"]}).json()
+    arms = [{"name": name, "model": {"name": name}} for name in ("tiny_vit", "other_vit")]
+    spec = {"kind": "study", "name": "models", "seeds": 2, "arms": arms, "recipe": {"name": "short"}}
+    spec |= {"data": {"name": "digits"}, "evaluations": [evaluate_body()["evaluations"][0]]}
+    spec |= {"primary": {"evaluation": spec["evaluations"][0]["name"]}, "until": {"width": 0.1}}
+    study = api.post("/api/v1/studies", json=spec).json()
+    for run in (run for arm in study["runs"] for run in arm["runs"]):
+        worker.train(run["train"])
+        worker.run(run["evaluate"], [1, 0, 1, 1])
+    log = f"{HOOKS}/{hook['id']}/deliveries"
+    wait_for(lambda: api.get(f"{HOOKS}/{hook['id']}").json()["pending"] == 1)
+    assert receiver.got == []
+    assert api.post(f"/api/v1/studies/{study['id']}/cancel").status_code == 202
+    with app_store._database.writing() as connection:
+        connection.exec_driver_sql("UPDATE webhook_deliveries SET next_at = 0 WHERE state = 'pending'")
+    wait_for(lambda: len(receiver.got) == 1)
+    assert verified(hook["secret"], *receiver.got[0])["data"]["jobs"] == {"succeeded": 8}
+    assert [one["attempts"] for one in api.get(log).json()["items"]] == [1]
+
+
 @pytest.mark.parametrize(
     ("body", "loc"),
     [
