@@ -18,8 +18,10 @@ import csv
 import math
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from assay.service.metrics.statistics.anytime_t import G, critical
@@ -27,7 +29,7 @@ from assay.service.studies.significance import OF_EXAMPLES, least_error_of_share
 
 LOOKS = 30
 LEVEL = 0.05
-Array = np.ndarray
+Array = NDArray[Any]
 Draw = Callable[[np.random.Generator, int, int, int], Array]
 """Differences of two arms, (draws, seeds, examples), with mean 0."""
 
@@ -66,7 +68,8 @@ def half_widths(v_seeds: Array, v_examples: Array, at_seeds: Array, at_examples:
     """Half the interval by Cochran and Cox: infinite where the seeds have no critical value."""
     with np.errstate(invalid="ignore", divide="ignore"):
         seeds = np.where(v_seeds > 0, v_seeds * at_seeds, 0.0)
-        return (seeds + v_examples * at_examples) / np.sqrt(v_seeds + v_examples)
+        half: Array = (seeds + v_examples * at_examples) / np.sqrt(v_seeds + v_examples)
+    return half
 
 
 def numbers(seed_sd: float, example_sd: float, rest_sd: float, df: float = math.inf) -> Draw:
@@ -76,7 +79,9 @@ def numbers(seed_sd: float, example_sd: float, rest_sd: float, df: float = math.
         def noise(*shape: int) -> Array:
             return rng.standard_normal(shape) if math.isinf(df) else rng.standard_t(df, shape)
 
-        return seed_sd * noise(draws, s, 1) + example_sd * noise(draws, 1, n) + rest_sd * noise(draws, s, n)
+        parts = seed_sd * noise(draws, s, 1) + example_sd * noise(draws, 1, n)
+        table: Array = parts + rest_sd * noise(draws, s, n)
+        return table
 
     return draw
 
@@ -95,7 +100,8 @@ def answers(accuracy: float, seed_sd: float, own: float, shared: float = 0.6) ->
             > 0
             for _ in range(2)
         ]
-        return arms[1].astype(float) - arms[0]
+        table: Array = arms[1].astype(float) - arms[0]
+        return table
 
     return draw
 
@@ -169,7 +175,8 @@ def moments(values: Array) -> tuple[Array, Array]:
 def mixture(looks: int) -> Array:
     """Half the normal mixture's interval for a known sd of 1, with the prior of `anytime_t`."""
     counts = np.arange(2, looks + 1)
-    return np.sqrt((counts + 1 / G) * np.log((counts + 1 / G) * G / LEVEL**2)) / counts
+    half: Array = np.sqrt((counts + 1 / G) * np.log((counts + 1 / G) * G / LEVEL**2)) / counts
+    return half
 
 
 def betting(values: Array) -> Array:
@@ -177,7 +184,8 @@ def betting(values: Array) -> Array:
     x = (values + 1) / 2
     draws, looks = x.shape
     squares, total = np.full(draws, 0.25), np.full(draws, 0.5)
-    up, down, reached = np.ones(draws), np.ones(draws), []
+    up, down = np.ones(draws), np.ones(draws)
+    reached: list[Array] = []
     for place in range(looks):
         t = place + 1
         stake = np.sqrt(2 * math.log(2 / LEVEL) / (squares * math.log(1 + t)))

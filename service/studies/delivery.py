@@ -83,7 +83,6 @@ def extend_one(store: Store, limits: Limits) -> bool:
         log.debug("study %s was deleted", study.id)
     except InvalidSpec as error:
         studies.conclude(study, None, "failed", reason=str(error))
-        state = "failed"
     else:
         store.counters.add({(TOTAL, (("state", state),)): 1})
     return True

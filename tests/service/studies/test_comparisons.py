@@ -14,11 +14,9 @@ from assay.service.studies.comparisons import TOO_FEW, ArmPair, compared_pair
 from assay.service.studies.result_wire import StudyComparison
 from assay.service.studies.significance import OF_EXAMPLES, Spread, two_way
 
-
-def metric(unit: str = "proportion") -> Metric:
-    return Metric(
-        value=0.5, n=50, ci_low=0.4, ci_high=0.6, ci_method="wilson", higher_is_better=True, unit=unit
-    )
+METRIC = Metric(
+    value=0.5, n=50, ci_low=0.4, ci_high=0.6, ci_method="wilson", higher_is_better=True, unit="proportion"
+)
 
 
 def pair(seeds: int, *, examples: bool = True) -> ArmPair:
@@ -29,7 +27,7 @@ def pair(seeds: int, *, examples: bool = True) -> ArmPair:
 
 
 def compared(given: ArmPair, *, anytime: bool = True) -> tuple[StudyComparison, Spread | None]:
-    return compared_pair(given, "other", "one", metric(), trained=True, tested=True, anytime=anytime)
+    return compared_pair(given, "other", "one", METRIC, trained=True, tested=True, anytime=anytime)
 
 
 def test_an_anytime_interval_is_around_the_difference_and_holds_its_test() -> None:
