@@ -10,7 +10,7 @@ import logging
 import threading
 from typing import Protocol
 
-from assay.service.contract.fleet.doorbell import SERIALIZER, TRANSPORT, listeners, sending
+from assay.service.contract.fleet.doorbell import SERIALIZER, TRANSPORT, broker, listeners, sending
 
 logger = logging.getLogger(__name__)
 AWAY_SECONDS = 2.0
@@ -43,7 +43,7 @@ class CeleryDispatcher:
     def __init__(self, redis_url: str) -> None:
         from celery import Celery  # Embedded services start without it.
 
-        self._app = Celery("assay", broker=redis_url, set_as_current=False)
+        self._app = Celery("assay", broker=broker(redis_url), set_as_current=False)
         self._app.conf.update(
             broker_transport_options=TRANSPORT,
             broker_connection_retry=False,

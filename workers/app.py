@@ -22,6 +22,7 @@ from assay.service.contract.fleet.doorbell import (
     RING,
     SERIALIZER,
     TRANSPORT,
+    broker,
     exchange,
     sending,
 )
@@ -38,7 +39,7 @@ if settings.mode != "distributed":
         "ASSAY_MODE: Celery nodes are for the distributed mode; `assay serve` brings its own workers"
     )
 
-app = Celery("assay", broker=settings.redis)
+app = Celery("assay", broker=broker(settings.redis))
 app.conf.update(
     task_queues=[
         Queue(f"assay.{device}", Exchange(**exchange(device)), routing_key=RING, durable=False)

@@ -6,6 +6,7 @@ locks that the statements take. A reading transaction neither blocks nor is bloc
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import certifi
 from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -136,6 +138,9 @@ def _postgresql(url: URL) -> Engine:
         f"-c lock_timeout={LOCK_SECONDS * 1000} -c idle_in_transaction_session_timeout={IDLE_SECONDS * 1000}"
     )
     arguments = {"options": options, "connect_timeout": 10, "application_name": "assay"}
+    own = "PGSSLROOTCERT" in os.environ or os.path.exists(os.path.expanduser("~/.postgresql/root.crt"))
+    if str(url.query.get("sslmode", "")).startswith("verify-") and not own:
+        arguments["sslrootcert"] = certifi.where()  # libpq of psycopg's wheel knows no authority.
     engine = create_engine(
         url,
         isolation_level="READ COMMITTED",  # Statements see what was committed before, after locks.

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from assay.service.contract.fleet.doorbell import RING, exchange, listeners
+from assay.service.contract.fleet.doorbell import RING, broker, exchange, listeners
 from assay.service.dispatch import CeleryDispatcher
 from tests.support.servers import PrivateRedis
+from tests.support.tls import TlsListener
 from tests.support.workers import wait_for
 
 JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"
@@ -112,3 +114,27 @@ def test_ringing_does_not_wait_for_a_server_that_is_away(listen: Callable[[str],
             assert any(heard() for _ in range(40)), "it comes back with the server"
         finally:
             dispatcher.close()
+
+
+def test_the_password_goes_to_no_server_of_an_unknown_authority(tmp_path: Path) -> None:
+    for known in (False, True):
+        with TlsListener(tmp_path) as listener:
+            url = f"rediss://:0123456789abcdef@localhost:{listener.port}/0"
+            dispatcher = CeleryDispatcher(f"{url}?ssl_ca_certs={listener.certificate}" if known else url)
+            dispatcher.ring(JOB, "cpu")
+            wait_for(lambda met=listener: met.said or met.refusals)
+            dispatcher.close()
+            assert (b"0123456789abcdef" in b"".join(listener.said)) is known
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("redis://:secret@db:6379/0", "redis://:secret@db:6379/0"),
+        ("rediss://db", "rediss://db?ssl_cert_reqs=required"),
+        ("rediss://db/0?ssl_ca_certs=/ca", "rediss://db/0?ssl_ca_certs=/ca&ssl_cert_reqs=required"),
+        ("rediss://db/0?ssl_cert_reqs=none", "rediss://db/0?ssl_cert_reqs=none"),
+    ],
+)
+def test_certificates_are_verified_unless_the_address_says_otherwise(given: str, told: str) -> None:
+    assert broker(given) == told

@@ -7,12 +7,21 @@ hint, and nothing piles up in Redis without listeners. The database decides whic
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 RING = "assay.ring"  # Task and routing key: over Redis the channel has the key, both must say it.
 DEVICE_CLASSES = ("cpu", "cuda")
 SERIALIZER = "json"
 # Longest wait for Redis: the job is stored, and workers poll.
 TRANSPORT = {"socket_timeout": 2.0, "socket_connect_timeout": 1.0, "health_check_interval": 10}
+
+
+def broker(redis_url: str) -> str:
+    """Redis's address for Celery, which verifies the server's certificate only where the address says so."""
+    parts = urlsplit(redis_url)
+    if parts.scheme != "rediss" or "ssl_cert_reqs=" in parts.query:
+        return redis_url
+    return urlunsplit(parts._replace(query=f"{parts.query}&ssl_cert_reqs=required".lstrip("&")))
 
 
 def exchange(device_class: str) -> dict[str, Any]:

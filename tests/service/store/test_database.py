@@ -17,6 +17,7 @@ from assay.service.store.database import Database
 from assay.service.store.store import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.jobs import add, evaluate_spec
+from tests.support.tls import TlsListener
 
 IMPATIENT = "PRAGMA busy_timeout = 0"
 
@@ -108,3 +109,28 @@ def test_threads_of_a_process_write_in_turn_to_a_file(tmp_path: Path) -> None:
     first.join()
     assert written == ["a", "b"]
     opened.close()
+
+
+def test_the_authority_of_a_server_is_named_or_public(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libpq would only look into the home folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PGSSLROOTCERT", raising=False)
+
+    def reached(parameters: str = "") -> bool:
+        """Whether the client says something to the server that it met."""
+        before = len(listener.said)
+        address = f"postgresql+psycopg://assay:0123456789abcdef@localhost:{listener.port}/assay"
+        opened = Database(f"{address}?sslmode=verify-full{parameters}")
+        with pytest.raises(OperationalError), opened.reading() as connection:
+            connection.execute(text("SELECT 1"))
+        return len(listener.said) > before
+
+    with TlsListener(tmp_path, postgresql=True) as listener:
+        assert not reached()
+        assert reached(f"&sslrootcert={listener.certificate}")
+        monkeypatch.setattr("certifi.where", lambda: str(listener.certificate))
+        assert reached(), "as a public authority"
+        monkeypatch.setenv("PGSSLROOTCERT", str(tmp_path / "none.crt"))
+        assert not reached()
