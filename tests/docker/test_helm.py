@@ -53,10 +53,15 @@ DNS = {
     ],
     "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}],
 }
+OTHER_DNS = {
+    "to": [{"ipBlock": {"cidr": "169.254.20.10/32"}}],
+    "ports": [{"protocol": "UDP", "port": 5353}, {"protocol": "TCP", "port": 5353}],
+}
 SERVICE = {
     "to": [{"podSelector": {"matchLabels": {**BOTH, "app.kubernetes.io/component": "service"}}}],
     "ports": [{"protocol": "TCP", "port": "http"}],
 }
+NAMED = {"monitoring": "team"}  # Labels of namespaces that are not their names
 every = pytest.mark.parametrize("name", SETS)
 
 
@@ -153,14 +158,19 @@ def test_a_claim_that_must_not_change_is_mounted_read_only(name: str) -> None:
 @every
 def test_the_chart_has_no_secret_and_names_those_that_exist(name: str) -> None:
     assert not kinds(rendered(name), "Secret")
+    keys = {"database": "owner-password"} if name == "authorities" else {}
     stores = [
-        {"name": f"assay-{store}", "items": [{"key": "password", "path": f"assay_{store}_password"}]}
+        {
+            "name": f"assay-{store}",
+            "items": [{"key": keys.get(store, "password"), "path": f"assay_{store}_password"}],
+        }
         for store in ("database", "redis")
     ]
     own = [{"name": "assay-workers", "items": [{"key": "worker", "path": "assay_worker_key"}]}]
     for component, template in pods(rendered(name)).items():
         (volume,) = [one for one in template["spec"]["volumes"] if one["name"] == "passwords"]
-        found = [source["secret"] for source in volume["projected"]["sources"]]
+        sources = [source.get("secret", {"items": []}) for source in volume["projected"]["sources"]]
+        found = [one for one in sources if any(item["path"].startswith("assay_") for item in one["items"])]
         assert found == (own if component == "worker" else stores)
         for container in template["spec"]["containers"]:
             assert not re.search(r"PASSWORD|://[^/@\s]*:[^/@\s]*@", json.dumps(container["env"]))
@@ -294,19 +304,22 @@ def test_nothing_is_reached_but_the_stores(name: str) -> None:
     staging = [towards("10.0.0.20/32", 443)] if name == "staged" else []
     hooks = SETS[name].get("service", {}).get("egress", [])
     files = [towards("10.0.0.30/32", 9000)] if name in ("objects", "published") else []
+    dns = OTHER_DNS if name == "authorities" else DNS
     if name != "without workers":
-        assert egress_of(objects, "worker") == [DNS, SERVICE, *files, *staging]
-    assert egress_of(objects, "keeper") == [DNS, *files, database, redis, *staging]
-    assert egress_of(objects, "migration") == [DNS, database]
+        assert egress_of(objects, "worker") == [dns, SERVICE, *files, *staging]
+    asked = [SERVICE] if staging else []
+    assert egress_of(objects, "keeper") == [dns, *asked, *files, database, redis, *staging]
+    assert egress_of(objects, "migration") == [dns, database]
     assert sorted(map(str, egress_of(objects, "service"))) == sorted(
-        map(str, [DNS, *hooks, *files, database, redis])
+        map(str, [dns, *hooks, *files, database, redis])
     )
 
 
 def test_only_the_service_is_reached_by_the_ingress_and_the_scaler() -> None:
     for name, callers in {
         "all": ["ingress-nginx", "worker", "keda"],
-        "staged": ["worker", "keda"],
+        "staged": ["worker", "keeper", "keda"],
+        "authorities": ["ingress-nginx", "monitoring", "worker", "keda"],
         "objects": ["ingress-nginx", "worker", "keda"],
         "without workers": [],
     }.items():
@@ -318,10 +331,11 @@ def test_only_the_service_is_reached_by_the_ingress_and_the_scaler() -> None:
         rules = policy["spec"]["ingress"] or []
         assert all(rule["ports"] == [{"protocol": "TCP", "port": "http"}] for rule in rules)
         peers = [peer for rule in rules for peer in rule["from"]]
-        own = {"podSelector": {"matchLabels": {**BOTH, "app.kubernetes.io/component": "worker"}}}
-        names = {caller: {"kubernetes.io/metadata.name": caller} for caller in callers}
         assert peers == [
-            own if one == "worker" else {"namespaceSelector": {"matchLabels": names[one]}} for one in callers
+            {"podSelector": {"matchLabels": {**BOTH, "app.kubernetes.io/component": one}}}
+            if one in ("worker", "keeper")
+            else {"namespaceSelector": {"matchLabels": {NAMED.get(one, "kubernetes.io/metadata.name"): one}}}
+            for one in callers
         ]
 
 
@@ -376,18 +390,20 @@ def test_data_sets_are_a_claim_or_staged() -> None:
         (staging,) = found[component]["spec"]["initContainers"]
         assert staging["command"] == ["cp", "-r", "/sets/.", "/data"]
         assert {"name": "data", "emptyDir": {"sizeLimit": "200Gi"}} in found[component]["spec"]["volumes"]
-        given, places = (
-            environment({"env": [], **staging}),
-            [one["mountPath"] for one in staging["volumeMounts"]],
-        )
-        if component == "keeper":
-            assert (given, places) == ({}, ["/data", "/tmp"])
-        else:
-            assert given == {
-                "ASSAY_GATEWAY": "http://lab.team.svc",
-                "ASSAY_WORKER_KEY_FILE": "/run/secrets/assay_worker_key",
-            }
-            assert places == ["/data", "/tmp", "/run/secrets"]
+        assert environment(staging) == {
+            "ASSAY_GATEWAY": "http://lab.team.svc",
+            "ASSAY_WORKER_KEY_FILE": "/run/secrets/assay_worker_key",
+        }
+        mounts = {one["mountPath"]: one["name"] for one in staging["volumeMounts"]}
+        assert mounts.keys() == {"/data", "/tmp", "/run/secrets"}
+        (held,) = [
+            one for one in found[component]["spec"]["volumes"] if one["name"] == mounts["/run/secrets"]
+        ]
+        (source,) = held["projected"]["sources"]
+        assert source["secret"] == {
+            "name": "assay-workers",
+            "items": [{"key": "worker", "path": "assay_worker_key"}],
+        }
     assert "ASSAY_DATA_ROOT" not in environment(found["service"]["spec"]["containers"][0])
     claimed = pods(rendered("all"))
     assert environment(claimed["service"]["spec"]["containers"][0])["ASSAY_DATA_ROOT"] == "/data"
@@ -473,6 +489,16 @@ def test_under_ten_values_must_be_set() -> None:
         ({"files": {"url": "/srv/files"}}, "/files/url"),
         ({"gateway": {"host": "https://nodes.example"}}, "/gateway/host"),
         ({"kueue": {"clusterQueue": "gpus"}}, "/kueue"),
+        ({"service": {"replicas": 2}}, "/storage/signing/accessMode"),
+        ({"database": {"ca": {"secret": "a", "configMap": "b"}}}, "/database/ca"),
+        ({"database": {"ca": {"key": "ca.crt"}}}, "/database/ca"),
+        (
+            {"database": {"ca": {"secret": "a"}, "url": "postgresql+psycopg://assay@db/assay"}},
+            "/database/url",
+        ),
+        ({"redis": {"ca": {"secret": "a"}, "url": "redis://db/0"}}, "/redis/url"),
+        ({"dns": {"to": []}}, "/dns/to"),
+        ({"metrics": {"from": [{}]}}, "/metrics/from"),
         (
             {"data": {"claim": "sets", "staging": {"image": "a/b:1", "command": ["x"], "size": "1Gi"}}},
             "/data/staging",
@@ -512,4 +538,4 @@ def test_the_values_of_the_page_are_valid() -> None:
     (text,) = re.findall(r"```yaml\n(image:.*?)```", page, re.DOTALL)
     values = yaml.safe_load(text)
     assert len(pods(rendered_with(values))) == 4
-    assert values.keys() == LEAST.keys()
+    assert values.keys() == {*LEAST, "ingress"}

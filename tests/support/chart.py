@@ -112,6 +112,16 @@ SETS: dict[str, dict[str, Any]] = {
             "data": {"published": {"claim": "published", "blobs": "s3://sets/lab"}, "scratch": "200Gi"},
         },
     ),
+    "authorities": with_values(
+        LEAST,
+        {
+            "database": {"secretKey": "owner-password", "ca": {"secret": "postgres-tls"}},
+            "redis": {"ca": {"configMap": "authorities", "key": "redis.pem"}},
+            "metrics": {"from": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]},
+            "dns": {"to": [{"ipBlock": {"cidr": "169.254.20.10/32"}}], "port": 5353},
+            "workers": {"max": 300},
+        },
+    ),
     "without workers": with_values(LEAST, {"ingress": {"enabled": False}, "workers": {"enabled": False}}),
 }
 
@@ -168,6 +178,5 @@ def environment(container: dict[str, Any]) -> dict[str, str]:
 
 def secret_variables(container: dict[str, Any]) -> dict[str, dict[str, str]]:
     """The secret and its key of each variable that has one."""
-    return {
-        item["name"]: item["valueFrom"]["secretKeyRef"] for item in container["env"] if "valueFrom" in item
-    }
+    found = {item["name"]: item.get("valueFrom", {}).get("secretKeyRef") for item in container["env"]}
+    return {name: key for name, key in found.items() if key}

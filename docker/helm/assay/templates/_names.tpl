@@ -25,6 +25,15 @@ imagePullPolicy: {{ $root.Values.image.pullPolicy }}
 {{ .Values.storage.state.claim | default (printf "%s-state" (include "assay.name" .)) }}
 {{- end }}
 
+{{- define "assay.state.volume" -}}
+- name: state
+{{- if and .Values.files.url (not .Values.storage.state.claim) }}
+  emptyDir: {sizeLimit: {{ .Values.storage.state.size }}}
+{{- else }}
+  persistentVolumeClaim: {claimName: {{ include "assay.state" . }}}
+{{- end }}
+{{- end }}
+
 {{- define "assay.signing" -}}
 {{ .Values.storage.signing.claim | default (printf "%s-signing" (include "assay.name" .)) }}
 {{- end }}

@@ -31,18 +31,50 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{- /* Passwords, where Assay looks for them: (list . "database" "redis") */ -}}
+{{- /* What service, migration and keeper know of database and Redis: addresses, with the authorities if named. */ -}}
+{{- define "assay.stores.settings" -}}
+{{- $root := . }}
+ASSAY_MODE: distributed
+{{- range $store, $authority := dict "database" "&sslrootcert=" "redis" "?ssl_ca_certs=" }}
+{{- $values := index $root.Values $store }}
+ASSAY_{{ upper $store }}_URL: {{ print $values.url (ternary (printf "%s/run/secrets/%s-ca.crt" $authority $store) "" (not (empty $values.ca))) | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* Passwords, where Assay looks for them, and authorities: (list . "database" "redis") */ -}}
 {{- define "assay.passwords" -}}
 {{- $root := index . 0 -}}
 - name: passwords
   projected:
     defaultMode: 0440
     sources:
-    {{- range rest . }}
+    {{- range $store := rest . }}
+      {{- $values := index $root.Values $store }}
       - secret:
-          name: {{ index $root.Values . "secret" }}
-          items: [{key: password, path: assay_{{ . }}_password}]
+          name: {{ $values.secret }}
+          items: [{key: {{ $values.secretKey | quote }}, path: assay_{{ $store }}_password}]
+      {{- with $values.ca }}
+      - {{ ternary "secret" "configMap" (hasKey . "secret") }}:
+          name: {{ .secret | default .configMap }}
+          items: [{key: {{ .key | default "ca.crt" | quote }}, path: {{ $store }}-ca.crt}]
+      {{- end }}
     {{- end }}
+{{- end }}
+
+{{- /* The key of workers as a volume: (list . "passwords") */ -}}
+{{- define "assay.key" -}}
+- name: {{ index . 1 }}
+  projected:
+    defaultMode: 0440
+    sources:
+      - secret:
+          name: {{ (index . 0).Values.workers.key }}
+          items: [{key: worker, path: assay_worker_key}]
+{{- end }}
+
+{{- define "assay.gateway.settings" -}}
+ASSAY_GATEWAY: {{ printf "http://%s.%s.svc" (include "assay.name" .) .Release.Namespace }}
+ASSAY_WORKER_KEY_FILE: /run/secrets/assay_worker_key
 {{- end }}
 
 {{- /* The stores of files and of data, and their key as variables: of the service and the keeper alone. */ -}}
@@ -164,24 +196,24 @@ ASSAY_SANDBOX: required
 {{- end }}
 {{- end }}
 
-{{- /* Fills the folder of data sets before a worker starts; a list of the root and settings, with the key if any. */ -}}
+{{- /* Fills the folder of data sets before a worker starts; a list of the root and the volume with the key. */ -}}
 {{- define "assay.staging" -}}
 {{- $root := index . 0 }}
-{{- $settings := index . 1 }}
+{{- $key := index . 1 }}
 {{- with $root.Values.data.staging }}
 initContainers:
   - name: staging
     image: {{ .image }}
     command: {{ toJson .command }}
     {{- include "assay.container" $root | nindent 4 }}
-    {{- with $settings }}
-    env: {{- include "assay.settings" . | trim | nindent 6 }}
+    {{- if $key }}
+    env: {{- include "assay.settings" (include "assay.gateway.settings" $root | fromYaml) | trim | nindent 6 }}
     {{- end }}
     volumeMounts:
       - {name: data, mountPath: /data}
       - {name: tmp, mountPath: /tmp}
-      {{- if $settings }}
-      - {name: passwords, mountPath: /run/secrets, readOnly: true}
+      {{- with $key }}
+      - {name: {{ . }}, mountPath: /run/secrets, readOnly: true}
       {{- end }}
 {{- end }}
 {{- end }}
