@@ -76,7 +76,7 @@ def log_lines(store: TenantStore, job: JobRow) -> list[tuple[str, str]]:
     found = [(iso(event.at), _line(event)) for event in reversed(newest)]
     # The state before an end says the same as the end.
     earlier = [line for _, line in found[1:]] + [""]
-    return [one for one, line in zip(found, earlier, strict=True) if one[1] != f"ended: {line}"]
+    return [one for one, line in zip(found, earlier, strict=False) if one[1] != f"ended: {line}"]
 
 
 def _line(event: EventRow) -> str:

@@ -142,6 +142,14 @@ def test_a_failed_job_says_what_to_do(api: httpx.Client, worker: Any, evaluate_b
     assert text.count("8 GB were not enough") == 2, "the problem, and the end of the log"
 
 
+def test_a_job_without_a_log_has_a_page(
+    api: httpx.Client, evaluate_body: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submitted(api, evaluate_body())
+    monkeypatch.setattr("assay.service.store.tenants.TenantEvents.latest", lambda *_: [])
+    assert "No results yet" in page(api, f"/jobs/{job}")
+
+
 def test_a_job_with_other_numbers_on_two_workers_is_to_be_planned_again(
     api: httpx.Client, worker: Any, evaluate_body: Make
 ) -> None:
