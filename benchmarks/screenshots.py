@@ -263,11 +263,11 @@ def measured(client: AssayClient) -> dict[str, str]:
         if (end := client.wait(job)).state.value != "succeeded":
             raise SystemExit(f"{end.name}: {end.error.message if end.error else end.state.value}")
     if FAILED not in known:
-        source = client.submit(training(f"train: {FAILED}", MODELS["SymViT"], epochs=400)).id
-        model = {"name": MODELS["SymViT"]["name"], "weights": {"job": source}}
+        failing = client.submit(training(f"train: {FAILED}", MODELS["SymViT"], epochs=400)).id
+        model = {"name": MODELS["SymViT"]["name"], "weights": {"job": failing}}
         spec = {"kind": "evaluate", "name": FAILED, "tags": [TAG], "model": model, "data": DIGITS}
         known[FAILED] = client.submit(spec | {"evaluations": GRID}).id
-        client.cancel(source)
+        client.cancel(failing)
     found["failed"] = client.wait(known[FAILED]).id
     return found
 

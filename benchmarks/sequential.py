@@ -42,7 +42,7 @@ def crossed(values: Array, ends: Array) -> float:
 def criticals(p: float, looks: int) -> tuple[Array, Array]:
     """Critical values after 2 to `looks` seeds: anytime-valid, and of t for a fixed number."""
     counts = np.arange(2, looks + 1)
-    return np.array([critical(p, n) for n in counts]), stats.t.isf(p / 2, counts - 1)
+    return np.array([critical(p, int(n)) for n in counts]), stats.t.isf(p / 2, counts - 1)
 
 
 def two_way(table: Array, *, shares: bool) -> tuple[Array, Array, Array]:
@@ -138,10 +138,11 @@ def layout(draws: int) -> Iterator[list[object]]:
         size = max(10, min(draws, 1_500_000 // (LOOKS * n)))
         found = []
         for start in range(0, draws, size):
-            mean, *parts = two_way(draw(rng, min(size, draws - start), LOOKS, n), shares=shares)
-            ours = half_widths(*parts, anytime, of_examples)
-            theirs = half_widths(*parts, fixed, of_examples_fixed)
-            naive = half_widths(*parts, anytime, of_examples_fixed)
+            table = draw(rng, min(size, draws - start), LOOKS, n)
+            mean, v_seeds, v_examples = two_way(table, shares=shares)
+            ours = half_widths(v_seeds, v_examples, anytime, of_examples)
+            theirs = half_widths(v_seeds, v_examples, fixed, of_examples_fixed)
+            naive = half_widths(v_seeds, v_examples, anytime, of_examples_fixed)
             found.append([(abs(mean) > ends).any(1) for ends in (ours, theirs, naive)])
         shares_of = 100 * np.concatenate(found, axis=1).mean(1)
         for method, share in zip(("anytime-valid t", "fixed-n t", "t(n - 1) at p"), shares_of, strict=True):
@@ -194,12 +195,14 @@ def betting(values: Array) -> Array:
         total = total + x[:, place]
         squares = squares + (x[:, place] - total / (t + 1)) ** 2
         reached.append(np.maximum(up, down) / 2 >= 1 / LEVEL)
-    return np.stack(reached, 1)[:, 1:]
+    by_look: Array = np.stack(reached, 1)
+    return by_look[:, 1:]
 
 
 def first(reached: Array) -> Array:
     """The seeds at the first look that has ended it, or at the last look."""
-    return np.where(reached.any(1), reached.argmax(1) + 2, reached.shape[1] + 1)
+    seeds: Array = np.where(reached.any(1), reached.argmax(1) + 2, reached.shape[1] + 1)
+    return seeds
 
 
 def seeds_alone(draws: int) -> Iterator[list[object]]:

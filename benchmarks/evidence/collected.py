@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from assay.service.contract.times import iso
 from assay.service.store.store import open_store
@@ -29,7 +30,7 @@ def collected(state: Path, study_id: str) -> Archive:
         lost = [job.id for job in jobs if str(job.state) != "succeeded"]
         if lost:
             raise ValueError(f"study {study_id}: {len(lost)} jobs have not succeeded")
-        known = {job.id: job.provenance or {} for job in jobs}
+        known: dict[str, dict[str, Any]] = {job.id: dict(job.provenance or {}) for job in jobs}
         first = next(iter(known.values()))
         facts = {
             "study": study_id,

@@ -15,6 +15,7 @@ from assay.service.cli import output
 from assay.service.cli.arguments import JOB, Subcommands, add, add_remote, job_argument
 from assay.service.cli.commands import OK, UsageError, connected
 from assay.service.contract.extras import require
+from assay.service.files.canonical_json import canonical
 from assay.service.files.job_files import RESULTS_FILE, SIGNATURE_FILE
 from assay.service.fitted_text import say, tell
 from assay.service.signing.wire import KeySet
@@ -61,7 +62,7 @@ def add_commands(subcommands: Subcommands) -> None:
 def sign(options: argparse.Namespace) -> int:
     """Saves signature and results; the path of the signature is on standard output."""
     require("`assay sign`", "service")
-    from assay.service.signing import keys, statement, verify
+    from assay.service.signing import keys, verify
 
     folder = Path(options.output or options.job)
     with connected(options) as client:
@@ -74,7 +75,7 @@ def sign(options: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SIGNATURE_FILE).write_bytes(raw)
         # In the form that is hashed and signed, so that other tools can check it as a file.
-        (folder / RESULTS_FILE).write_bytes(statement.canonical(signed.results))
+        (folder / RESULTS_FILE).write_bytes(canonical(signed.results))
         for name in sorted(signed.files) if options.files else ():
             if Path(name).name != name:
                 tell(output.printable(f"{name}: not saved, it is no file name"))

@@ -82,12 +82,14 @@ def _evaluated(
 def _begun(
     connection: Connection, tenant: str | None, kind: str, models: set[str], *more: Any
 ) -> Iterator[Row[Any]]:
+    found: Sequence[Any] = []
     if models:
         mine = jobs.c.tenant.is_(None) if tenant is None else jobs.c.tenant == tenant
         wanted = (mine, jobs.c.kind == kind, jobs.c.model.in_(sorted(models)), BEGUN, *more)
         shown = (jobs.c.id, jobs.c.spec, jobs.c.started_at, jobs.c.created_at)
         # The latest first: of equal runs the first that began is told.
-        yield from connection.execute(select(*shown).where(*wanted).order_by(jobs.c.id.desc()))
+        found = connection.execute(select(*shown).where(*wanted).order_by(jobs.c.id.desc())).all()
+    yield from found
 
 
 def _training(train: Mapping[str, Any]) -> str:
