@@ -40,7 +40,7 @@ from assay.service.contract.states import JobState, ShardState
 from assay.service.settings import Settings
 from assay.service.store.fleet.workers import SHARD_BOUNDS
 from assay.service.store.live import redis_answers
-from assay.service.store.overview import Overview, WorkerRow
+from assay.service.store.overview import WITHHELD, Overview, WorkerRow
 from assay.service.store.store import Store
 from assay.service.telemetry import BOUNDS, Requests
 
@@ -216,8 +216,8 @@ def _queue(overview: Overview) -> Iterator[Metric]:
     yield jobs
     shards = Gauge("assay_shards", "Shards by device class and state.", labels=["device", "state"])
     for device in DEVICES:
-        for which in (ShardState.QUEUED, ShardState.RUNNING):
-            shards.add_metric([device, which.value], overview.shards.get((device, which.value), 0))
+        for which in (ShardState.QUEUED.value, ShardState.RUNNING.value, WITHHELD):
+            shards.add_metric([device, which], overview.shards.get((device, which), 0))
     yield shards
     text = "How long the first queued job has waited."
     yield Gauge("assay_queue_oldest_seconds", text, overview.oldest_queued_seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +14,14 @@ from assay.service.contract.fleet.worker_records import Gauges
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
+from assay.service.store.fleet.demand import refused_code
 from assay.service.store.fleet.identities import admitted, alive
 from assay.service.store.fleet.workers import CounterKey
 from assay.service.store.ids import created_at
 from assay.service.store.tables import QUEUED, RUNNING, cordons, counters, jobs, shards, workers
 from assay.service.store.transactions.transitions import CLAIMABLE
 
+WITHHELD = "withheld"  # Queued for code that may take no work
 MAX_QUEUES = 50  # of tenants, so that a monitor does not drown in series
 
 
@@ -51,7 +54,8 @@ class Overview:
     """One moment."""
 
     jobs: Mapping[str, int]  # by state, without empty states
-    shards: Mapping[tuple[str, str], int]  # queued or running, by device class and state; no waiting jobs
+    # By device class and state: running, queued, and `WITHHELD` apart; no waiting jobs.
+    shards: Mapping[tuple[str, str], int]
     oldest_queued_seconds: float  # age of the first queued job; 0 without one
     longest_queued_seconds: float  # the longest wait of a queued shard; 0 without any
     slowest_seconds: float  # the longest time of a running shard without progress; 0 without any
@@ -109,10 +113,10 @@ def jobs_by_state(tenant: str | None = None) -> CompoundSelect[Any]:
 
 
 def shards_by_device() -> Select[Any]:
-    """The statement that counts queued and running shards from an index alone."""
+    """The statement that counts queued and running shards, also by identity, from an index alone."""
     wanted = [str(ShardState.QUEUED), str(ShardState.RUNNING)]
-    counted = select(shards.c.device, shards.c.state, func.count().label("number"))
-    return counted.where(shards.c.state.in_(wanted)).group_by(shards.c.device, shards.c.state)
+    by = (shards.c.device, shards.c.state, shards.c.identity)
+    return select(*by, func.count().label("number")).where(shards.c.state.in_(wanted)).group_by(*by)
 
 
 def waiting_shards() -> Select[Any]:
@@ -150,9 +154,14 @@ def tenant_queues() -> Select[Any]:
 
 
 def _shards(connection: Connection) -> dict[tuple[str, str], int]:
-    found = {(row.device, row.state): row.number for row in connection.execute(shards_by_device())}
+    queued, rows = str(ShardState.QUEUED), connection.execute(shards_by_device()).all()
+    refused = refused_code(connection, (row.identity for row in rows if row.state == queued))
+    found: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        withheld = row.state == queued and row.identity in refused
+        found[row.device, WITHHELD if withheld else row.state] += row.number
     for row in connection.execute(waiting_shards()):
-        found[row.device, str(ShardState.QUEUED)] -= row.number
+        found[row.device, queued] -= row.number
     return {key: number for key, number in found.items() if number}
 
 

@@ -36,6 +36,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     literal_column,
 )
 
@@ -310,6 +311,7 @@ workers = Table(
     Column("name", PlainText, nullable=False, server_default=""),
     # Source, commit and version of its code, a comma on both sides of each; empty in early versions.
     Column("release", PlainText, nullable=False, server_default=""),
+    Column("begun_at", Double, nullable=False, server_default="0"),  # Its first heartbeat
 )
 
 lanes = Table(
@@ -353,6 +355,11 @@ fleets = Table(
         "reason", PlainText, nullable=False
     ),  # why the engine does not start workers that it was asked for
     Column("seen_at", Double, nullable=False),
+    # Of the worker that started last since `code_since`, as in `workers`; empty while unknown.
+    Column("identity", Identifier, nullable=False, server_default=""),
+    Column("release", PlainText, nullable=False, server_default=""),
+    Column("code_since", Double, nullable=False, server_default="0"),
+    Column("ended", Boolean, nullable=False, server_default=false()),  # Its controller, as it said itself
 )
 
 cordons = Table(

@@ -12,9 +12,14 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}$"
 MAX_WORKERS = 10_000
 WorkerCount = Annotated[int, Field(ge=0, le=MAX_WORKERS)]
 
+Phase = Literal["begins", "runs", "ends"]
+
 
 class FleetReport(BaseModel):
-    """The workers of a fleet: at most, started, and asked for with the scheduler's reason (`Priority`)."""
+    """The workers of a fleet: at most, started, and asked for with the scheduler's reason (`Priority`).
+
+    `phase`: of its controller; when it begins, the code of its workers is learned again.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -25,12 +30,16 @@ class FleetReport(BaseModel):
     running: WorkerCount
     pending: WorkerCount
     reason: Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+    phase: Phase = "runs"
 
 
 class FleetStatus(Answer):
-    """A fleet's last report, `online` if it is of the last three minutes, and its work now.
+    """A fleet's last report, `online` if it is of the last three minutes and no end, and its work now.
 
-    `queued` shards could be run by its workers, `busy` shards are. `last_report` is ISO 8601 in UTC.
+    `queued` shards could be run by its workers, `busy` shards are; `withheld` shards are queued for other
+    code, or held back by a limit of their tenant. `identity`: of the code of its workers; empty for unknown.
+    `refused`: why this code may take no work, "unknown" or "withdrawn"; else empty. `last_report` is ISO 8601
+    in UTC.
     """
 
     name: str
@@ -44,4 +53,7 @@ class FleetStatus(Answer):
     online: bool
     queued: int
     busy: int
+    withheld: int = 0
+    identity: str = ""
+    refused: str = ""
     last_report: str

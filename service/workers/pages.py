@@ -30,7 +30,7 @@ def workers(
     online = system.online_workers()
     # What `assay workers list` says of each: administrators alone may know it.
     known = [listed.get(one.worker) for one in online] if caller.view.everything else [None] * len(online)
-    fleets = system.workers.fleets.all()
+    fleets = system.workers.fleets.all(settings.limits)
     values = {
         "title": "Workers",
         "section": "/workers",

@@ -9,7 +9,14 @@ from pydantic import ValidationError
 
 from assay.service.api.authentication import WORKERS_PATH
 from assay.service.api.caller import ActorDep, Caller, CallerDep, administrator
-from assay.service.api.deps import BodyDep, StrictRouter, SystemStoreDep, json_body, validated
+from assay.service.api.deps import (
+    BodyDep,
+    SettingsDep,
+    StrictRouter,
+    SystemStoreDep,
+    json_body,
+    validated,
+)
 from assay.service.api.errors import documented
 from assay.service.contract.errors import MalformedJson, NotFound, UnsupportedMediaType
 from assay.service.contract.fleet.release import release_text
@@ -86,9 +93,9 @@ def withdraw_identity(
 
 
 @fleets.get("", summary="List the fleets")
-def list_fleets(store: SystemStoreDep) -> Page[FleetStatus]:
+def list_fleets(store: SystemStoreDep, settings: SettingsDep) -> Page[FleetStatus]:
     """Fleets by name, whose controllers reported within a day."""
-    return Page(items=[_fleet_view(one) for one in store.workers.fleets.all()])
+    return Page(items=[_fleet_view(one) for one in store.workers.fleets.all(settings.limits)])
 
 
 @fleets.put(
@@ -97,15 +104,17 @@ def list_fleets(store: SystemStoreDep) -> Page[FleetStatus]:
     responses=documented(MalformedJson, UnsupportedMediaType),
     openapi_extra=json_body(FleetReport),
 )
-def report_fleet(name: FleetName, body: BodyDep, store: SystemStoreDep) -> FleetStatus:
+def report_fleet(name: FleetName, body: BodyDep, store: SystemStoreDep, settings: SettingsDep) -> FleetStatus:
     """What its controller does every half minute; the answer says how much work there is for the fleet."""
     told = validated(FleetReport, body)
-    return _fleet_view(store.workers.fleets.report(Fleet(name=name, **told.model_dump())))
+    fleet = Fleet(name=name, **told.model_dump(exclude={"phase"}))
+    return _fleet_view(store.workers.fleets.report(fleet, told.phase, settings.limits))
 
 
 def _fleet_view(row: Fleet) -> FleetStatus:
-    values = {field: getattr(row, field) for field in FleetStatus.model_fields if field != "last_report"}
-    return FleetStatus(**values, last_report=iso(row.seen_at))
+    same = FleetStatus.model_fields.keys() - {"last_report", "refused"}
+    values = {field: getattr(row, field) for field in same}
+    return FleetStatus(**values, refused=row.standing, last_report=iso(row.seen_at))
 
 
 def _identity_view(row: Ruling) -> IdentityStatus:

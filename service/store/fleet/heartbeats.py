@@ -169,7 +169,9 @@ class Heartbeats:
 @cache
 def _beaten(dialect: str) -> Any:
     """The statement that writes a worker's row, for an engine."""
-    new: Any = (sqlite if dialect == "sqlite" else postgresql).insert(workers).values(seen_at=now())
-    kept = {column.name: new.excluded[column.name] for column in workers.columns if not column.primary_key}
+    engine = sqlite if dialect == "sqlite" else postgresql
+    new: Any = engine.insert(workers).values(seen_at=now(), begun_at=now())
+    own = ("worker", "begun_at")
+    kept = {column.name: new.excluded[column.name] for column in workers.columns if column.name not in own}
     written = new.on_conflict_do_update(index_elements=[workers.c.worker], set_=kept)
     return written.returning(workers.c.seen_at)

@@ -15,6 +15,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
+    Table,
     bindparam,
     case,
     delete,
@@ -22,6 +23,7 @@ from sqlalchemy import (
     func,
     literal,
     select,
+    update,
 )
 
 from assay.service.contract.audit import Action
@@ -32,7 +34,7 @@ from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.columns import PlainText, upsert
 from assay.service.store.database import StorePart
-from assay.service.store.tables import cordons, identities, workers
+from assay.service.store.tables import cordons, fleets, identities, workers
 
 ONLINE_SECONDS = 60.0
 DECLARED: Admission = "declared"
@@ -73,7 +75,11 @@ class Identities(StorePart):
         own = next(iter(release_names(release)), "")
         by = {own: f"{OWN}, {release_text(release)}"} if own else {}
         with self._database.writing() as connection:
-            connection.execute(delete(identities).where(identities.c.verdict == DECLARED))
+            declared = identities.c.verdict == DECLARED
+            before = {*connection.execute(select(identities.c.name).where(declared)).scalars()}
+            connection.execute(delete(identities).where(declared))
+            if own not in before:  # Nodes are exchanged with the service
+                forget_code(connection)
             ruled = {*connection.execute(select(identities.c.name)).scalars()}
             for name, by_whom in {**dict.fromkeys(digests, SETTING), **by}.items():
                 if name not in ruled:
@@ -101,6 +107,12 @@ class Identities(StorePart):
             return admits(connection, digest)
 
 
+def forget_code(connection: Connection, fleet: str | None = None) -> None:
+    """Has the code of a fleet's workers, None for all fleets, learned from workers that start from now on."""
+    which = () if fleet is None else (fleets.c.name == fleet,)
+    connection.execute(update(fleets).where(*which).values(identity="", release="", code_since=now()))
+
+
 def alive(seconds: float = ONLINE_SECONDS) -> ColumnElement[bool]:
     """Condition: a worker had a heartbeat in the last seconds."""
     return workers.c.seen_at >= now() - seconds
@@ -116,9 +128,9 @@ def serves(device: str) -> ColumnElement[bool]:
     return workers.c.device_classes.contains(f",{device},", autoescape=True)
 
 
-def standing() -> ColumnElement[str]:
-    """Why a worker may take no work: "withdrawn" or "unknown"; empty where it may."""
-    return _standing(workers.c.identity, _of_release(workers.c.release))
+def standing(of: Table = workers) -> ColumnElement[str]:
+    """Why a worker, or a fleet, may take no work: "withdrawn" or "unknown"; empty where it may."""
+    return _standing(of.c.identity, _of_release(of.c.release))
 
 
 def admitted() -> ColumnElement[bool]:
