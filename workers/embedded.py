@@ -179,7 +179,13 @@ def _workers(store: Store, settings: WorkerSettings, count: int) -> Iterator[lis
     stager = Stager(settings, [supervisor.inventory for supervisor in supervisors], ring=ring_all)
     threads: list[Supervisor | Reaper] = [
         *supervisors,
-        Reaper(store, settings, device_classes=devices, ring=ring_all),
+        Reaper(
+            store,
+            settings,
+            device_classes=devices,
+            ring=ring_all,
+            grace_seconds=settings.lease_seconds / 2,  # of nodes: they renew after a third
+        ),
     ]
     for thread in threads:
         thread.start()

@@ -191,9 +191,9 @@ def _supervise(
     while not stopping.wait(LOOK_SECONDS) and why is None:
         why = end.reason(min(supervisor.idle_seconds for supervisor in supervisors))
     log.info("worker %s ends: %s", supervisors[0].known_as, why or "a signal")
-    stager.stop()
     for supervisor in supervisors:
         supervisor.stop()
+    stager.stop()
     with ThreadPoolExecutor(len(supervisors)) as leaving:  # a call may take half a minute
         list(leaving.map(lambda supervisor: _end(supervisor, leave), supervisors))
 

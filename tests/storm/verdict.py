@@ -38,7 +38,7 @@ COUNTED = {
     "outcomes from disk": re.compile(r"outcome from disk recorded"),
     "outcomes from disk refused": re.compile(r"outcome from disk refused"),
     "merged again": re.compile(r"merging again"),
-    "database away": re.compile(r"the database is away"),
+    "database away": re.compile(r"the (?:database|gateway) is away"),
 }
 # Errors of our own. Celery's, about a Redis that is away, are its manner.
 ERRORS = re.compile(r" (ERROR|CRITICAL) (assay|tests|__main__)\b|Exception in thread|Exception ignored")

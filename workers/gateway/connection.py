@@ -16,7 +16,7 @@ import httpx
 from assay.service.contract import errors
 from assay.service.store.rows import Claim
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervision.ledger import GatewayAway
+from assay.workers.supervision.ledger import GatewayAway, KeyRefused
 
 log = logging.getLogger(__name__)
 PATH = "/api/v1/worker"
@@ -24,8 +24,8 @@ TIMEOUT_SECONDS = 30.0
 KEPT_SECONDS = 3.0  # A connection without a call: less than the service keeps it
 THROUGH_SECONDS = 600.0  # Without another question for presigned calls
 LOCAL = ("localhost", "127.0.0.1", "::1")
-# The service is busy, starts, or does not know the key yet: the same call may be answered later.
-AWAY = frozenset({401, 403, 408, 429}) | frozenset(range(500, 600))
+KEY_REFUSED = frozenset({401, 403})  # It may not be known yet
+AWAY = frozenset({408, 429}) | frozenset(range(500, 600))  # The service is busy, or starts
 
 
 class Gateway:
@@ -147,6 +147,8 @@ def _read(answer: httpx.Response) -> httpx.Response:
         told = errors.ErrorEnvelope.model_validate_json(answer.content).error
     except ValueError:
         raise GatewayAway(f"{answer.url} answers {answer.status_code}, but not as a gateway") from None
+    if answer.status_code in KEY_REFUSED:
+        raise KeyRefused(told.message)
     if answer.status_code in AWAY:
         raise GatewayAway(f"{told.type}: {told.message}")
     known = {kind.status: kind for kind in (errors.NotFound, errors.InvalidState)}

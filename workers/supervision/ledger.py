@@ -31,8 +31,21 @@ class GatewayAway(Exception):
     """The gateway does not answer, or not as a gateway."""
 
 
+class KeyRefused(GatewayAway):
+    """The gateway refuses the worker's key, which may be exchanged while the worker runs."""
+
+
 DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, NoFreeConnection)
 LEDGER_AWAY = (*DATABASE_UNAVAILABLE, GatewayAway, StoreAway)
+
+
+def absence(error: Exception) -> str:
+    """What is away, by an error of `LEDGER_AWAY`, in words."""
+    if isinstance(error, KeyRefused):
+        return f"the gateway refuses the key (ASSAY_WORKER_KEY, ASSAY_WORKER_KEY_FILE): {error}"
+    if isinstance(error, GatewayAway):
+        return f"the gateway is away: {error}"
+    return f"the {'store of files' if isinstance(error, StoreAway) else 'database'} is away: {error}"
 
 
 @dataclass(frozen=True)

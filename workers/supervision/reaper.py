@@ -31,7 +31,10 @@ WAITED_SECONDS = 600.0  # Of a repeated shard for another worker
 
 
 class Reaper(threading.Thread):
-    """Sweeps the database every `sweep_seconds`; of any number of reapers, one leads."""
+    """Sweeps the database every `sweep_seconds`; of any number of reapers, one leads.
+
+    `grace_seconds`: after its start no lease expires, for workers whose gateway was away with it; they renew.
+    """
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class Reaper(threading.Thread):
         *,
         device_classes: Sequence[str],
         ring: Callable[[], None] = lambda: None,
+        grace_seconds: float = 0.0,
     ) -> None:
         super().__init__(name="reaper", daemon=True)
         self._store = store
@@ -48,6 +52,7 @@ class Reaper(threading.Thread):
         self._ring = ring
         self._stopping = threading.Event()
         self._duty = Duty(REAPER, DUTY_SECONDS + DUTY_SWEEPS * settings.sweep_seconds, settings.lease_seconds)
+        self._expires_from = time.monotonic() + grace_seconds
         self._looked_at = float("-inf")
         self._pruned_at = float("-inf")
         self._unmerged: set[str] = set()
@@ -84,7 +89,8 @@ class Reaper(threading.Thread):
             self._looked_at = time.monotonic()
             held = self._store.shards.running()
             dead = sorted({row.worker for row in held if lease_owner.is_dead(row.worker)})
-        expired = self._store.shards.expire(dead_owners=dead, leases=leads, at=self._duty.at)
+        leases = leads and time.monotonic() >= self._expires_from
+        expired = self._store.shards.expire(dead_owners=dead, leases=leases, at=self._duty.at)
         if expired:
             self._counters.count("assay_shard_losses_total", expired)
             log.warning("%d leases expired or belonged to a dead process", expired)

@@ -21,7 +21,7 @@ from assay.workers.supervision.claim_files import ClaimFiles
 from assay.workers.supervision.counters import WorkerCounters, device_of
 from assay.workers.supervision.inventory import Inventory
 from assay.workers.supervision.job_limits import accepted, remove_files_but
-from assay.workers.supervision.ledger import LEDGER_AWAY, WorkLedger
+from assay.workers.supervision.ledger import LEDGER_AWAY, WorkLedger, absence
 from assay.workers.supervision.outcome_spool import Spool
 from assay.workers.supervision.public_errors import without_paths
 from assay.workers.supervision.shard_data import ShardData
@@ -213,6 +213,6 @@ class ShardEnd:
             try:
                 return write()
             except LEDGER_AWAY as error:
-                log.warning("shard %s: the database is away: %s", self._claim.shard_id, error)
+                log.warning("shard %s: %s", self._claim.shard_id, absence(error))
                 if self._place.stopping.wait(self._place.settings.database_away_seconds):
                     raise

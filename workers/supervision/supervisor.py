@@ -27,7 +27,7 @@ from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
 from assay.workers.supervision.inventory import Inventory
 from assay.workers.supervision.job_limits import EvaluatorWatch, OverLimit
-from assay.workers.supervision.ledger import LEDGER_AWAY, Asked, Heartbeat, WorkLedger
+from assay.workers.supervision.ledger import LEDGER_AWAY, Asked, Heartbeat, WorkLedger, absence
 from assay.workers.supervision.outcome_spool import SPOOL, Spool
 from assay.workers.supervision.shard_run import ShardRun, Workplace
 from assay.workers.supervision.warm_evaluator import WarmEvaluator
@@ -133,8 +133,8 @@ class Supervisor(threading.Thread):
             try:
                 self._counters.write(self._ledger)
                 self._ledger.gone(self.worker_id)
-            except LEDGER_AWAY:
-                log.warning("the database is away: this worker stays listed until its beat is old")
+            except LEDGER_AWAY as error:
+                log.warning("%s; this worker stays listed until its beat is old", absence(error))
 
     def _turn(self) -> None:
         try:
@@ -142,7 +142,7 @@ class Supervisor(threading.Thread):
             if not self._step():
                 self._rest()
         except LEDGER_AWAY as error:
-            log.warning("the database is away: %s", error)
+            log.warning("%s", absence(error))
             self._stopping.wait(self._settings.database_away_seconds)
         except Exception:
             # A dead thread would leave a service that accepts jobs and never runs them.
@@ -159,7 +159,7 @@ class Supervisor(threading.Thread):
         self._judge()
         self._beat()
         self._may_claim &= self._is_admitted()
-        claim = self._claim() if self._may_claim else None
+        claim = self._claim() if self._may_claim and not self._stopping.is_set() else None
         if claim is None:
             return False
         with logs.about(**claim.subject):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from assay.service.contract.errors import AssayError, NotFound
 from assay.workers.gateway.connection import Gateway
-from assay.workers.supervision.ledger import GatewayAway
+from assay.workers.supervision.ledger import GatewayAway, absence
 from tests.support.workers import settings
 
 
@@ -43,6 +44,20 @@ def told(status: int, kind: str) -> httpx.Response:
 def test_a_gateway_without_its_own_answer_is_away(tmp_path: Path, answer: Any) -> None:
     with pytest.raises(GatewayAway):
         gateway(tmp_path, answer).call("/renew", {})
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (told(401, "unauthorized"), r"^the gateway refuses the key \(ASSAY_WORKER_KEY"),
+        (told(403, "forbidden"), r"^the gateway refuses the key \(ASSAY_WORKER_KEY"),
+        (told(503, "unavailable"), r"^the gateway is away: unavailable: said"),
+    ],
+)
+def test_a_worker_says_what_is_wrong_with_its_gateway(tmp_path: Path, answer: Any, words: str) -> None:
+    with pytest.raises(GatewayAway) as raised:
+        gateway(tmp_path, answer).call("/renew", {})
+    assert re.search(words, absence(raised.value))
 
 
 def test_a_refusal_is_final(tmp_path: Path) -> None:

@@ -59,6 +59,19 @@ def test_a_lease_that_ran_out_frees_the_shard(store: Store, tmp_path: Path) -> N
     assert states(store, job_id) == ["queued"]
 
 
+def test_a_worker_may_renew_its_lease_after_the_service_was_away(store: Store, tmp_path: Path) -> None:
+    job_id = planned(store, 2)
+    held = claim(store, "elsewhere:kernel:1:2:0", lease_seconds=-1)
+    claim(store, "dead:kernel:1:2:0", lease_seconds=-1)
+    reaper = Reaper(store, settings(tmp_path), device_classes=("cpu",), grace_seconds=60)
+    reaper.sweep()
+    assert states(store, job_id) == ["running", "running"]
+    assert store.shards.renew(held, 60) == "run"
+    reaper._expires_from = 0.0
+    reaper.sweep()
+    assert states(store, job_id) == ["running", "queued"]
+
+
 def test_jobs_of_earlier_versions_get_a_summary(either_store: Store, tmp_path: Path) -> None:
     reaper = Reaper(either_store, settings(tmp_path), device_classes=("cpu",))
     job_id = planned(either_store, 1)
