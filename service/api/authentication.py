@@ -52,7 +52,7 @@ CSRF_HEADER = "X-CSRF-Token"
 BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE | re.ASCII)
 REFUSED = (  # One text for all invalid keys and sessions: it must not tell which of them were once valid.
     "this service needs an API key that works: send it as `Authorization: Bearer assay_...`;"
-    " the operator makes one with `assay keys create`"
+    " the operator makes one on the service's machine with `assay keys create --state FOLDER`"
 )
 
 

@@ -46,7 +46,7 @@ def _add_keys(subcommands: Subcommands) -> None:
         required=True,
         action="append",
         choices=SCOPES,
-        help="what it allows: read, submit (and read), admin (everything, all tenants)",
+        help="what it allows: read, submit (and read), admin (everything, all tenants), worker (the gateway)",
     )
     create.add_argument("--tenant", help="whose jobs it makes and sees (default: its own)")
     create.add_argument("--expires-days", type=count, help="days until it expires (default: never)")

@@ -60,7 +60,8 @@ def create(options: argparse.Namespace) -> int:
     note = (
         f"key {made.id} for tenant {made.tenant}: {', '.join(made.scopes)}{until}; it is shown only this once"
     )
-    tell(f"{note}\nuse it with: export {KEY_VARIABLE}=...")
+    variable = "ASSAY_WORKER_KEY" if "worker" in made.scopes else KEY_VARIABLE
+    tell(f"{note}\nuse it with: export {variable}=...")
     return OK
 
 

@@ -67,7 +67,7 @@ def _wasted(part: DeviceSeconds) -> float:
 def _parts(part: DeviceSeconds) -> str:
     named = (("starts", part.starts), ("lost", part.lost), ("repeated", part.repeated))
     shares = ", ".join(f"{name} {seconds:.1f} s ({seconds / part.total:.1%})" for name, seconds in named)
-    return f"{part.total:.1f} s, with {shares}; {part.running:.1f} s still run"
+    return f"{part.total:.1f} s; wasted: {shares}; {part.running:.1f} s still run"
 
 
 def _day(text: str) -> date:

@@ -36,6 +36,12 @@ class WorkerCalls(Connection):
         path = f"{API}/workers/fleets/{part(name)}"
         return parsed(FleetStatus, self._json("PUT", path, body=report.model_dump(mode="json")))
 
+    def try_gateway(self, key: str) -> None:
+        """Calls the gateway as a worker with this key would. Raises Unauthorized, Forbidden."""
+        sent = {"Authorization": f"Bearer {key}" if key else ""}
+        body = {"device": "cpu", "devices": 1, "besides": "none"}
+        self._call("POST", f"{API}/worker/online", headers=sent, body=body)
+
     def identities(self) -> list[IdentityStatus]:
         """What the service declares of its workers' code, and what administrators have ruled."""
         return parsed(Page[IdentityStatus], self._json("GET", f"{API}/workers/identities")).items

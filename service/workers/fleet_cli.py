@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -13,26 +16,31 @@ from assay.service.cli import output
 from assay.service.cli.arguments import Subcommands, actions_of, add_remote, json_argument
 from assay.service.cli.commands import OK, Options, connected
 from assay.service.cli.usage import Parser
+from assay.service.contract.errors import AssayError, Forbidden, Unauthorized, Unavailable
 from assay.service.contract.problems import Problems, message_of
 from assay.service.fitted_text import tell
 
 if TYPE_CHECKING:
+    from assay.service.client import AssayClient
     from assay.service.workers.slurm import SlurmFleet
 
+WORKER_KEY = "ASSAY_WORKER_KEY"
+SERVICE = {"ASSAY_GATEWAY", "ASSAY_STATE"}
+AFTER = "the options after --"
 HELP = {
     "name": "its name, and its jobs' in Slurm (default: assay)",
     "partition": "Slurm's partition",
     "max": "workers at most",
     "device": "cuda or cpu: what its workers compute on (default: cuda)",
-    "gres": "a worker's GPU (default: gpu:1)",
+    "gres": "a worker's GPU; none where Slurm does not count GPUs (default: gpu:1)",
     "cpus": "a worker's cores (default: 1)",
     "memory": "a worker's memory, such as 32G",
     "constraint": "features that its nodes must have",
     "account": "Slurm's account",
     "qos": "Slurm's quality of service",
     "idle": "seconds without work after which a worker ends (default: 300)",
-    "shard-seconds": "length of planned shards: what a preemption costs at most (default: 120)",
-    "max-seconds": "seconds after which a worker ends (default: 13800)",
+    "shard-seconds": "length of planned shards by the plan's guess of a worker's speed (default: 120)",
+    "max-seconds": "seconds after which a worker ends, within the partition's limit (default: 13800)",
     "logs": "folder of the nodes for the workers' logs (default: /tmp)",
     "command": "the command on the nodes (default: assay)",
     "container": "none, enroot or apptainer (default: none)",
@@ -46,6 +54,7 @@ def list_all(options: Options) -> int:
     with connected(options) as client:
         found = client.fleets()
     header = ["FLEET", "ENGINE", "DEVICE", "STATE", "RUNNING", "PENDING", "MAX", "REASON", "QUEUED", "BUSY"]
+    header.append("WITHHELD")
     rows = [
         [
             one.name,
@@ -54,7 +63,7 @@ def list_all(options: Options) -> int:
             "online" if one.online else f"away since {one.last_report}",
             *map(str, (one.running, one.pending, one.most)),
             one.reason,
-            *map(str, (one.queued, one.busy)),
+            *map(str, (one.queued, one.busy, one.withheld)),
         ]
         for one in found
     ]
@@ -65,19 +74,45 @@ def list_all(options: Options) -> int:
 
 def slurm(options: Options) -> int:
     """Scales a fleet on Slurm until it is interrupted."""
+    from assay.service.workers import slurm_queue
     from assay.service.workers.slurm_controller import SlurmController
 
     fleet = fleet_of(options)
     script = fleet.script()
     if options.dry_run:
         sys.stdout.write(script)
+        sys.stdout.flush()
+        try:
+            slurm_queue.check(fleet)
+            _say(slurm_queue.tried(script))
+        except slurm_queue.SlurmUnavailable as error:
+            raise Unavailable(f"not checked by Slurm, or refused: {error}") from None
         return OK
+    with suppress(slurm_queue.SlurmUnavailable):  # the controller asks again, and says so
+        slurm_queue.check(fleet)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     with connected(options) as client:
+        _check_key(client, fleet)
         SlurmController(fleet, client, script).run(stopping, _say)
     return OK
+
+
+def _check_key(client: AssayClient, fleet: SlurmFleet) -> None:
+    """Raises InvalidSpec: the workers would have no key, or a key that the gateway refuses."""
+    if "--state" in named_options(fleet.worker) or os.environ.get(f"{WORKER_KEY}_FILE"):
+        return  # no gateway, or a file that may be of the nodes alone
+    key = os.environ.get(WORKER_KEY, "").strip()
+    try:
+        client.try_gateway(key)
+    except (Unauthorized, Forbidden):
+        problems, said = Problems(), "the gateway refuses it" if key else "is not set"
+        make = "`assay keys create --scope worker --tenant nodes` makes a key"
+        problems.add((WORKER_KEY,), f"{said}, and every worker would wait without end: {make}")
+        problems.raise_if_any()
+    except AssayError:
+        return  # the controller asks again
 
 
 def fleet_of(options: Options) -> SlurmFleet:
@@ -94,11 +129,19 @@ def fleet_of(options: Options) -> SlurmFleet:
     except ValidationError as error:
         for wrong in error.errors(include_url=False):
             field = str(wrong["loc"][0])
-            option = "the options after --" if field == "worker" else f"--{field.replace('_', '-')}"
+            option = AFTER if field == "worker" else f"--{field.replace('_', '-')}"
             problems.add((option,), message_of(wrong), given=given.get(field))
+    if not named_options(worker) & {"--gateway", "--state"} and not SERVICE & {*os.environ}:
+        allowed = "--gateway URL, or --state DIR that all nodes mount"
+        problems.add((AFTER,), "name no service", given=" ".join(worker) or None, allowed=allowed)
     problems.raise_if_any()
     options.parser.verbs.choices["worker"].parse_args(worker)
     return fleet
+
+
+def named_options(words: Sequence[str]) -> set[str]:
+    """The names among options."""
+    return {word.partition("=")[0] for word in words if word.startswith("--")}
 
 
 def _say(text: str) -> None:
@@ -119,11 +162,14 @@ def add_fleet(subcommands: Subcommands) -> None:
 
 def _add_slurm(actions: Subcommands) -> None:
     summary = "ask Slurm for as many workers as there is work for, until interrupted"
-    examples = "--partition gpu --max 64", "--partition gpu --max 8 --dry-run -- --data-root /data"
+    after = "-- --gateway https://assay.example --data-root /data"
+    examples = f"--partition gpu --max 64 {after}", f"--partition cpu --device cpu --max 8 --dry-run {after}"
     parser: Parser = add_remote(actions, "slurm", slurm, summary, *examples)
     for name, told in HELP.items():
         parser.add_argument(f"--{name}", required=name in ("partition", "max"), help=told)
-    parser.add_argument("--dry-run", action="store_true", help="print the script of a worker; asks for none")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print a worker's script, and have Slurm check it"
+    )
     parser.add_argument(
         "worker",
         nargs="*",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
@@ -18,6 +19,12 @@ WARNING_SECONDS = 90  # SIGUSR1 before Slurm's limit
 MARGIN_SECONDS = 60  # What a worker's end needs beside a shard; `worker_max_seconds` is checked there
 
 
+def comment_of(name: str, script: str = "") -> str:
+    """The comment of a fleet's jobs in Slurm; with the digest of what they run."""
+    digest = f":{hashlib.sha256(script.encode()).hexdigest()[:16]}" if script else ""
+    return f"assay-fleet:{name}{digest}"
+
+
 def _of(pattern: str, allowed: str) -> AfterValidator:
     def check(text: str) -> str:
         if re.fullmatch(pattern, text) is None:
@@ -32,6 +39,7 @@ SlurmWord = Annotated[str, _of(r"[A-Za-z0-9][A-Za-z0-9._,:@/+-]{0,199}", "letter
 OneLine = Annotated[str, _of(r"[^\x00-\x1f\x7f]{1,500}", "a line of at most 500 characters")]
 NodeFolder = Annotated[str, _of(r"/[^\x00-\x20\x7f]{0,499}", "an absolute path without spaces")]
 SlurmMemory = Annotated[str, _of(r"[1-9][0-9]{0,8}[KMGT]?", "a number with K, M, G or T, such as 32G")]
+NUMBER = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
 FLEETS_OWN = ("--name", "--until", "--max-seconds", "--devices", "--shard-seconds")
 
 
@@ -97,10 +105,15 @@ class SlurmFleet(BaseModel):
     def script(self, environment: Mapping[str, str] = os.environ) -> str:
         """The batch script of a worker; `environment`: of the submitting process, which sbatch passes on."""
         lines = [f"#SBATCH --{option}" for option in self._batch_options()]
-        return "\n".join(["#!/bin/sh", *lines, "", f"exec {self._worker(environment)}", ""])
+        rest = "\n".join([*lines, "", f"exec {self._worker(environment)}", ""])
+        return f"#!/bin/sh\n#SBATCH --comment={comment_of(self.name, rest)}\n{rest}"
+
+    @property
+    def minutes(self) -> int:
+        """What Slurm is asked for: a worker's time with its end."""
+        return math.ceil((self.max_seconds + ENDING_SECONDS) / 60)
 
     def _batch_options(self) -> list[str]:
-        minutes = math.ceil((self.max_seconds + ENDING_SECONDS) / 60)
         given = {
             "gres": self.gres if self.device == "cuda" else None,
             "mem": self.memory,
@@ -110,12 +123,11 @@ class SlurmFleet(BaseModel):
         }
         return [
             f"job-name={self.name}",
-            f"comment=assay-fleet:{self.name}",
             f"partition={self.partition}",
             "ntasks=1",
             f"cpus-per-task={self.cpus}",
             *(f"{option}={value}" for option, value in given.items() if value is not None),
-            f"time={minutes}",
+            f"time={self.minutes}",
             f"signal=B:USR1@{WARNING_SECONDS}",
             "requeue",
             "open-mode=append",
@@ -132,11 +144,12 @@ class SlurmFleet(BaseModel):
         }
         told = [word for pair in own.items() for word in pair]
         words = [*self._container(environment), *shlex.split(self.command), "worker", *told, *self.worker]
-        # The worker's name: a requeued job keeps its number. At a gateway each has a folder of its own.
+        # The worker's name: a requeued job keeps its number, which squeue and the log have too. At a gateway
+        # each has a folder of its own.
         given = {word.partition("=")[0] for word in self.worker}
-        own_state = ' --state "${TMPDIR:-/tmp}/assay-$(id -u)-$SLURM_JOB_ID"'
+        own_state = f' --state "${{TMPDIR:-/tmp}}/assay-$(id -u)-{NUMBER}"'
         state = own_state if "--gateway" in given and "--state" not in given else ""
-        return f'{shlex.join(words)}{state} --name "{self.name}.$SLURM_JOB_ID"'
+        return f'{shlex.join(words)}{state} --name "{self.name}.{NUMBER}"'
 
     def _container(self, environment: Mapping[str, str]) -> list[str]:
         if self.image is None:

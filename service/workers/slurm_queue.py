@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from assay.service.client.transport import KEY_VARIABLE
+from assay.service.contract.problems import Problems, nearest
+from assay.service.workers.slurm import ENDING_SECONDS, SlurmFleet, comment_of
 
 ANSWER_SECONDS = 60
 AT_ONCE = 1000  # Jobs of an array; Slurm's own limit is 1001 (MaxArraySize)
@@ -16,6 +18,15 @@ PENDING = "PENDING"
 # Requeued as often as Slurm lets a job be (MaxBatchRequeue, 5): it starts no more.
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"})
 NO_REASON = frozenset({"None", "(null)", ""})
+SHORTER = "ask for less time, with a smaller --max-seconds"
+REMEDIES = {  # By what Slurm says: what it waits for will not come by itself
+    "TimeLimit": SHORTER,
+    "MaxWallDuration": SHORTER,
+    "time limit": SHORTER,
+    "generic resource": "--gres as Slurm has it; --device cpu on a cluster without GPUs",
+    "invalid partition": "--partition as `sinfo` lists it",
+    "BadConstraints": "--constraint, --memory and --cpus that a node has",
+}
 
 
 class SlurmUnavailable(Exception):
@@ -24,37 +35,93 @@ class SlurmUnavailable(Exception):
 
 @dataclass(frozen=True)
 class SlurmJobs:
-    """The jobs of a fleet: ids of the pending, oldest first, with their most frequent reason; of the held."""
+    """The jobs of a fleet: ids of the pending, oldest first, with their most frequent reason; of the held.
+
+    `stale`: pending with other options than the present, not among `pending`.
+    """
 
     running: int
     pending: tuple[str, ...] = ()
     reason: str = ""
     held: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
 
 
-def jobs_of(name: str) -> SlurmJobs:
-    """The fleet's jobs of this user, found by their name: also of an earlier controller."""
+def remedy(said: str) -> str:
+    """What to do against a reason or an error of Slurm; empty where waiting may help."""
+    return next((f": {text}" for words, text in REMEDIES.items() if words.lower() in said.lower()), "")
+
+
+def check(fleet: SlurmFleet) -> None:
+    """Raises InvalidSpec: no such partition, or none with so long a limit. SlurmUnavailable."""
+    lines = _answer(["sinfo", "--all", "--noheader", "--format=%R|%l"]).split()
+    limits = dict(line.split("|", 1) for line in lines if "|" in line)
+    problems, named = Problems(), fleet.partition.split(",")
+    for name in named:
+        if name not in limits:
+            near = nearest(name, [*limits])
+            problems.add(
+                ("--partition",), "unknown to Slurm", given=name, allowed=sorted(limits), nearest=near
+            )
+    longest = [_seconds(limits[name]) for name in named if name in limits]
+    most = max((seconds for seconds in longest if seconds is not None), default=0)
+    if longest and None not in longest and fleet.minutes * 60 > most:
+        text = f"is longer than the partition's limit of {most} s allows a worker that ends by itself"
+        allowed = f"at most {most // 60 * 60 - ENDING_SECONDS}"
+        problems.add(("--max-seconds",), text, given=fleet.max_seconds, allowed=allowed)
+    problems.raise_if_any()
+
+
+def tried(script: str) -> str:
+    """What Slurm says of a script that it does not run. SlurmUnavailable: it would refuse it."""
+    return _answer(["sbatch", "--test-only", "--export=ALL"], script, _passed(), told=True)
+
+
+def _seconds(limit: str) -> int | None:
+    """Slurm's [DAYS-][HOURS:]MINUTES:SECONDS; None: without a limit."""
+    days, _, rest = limit.rpartition("-")
+    try:
+        parts = [int(part) for part in rest.split(":")]
+    except ValueError:
+        return None  # infinite
+    return int(days or 0) * 86400 + sum(part * 60**at for at, part in enumerate(reversed(parts)))
+
+
+def jobs_of(name: str, script: str = "") -> SlurmJobs:
+    """The fleet's jobs of this user, found by their name: also of an earlier controller.
+
+    `script`: of workers that are asked for now; empty: none is stale.
+    """
     asked = ["squeue", "--noheader", "--array", "--sort=i", f"--name={name}", f"--user={os.getuid()}"]
-    rows = [line.split("|") for line in _answer([*asked, "--format=%i|%T|%r"]).splitlines() if line.strip()]
-    if any(len(row) != 3 for row in rows):
-        raise SlurmUnavailable(f"squeue answers {'|'.join(rows[0])!r}, not ID|STATE|REASON")
-    pending = [(number, reason) for number, state, reason in rows if state == PENDING]
+    rows = [
+        line.split("|", 3) for line in _answer([*asked, "--format=%i|%T|%r|%k"]).splitlines() if line.strip()
+    ]
+    if any(len(row) != 4 for row in rows):
+        raise SlurmUnavailable(f"squeue answers {'|'.join(rows[0])!r}, not ID|STATE|REASON|COMMENT")
+    # Not by a comment that somebody else has written, such as a plug-in of the cluster.
+    present = next((line for line in script.splitlines() if "--comment=" in line), "").partition("=")[2]
+    ours = comment_of(name)
+    old = {
+        number
+        for number, state, _, comment in rows
+        if state == PENDING and present and comment != present and f"{comment}:".startswith(f"{ours}:")
+    }
+    pending = [(row[0], row[2]) for row in rows if row[1] == PENDING and row[0] not in old]
     reasons = Counter(reason for _, reason in pending if reason not in NO_REASON)
     most = reasons.most_common(1)
-    held = tuple(number for number, state, _ in rows if state in HELD)
-    running = len(rows) - len(pending) - len(held)
+    held = tuple(row[0] for row in rows if row[1] in HELD)
+    running = len(rows) - len(pending) - len(held) - len(old)
     waiting = tuple(number for number, _ in pending)
-    return SlurmJobs(running, waiting, most[0][0][:200] if most else "", held)
+    return SlurmJobs(running, waiting, most[0][0][:200] if most else "", held, tuple(sorted(old)))
 
 
 def submit(script: str, count: int) -> list[str]:
     """Asks for so many workers; the ids of the arrays."""
     sizes = [min(AT_ONCE, count - at) for at in range(0, count, AT_ONCE)]
     command = ["sbatch", "--parsable", "--export=ALL"]
-    # The controller's own key is no worker's.
-    passed = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
     return [
-        _answer([*command, f"--array=1-{size}"], script, passed).strip().partition(";")[0] for size in sizes
+        _answer([*command, f"--array=1-{size}"], script, _passed()).strip().partition(";")[0]
+        for size in sizes
     ]
 
 
@@ -65,7 +132,15 @@ def give_up(jobs: Sequence[str], state: str = PENDING) -> None:
         _answer(["scancel", *options, *jobs[at : at + AT_ONCE]])
 
 
-def _answer(command: Sequence[str], given: str = "", passed: Mapping[str, str] | None = None) -> str:
+def _passed() -> dict[str, str]:
+    """The variables of workers: the controller's own key is not theirs."""
+    return {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
+
+
+def _answer(
+    command: Sequence[str], given: str = "", passed: Mapping[str, str] | None = None, *, told: bool = False
+) -> str:
+    """What a command prints; `told`: what it says on its standard error."""
     try:
         done = subprocess.run(  # noqa: S603 (options are checked)
             command,
@@ -79,5 +154,6 @@ def _answer(command: Sequence[str], given: str = "", passed: Mapping[str, str] |
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmUnavailable(f"{command[0]}: {error}") from None
     if done.returncode != 0:
-        raise SlurmUnavailable(f"{command[0]}: {done.stderr.strip()[:500] or f'code {done.returncode}'}")
-    return done.stdout
+        said = " ".join(done.stderr.split())[:500] or f"code {done.returncode}"
+        raise SlurmUnavailable(f"{command[0]}: {said}{remedy(said)}")
+    return " ".join(done.stderr.split()) if told else done.stdout

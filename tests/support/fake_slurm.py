@@ -1,6 +1,7 @@
-"""Slurm's three commands as scripts on PATH, over a file of jobs; `python fake_slurm.py` is each of them.
+"""Slurm's commands as scripts on PATH, over a file of jobs; `python fake_slurm.py` is each of them.
 
-Jobs are lines `ID|STATE|REASON|NAME`; scripts that were submitted are files beside them.
+Jobs are lines `ID|STATE|REASON|NAME|COMMENT`; scripts that were submitted are files beside them; the file
+`partitions` has partitions with their limits.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-COMMANDS = ("sbatch", "squeue", "scancel")
+COMMANDS = ("sbatch", "squeue", "scancel", "sinfo")
 
 
 class FakeSlurm:
@@ -31,7 +32,7 @@ class FakeSlurm:
         return commands
 
     def rows(self) -> list[list[str]]:
-        """The jobs: number, state, reason, name."""
+        """The jobs: number, state, reason, name, comment."""
         return [line.split("|") for line in self.jobs.read_text().splitlines()]
 
     def write(self, rows: list[list[str]]) -> None:
@@ -66,13 +67,19 @@ def main(folder: str, name: str, given: list[str]) -> None:
         assert _value("--user", given) == str(os.getuid())
         for row in rows:
             if row[3] == _value("--name", given):
-                print("|".join(row[:3]))
+                print("|".join([*row[:3], *(row[4:] or ["(null)"])]))
+    elif name == "sinfo":
+        partitions = Path(folder) / "partitions"
+        print(partitions.read_text() if partitions.exists() else "gpu|infinite\ncpu|1-00:00:00")
+    elif "--test-only" in given:
+        print(f"sbatch: Job 1 to start, script of {len(sys.stdin.read())}", file=sys.stderr)
     elif name == "sbatch":
         script = sys.stdin.read()
         array = 1 + max([int(row[0].partition("_")[0]) for row in rows], default=100)
         fleet = next(line.partition("=")[2] for line in script.splitlines() if "--job-name=" in line)
+        comment = next(line.partition("=")[2] for line in script.splitlines() if "--comment=" in line)
         first, _, last = _value("--array", given).partition("-")
-        more = [[f"{array}_{n}", "PENDING", "None", fleet] for n in range(int(first), int(last) + 1)]
+        more = [[f"{array}_{n}", "PENDING", "None", fleet, comment] for n in range(int(first), int(last) + 1)]
         slurm.write(rows + more)
         (Path(folder) / f"script-{array}").write_text(script)
         (Path(folder) / "variables").write_text(" ".join(sorted(os.environ)))

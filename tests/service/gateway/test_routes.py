@@ -10,7 +10,9 @@ import httpx
 import pytest
 
 from assay.service.app import create_app
+from assay.service.client import AssayClient
 from assay.service.client.transport import authorization
+from assay.service.contract.errors import Forbidden, Unauthorized
 from assay.service.contract.fleet import gateway as wire
 from assay.service.contract.keys import Scope
 from assay.service.dashboard.frame import made_once
@@ -21,7 +23,8 @@ from assay.service.store.store import Store
 from assay.service.store.transactions.repetition import REPEAT
 from assay.service.submission.limits import DEVICE_CLASSES
 from assay.workers.identity import identity
-from tests.service.conftest import running
+from tests.service.conftest import AppTransport, running
+from tests.support.gateways import worker_key
 from tests.support.jobs import add, evaluate_spec, planned, train_spec
 
 PATH = "/api/v1/worker"
@@ -341,3 +344,14 @@ def test_other_calls_too_say_what_a_statement_can_hold(
 def test_the_wire_knows_the_services_device_classes() -> None:
     assert get_args(wire.WireDevice) == (*DEVICE_CLASSES, CHECKS)
     assert get_args(wire.WireLaneDevice) == ("auto", *DEVICE_CLASSES, CHECKS)
+
+
+def test_a_key_is_tried_before_workers_get_it(transport: AppTransport, store: Store) -> None:
+    admin = store.keys.create("fleet", ["admin"])[1]
+    with AssayClient(key=admin, transport=transport) as client:
+        client.try_gateway(worker_key(store))
+        for wrong in ("", "assay_unknown"):
+            with pytest.raises(Unauthorized):
+                client.try_gateway(wrong)
+        with pytest.raises(Forbidden):
+            client.try_gateway(admin)

@@ -27,6 +27,6 @@ def test_no_line_is_longer_than_the_terminal(monkeypatch: pytest.MonkeyPatch, co
     sums = " ".join(" ".join(lines).split())
     for name in ("GPU", "CPU"):
         assert (
-            f"{name}: 86400.0 s, with starts 43200.1 s (50.0%), lost 10800.2 s (12.5%), "
+            f"{name}: 86400.0 s; wasted: starts 43200.1 s (50.0%), lost 10800.2 s (12.5%), "
             "repeated 10800.3 s (12.5%); 3600.4 s still run"
         ) in sums

@@ -152,7 +152,7 @@ def test_the_terminal_shows_lines_their_sum_and_the_waste(
     assert lines[1].split() == ["JOB", "NAME", "JOBS", "GPU", "S", "WASTED", "CPU", "S", "WASTED"]
     assert lines[2].split() == [made[1], "second", "1", "30.0", "3.0", "1.0", "0.0"]
     assert lines[4].split() == ["total", "-", "2", "40.0", "5.0", "2.0", "0.0"]
-    assert lines[5].startswith("GPU: 40.0 s, with starts 2.0 s (5.0%), lost 3.0 s (7.5%), repeated 0.0 s")
+    assert lines[5].startswith("GPU: 40.0 s; wasted: starts 2.0 s (5.0%), lost 3.0 s (7.5%), repeated 0.0 s")
     assert "the first 1 lines" in run("--limit", "1")[1]
     assert json.loads(run("--by", "tag", "--format", "json")[1])["by"] == "tag"
     assert run("--by", "tag", "--format", "csv")[1].startswith("key,name,jobs,gpu_total,")

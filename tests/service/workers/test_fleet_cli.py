@@ -11,10 +11,18 @@ import pytest
 
 from assay.service.cli import commands, main
 from assay.service.client import AssayClient
+from assay.service.contract.errors import Unauthorized
 from tests.service.workers.test_fleet_routes import FLEETS, REPORT
+from tests.support.fake_slurm import FakeSlurm
 
 Run = Callable[..., tuple[int, str, str]]
 SLURM = ("fleet", "slurm", "--partition", "gpu", "--max", "2", "--dry-run")
+SERVICE = ("--gateway", "https://assay.example")
+
+
+def refusing(client: AssayClient, key: str) -> None:
+    """As a service does that asks for keys."""
+    raise Unauthorized("no key")
 
 
 @pytest.fixture
@@ -38,16 +46,45 @@ def test_it_lists_fleets(run: Run, api: httpx.Client) -> None:
     header, row = out.splitlines()[:2]
     assert code == 0
     assert header.split()[:4] == ["FLEET", "ENGINE", "DEVICE", "STATE"]
-    assert row.split() == ["a100", "Slurm", "cpu", "online", "3", "2", "64", "Priority", "0", "0"]
+    assert row.split() == ["a100", "Slurm", "cpu", "online", "3", "2", "64", "Priority", "0", "0", "0"]
     (found,) = json.loads(run("fleet", "--json")[1])
     assert (found["name"], found["pending"]) == ("a100", 2)
 
 
-def test_a_dry_run_prints_the_script_and_calls_nobody(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    code, out, _ = run(*SLURM, "--", "--data-root", "/data")
+def test_a_dry_run_prints_the_script_and_has_slurm_check_it(
+    run: Run, fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(*SLURM, "--", *SERVICE, "--data-root", "/data")
     assert (code, out.splitlines()[0]) == (0, "#!/bin/sh")
-    assert "--shard-seconds 120 --data-root /data --name" in out
+    assert "--shard-seconds 120 --gateway https://assay.example --data-root /data --state" in out
+    assert (err, fake_slurm.rows()) == (f"sbatch: Job 1 to start, script of {len(out)}\n", [])
+    code, _, err = run(*SLURM, "--partition", "gpus", "--", *SERVICE)
+    assert (code, 'unknown to Slurm; given "gpus"' in err) == (2, True)
+    monkeypatch.setenv("PATH", "/nowhere")
+    code, out, err = run(*SLURM, "--", *SERVICE)
+    assert (code != 0, "#!/bin/sh" in out, "not checked by Slurm" in err) == (True, True, True)
+
+
+def test_workers_without_a_service_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASSAY_STATE", raising=False)
+    code, out, err = run(*SLURM, "--", "--data-root", "/data")
+    assert (code, out) == (2, "")
+    assert "the options after --: name no service" in err
+    assert "--gateway URL, or --state DIR" in err
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [("", "ASSAY_WORKER_KEY: is not set"), ("assay_x", "ASSAY_WORKER_KEY: the gateway refuses it")],
+)
+def test_workers_without_a_key_that_works_are_refused_at_once(
+    run: Run, fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, key: str, said: str
+) -> None:
+    monkeypatch.setattr(AssayClient, "try_gateway", refusing)
+    monkeypatch.setenv("ASSAY_WORKER_KEY", key)
+    code, _, err = run(*SLURM[:-1], "--", *SERVICE)
+    assert (code, said in err, "assay keys create --scope worker" in err) == (2, True, True)
+    assert fake_slurm.rows() == []
 
 
 def test_all_wrong_options_are_named_at_once(run: Run) -> None:
@@ -60,11 +97,13 @@ def test_all_wrong_options_are_named_at_once(run: Run) -> None:
         '  --max: must be an integer; given "x"',
         '  --idle: must be at least 1; given "0"',
         "  --image: with --container enroot: required",
+        "  the options after --: name no service; allowed: --gateway URL, or --state DIR that all nodes"
+        " mount",
     ]
 
 
 def test_options_that_the_worker_does_not_know_are_refused(run: Run) -> None:
-    code, _, err = run(*SLURM, "--", "--data-rot", "/data")
+    code, _, err = run(*SLURM, "--", *SERVICE, "--data-rot", "/data")
     assert (code, "unrecognized arguments: --data-rot /data; did you mean '--data-root'?" in err) == (2, True)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from assay.service.workers.slurm import SlurmFleet
+from assay.service.workers.slurm import NUMBER, SlurmFleet
 
 NONE: dict[str, str] = {}
 WORKER = "assay worker --until idle=300 --max-seconds 13800 --devices 1 --shard-seconds 120"
-NAMED = '--name "assay.$SLURM_JOB_ID"'
+NAMED = '--name "assay.${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"'
 
 
 def fleet(**given: Any) -> SlurmFleet:
@@ -34,9 +35,10 @@ def last(script: str) -> str:
 def test_a_worker_of_one_gpu_is_requeued_warned_and_ends_before_slurm_ends_it() -> None:
     script = fleet().script(NONE)
     assert script.startswith("#!/bin/sh\n")
-    assert options(script) == {
+    found = options(script)
+    assert re.fullmatch(r"assay-fleet:assay:[0-9a-f]{16}", found.pop("comment"))
+    assert found == {
         "job-name": "assay",
-        "comment": "assay-fleet:assay",
         "partition": "gpu",
         "ntasks": "1",
         "cpus-per-task": "1",
@@ -63,7 +65,12 @@ def test_what_the_user_asks_for_is_in_the_script() -> None:
     assert (found["constraint"], found["account"], found["qos"]) == ("'a100&nvlink'", "lab", "low")
     assert (found["time"], found["output"]) == ("63", "/var/log/assay/a100-%A_%a.log")
     told = "--until idle=60 --max-seconds 3600 --devices 1 --shard-seconds 60 --data-root '/data of all'"
-    assert last(script) == f'exec env X=1 /opt/assay/bin/assay worker {told} --name "a100.$SLURM_JOB_ID"'
+    assert last(script) == f'exec env X=1 /opt/assay/bin/assay worker {told} --name "a100.{NUMBER}"'
+
+
+def test_the_comment_tells_whether_a_pending_job_has_the_present_options() -> None:
+    comments = {options(fleet(idle=idle).script(NONE))["comment"] for idle in (60, 60, 61)}
+    assert len(comments) == 2
 
 
 def test_a_fleet_of_the_cpu_asks_for_no_gpu() -> None:
@@ -115,7 +122,7 @@ def test_wrong_options_are_named(given: dict[str, Any], field: str, message: str
 
 
 def test_a_worker_at_a_gateway_has_a_state_folder_of_its_own() -> None:
-    own = '--state "${TMPDIR:-/tmp}/assay-$(id -u)-$SLURM_JOB_ID"'
+    own = '--state "${TMPDIR:-/tmp}/assay-$(id -u)-' + NUMBER + '"'
     at_gateway = ["--gateway", "https://assay.example"]
     script = fleet(worker=at_gateway).script(NONE)
     assert last(script) == f"exec {WORKER} --gateway https://assay.example {own} {NAMED}"

@@ -11,7 +11,7 @@ from assay.service.store.store import Store
 from assay.service.workers.slurm import SlurmFleet
 from assay.service.workers.slurm_controller import SlurmController, wanted
 from tests.support.fake_slurm import FakeSlurm
-from tests.support.jobs import claim, finish_all, planned
+from tests.support.jobs import add, claim, evaluate_spec, finish_all, planned
 
 FLEET = SlurmFleet(partition="gpu", max=10, device="cpu", every=0.01)
 
@@ -121,3 +121,50 @@ def test_a_slurm_that_is_away_is_news_once_and_asked_again(
         "not scaled: squeue: slurm_load_jobs error: Unable to contact slurm controller",
         "0 shards queued, 0 running; 0 workers, 0 pending",
     ]
+
+
+def test_pending_jobs_of_other_options_are_asked_for_again(
+    fake_slurm: FakeSlurm, app_store: Store, client: AssayClient
+) -> None:
+    planned(app_store, 2)
+    long = FLEET.model_copy(update={"max_seconds": 90_000})
+    SlurmController(long, client, long.script({})).round()
+    fake_slurm.write([[*row[:2], "PartitionTimeLimit", *row[3:]] for row in fake_slurm.rows()])
+    said = SlurmController(long, client, long.script({})).round()
+    assert said == (
+        "2 shards queued, 0 running; 0 workers, 2 pending"
+        " (PartitionTimeLimit: ask for less time, with a smaller --max-seconds)"
+    )
+    again = SlurmController(FLEET, client, FLEET.script({}))
+    assert again.round() == (
+        "2 shards queued, 0 running; 0 workers, 0 pending; gave 2 pending up that were asked for with other"
+        " options; asked for 2 more (array 101)"
+    )
+    assert again.round() == "2 shards queued, 0 running; 0 workers, 2 pending"
+
+
+def test_shards_of_other_code_are_asked_for_once(
+    controller: SlurmController, fake_slurm: FakeSlurm, app_store: Store, client: AssayClient
+) -> None:
+    """As after an upgrade: workers of the new code take none of the old code's shards."""
+    planned(app_store, 6, planned_by="0ld")
+    assert controller.round().endswith("asked for 4 more (array 101)")
+    fake_slurm.start(4)
+    app_store.workers.beat("w", "node", ["cpu"], 1, {}, 1, "node:assay.101_1", "new")
+    idle = "0 shards queued, 0 running, 6 withheld for other code (`assay replan`), or by a tenant's limit"
+    assert controller.round() == f"{idle}; 4 workers, 0 pending"
+    fake_slurm.write([])  # they end
+    app_store.workers.gone("w")
+    assert controller.round() == f"{idle}; 0 workers, 0 pending"
+    add(app_store, evaluate_spec())
+    assert controller.round().startswith("1 shards queued, 0 running, 6 withheld"), "a plan is for any code"
+    restarted = SlurmController(FLEET, client, FLEET.script({}))
+    assert restarted.round().startswith("7 shards queued"), "the nodes may have been exchanged"
+
+
+def test_a_controller_that_ends_says_so(
+    controller: SlurmController, fake_slurm: FakeSlurm, client: AssayClient
+) -> None:
+    stopping = threading.Event()
+    controller.run(stopping, lambda said: stopping.set())
+    assert [fleet.online for fleet in client.fleets()] == [False]
