@@ -46,7 +46,7 @@ from assay.service.client.example_model import EXAMPLE_DATA
 from assay.service.client.one_line import Subject, check_subject
 from assay.service.contract.errors import InvalidSpec, NoResults, Unavailable
 from assay.service.contract.extras import require
-from assay.service.contract.problems import renamed
+from assay.service.contract.problems import Problems, renamed
 from assay.service.contract.results import Job
 from assay.service.files.state_lock import DEFAULT_STATE
 from assay.service.fitted_text import tell
@@ -168,7 +168,7 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         help=f"write a report; its ending is the format: {', '.join(ENDINGS)}",
     )
     parser.add_argument("--dry-run", action="store_true", help="check everything, and say what it would cost")
-    parser.add_argument("--full", "--all", action="store_true", help="print all rows, then the summary")
+    parser.add_argument("--full", "--all", action="store_true", help="print all metrics, then the summary")
     json_argument(parser)
     where = parser.add_argument_group("where")
     where.add_argument(
@@ -243,14 +243,18 @@ def _measure(
     own = asked is None
     if own:
         require("a service on this machine", "service", "worker")
-    names = stated_classes(options.class_names, options.labels)
-    place = place_of(_data(options), options.crop_fraction, names, options.labels)
-    waiting = Spinner()
+    waiting, problems, data = Spinner(), Problems(), _data(options)
     given = options.model, options.weights, options.normalization, options.image_size
     subject = Subject(*given, tell=waiting.tell)
-    check_subject(subject)
-    if options.report is not None:
-        check_report(options.report, "--report")
+    with problems.gathered():
+        names = stated_classes(options.class_names, options.labels)
+        place = place_of(data, options.crop_fraction, names, options.labels)
+    with problems.gathered():
+        check_subject(subject)
+    with problems.gathered():
+        if options.report is not None:
+            check_report(options.report, "--report")
+    problems.raise_if_any()
     request = Request(subject, place, suites, evaluations, options.limit, _job_options(options))
     check_request(request, own=own)
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,12 +15,10 @@ from assay.service.files.model_classes import ModelClasses, classes_in
 from assay.service.submission.class_folders import (
     check_labelled,
     describe_classes,
-    images_of,
     list_classes,
-    no_images,
 )
 
-NAMED, LISTED = 5, 20  # classes, and files, in a message
+NAMED = 5  # classes in a message
 
 
 def stated_classes(
@@ -43,14 +40,11 @@ def stated_classes(
 
 def check_classes(subject: Subject, place: DataPlace) -> None:
     """Refuse a folder of other classes than stated, or other in number than the file's: InvalidSpec."""
-    data, root = _data(place), place.root()
+    data, root = checked_data(place), place.root()
     folders = describe_classes(data, root)
     names = list_classes(data, root)
     problems = Problems()
     check_labelled(data, root, problems, ("data",))
-    if broken := no_images(images_of(data.component, data.params, root)):
-        given = str(place.path or data.params["folder"])
-        problems.add(("data",), _broken_text(broken, place, root), given=given)
     try:
         problems.raise_if_any()
     except InvalidSpec as error:
@@ -71,21 +65,14 @@ def check_classes(subject: Subject, place: DataPlace) -> None:
         raise wrong(("data",), message, given=str(place.path or data.params["folder"]))
 
 
-def _broken_text(broken: Sequence[tuple[Path, str]], place: DataPlace, root: Path | None) -> str:
-    base = place.path or root or Path()
-    shown = [f"{os.path.relpath(path, base)} ({why})" for path, why in broken[:LISTED]]
-    more = ", ..." if len(broken) > LISTED else ""
-    count = "1 file is no image" if len(broken) == 1 else f"{len(broken)} files are no images"
-    return f"{count}: {', '.join(shown)}{more}; replace or remove {'it' if len(broken) == 1 else 'them'}"
-
-
 def classes_of(place: DataPlace) -> tuple[str, ...] | None:
     """Names of the class folders in order; None for other data."""
-    names = list_classes(_data(place), place.root())
+    names = list_classes(checked_data(place), place.root())
     return None if names is None else tuple(names)
 
 
-def _data(place: DataPlace) -> Checked:
+def checked_data(place: DataPlace) -> Checked:
+    """The data set at a place with every parameter."""
     catalog = load()
     spec = data_spec(place, [one.model_dump(by_alias=True) for one in catalog.list("data")])
     found = catalog.check_reference(("data",), spec, Problems(), ("data",))

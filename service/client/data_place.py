@@ -75,9 +75,9 @@ def _place_of(text: str) -> DataPlace:
     else:
         return DataPlace(text)
     if path.is_file():
-        raise wrong(("data",), "is a file: give its folder", given=str(path), allowed=str(path.parent))
+        raise wrong(("data",), "is a file: give its folder", given=text, allowed=str(path.parent))
     if not path.is_dir():
-        raise wrong(("data",), "there is no such folder", given=str(path))
+        raise wrong(("data",), f"there is no folder {path.absolute()}", given=text)
     return DataPlace(name or None, path.resolve())
 
 

@@ -11,16 +11,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from assay.service.catalog.catalog import load
 from assay.service.catalog.component import EVALUATIONS
-from assay.service.client.class_check import check_classes, classes_of
+from assay.service.client.class_check import check_classes, checked_data, classes_of
 from assay.service.client.data_place import Component, DataPlace, by_labels, check_root, data_spec, wrong
+from assay.service.client.first_look import check_files, check_function, check_images
 from assay.service.client.jobs import AssayClient
 from assay.service.client.local import local_service
 from assay.service.client.notebook_tables import JobView
 from assay.service.client.one_line import (
+    ONNX,
     Subject,
     check_form,
     is_made,
@@ -32,13 +34,16 @@ from assay.service.contract.errors import AssayError, InvalidSpec
 from assay.service.contract.problems import Problems, renamed
 from assay.service.contract.results import Job
 from assay.service.contract.states import JobState
+from assay.service.contract.stored_specs import EvaluateJobSpec
 from assay.service.files.state_lock import DEFAULT_STATE
 from assay.service.reports.client import report_format
+from assay.service.submission.validate import validate
 
 DEFAULT_SUITE = "quick"
 EXAMPLE = "such as 'pgd epsilon=4/255 steps=20'"
 FIRST = 9  # before jobs that an earlier call left in the state folder
 PROBED = 32  # Examples that measure a model's speed before a cost is said
+OF_DATA = ("data", "class_names", "labels")  # places in errors
 PACKAGES = "assay.components"  # entry points of packages with components
 
 
@@ -94,26 +99,72 @@ def _value(text: str) -> Any:
 
 
 def check_request(request: Request, *, own: bool) -> None:
-    """Refuse wrong names and parameters (InvalidSpec) before a service is asked."""
+    """Refuse what is wrong in names, parameters, code and files, all at once, before a service is asked.
+
+    InvalidSpec. For the `own` service of this machine nothing is left for later that needs no model.
+    """
+    problems, references = Problems(), {}
     for text in request.evaluations:
-        evaluation_of(text)
+        with problems.gathered():
+            references[text] = evaluation_of(text)
     if not own:
+        problems.raise_if_any()
         return
-    catalog, problems = load(), Problems()
-    more = bool(importlib.metadata.entry_points(group=PACKAGES))
-    for text in request.evaluations:
-        reference = evaluation_of(text)
-        if not more or reference["name"] in catalog.names(*EVALUATIONS):
-            catalog.check_reference(EVALUATIONS, reference, problems, (f"attack {text!r}",))
-    for name in request.suites:
-        if not more or name in catalog.names("suite"):
-            catalog.look_up(("suite",), name, problems, (f"suite {name!r}",))
+    catalog, more = load(), bool(importlib.metadata.entry_points(group=PACKAGES))
+    data = None
+    with problems.gathered():
+        if not more:
+            check_form(request.subject, [one.model_dump(by_alias=True) for one in catalog.list("model")])
+        if is_made(request.subject) and not request.subject.model.endswith(ONNX):
+            check_function(request.subject.model, request.subject.folder)
+    with problems.gathered():
+        if (known := known_data(request.place)) is not None:
+            check_root(request.place, known)
+            whole = trained_elsewhere(request.subject)
+            data = data_spec(request.place, known, whole=whole)
+            check_classes(request.subject, request.place)
+    with problems.gathered():
+        if data is not None:
+            check_images(checked_data(request.place), request.place, request.subject.tell)
+    _check_evaluations(request, references, data, problems)
     problems.raise_if_any()
-    if (known := known_data(request.place)) is not None:
-        check_root(request.place, known)
-        check_classes(request.subject, request.place)
-    if not more:
-        check_form(request.subject, [one.model_dump(by_alias=True) for one in catalog.list("model")])
+    if data is not None:
+        complete = {**data, "params": checked_data(request.place).params}
+        spec = {"kind": "evaluate", "data": complete, "evaluations": [], "limit": request.limit}
+        check_files(cast("EvaluateJobSpec", spec), request.place, request.subject.tell)
+
+
+def _check_evaluations(
+    request: Request,
+    references: Mapping[str, dict[str, Any]],
+    data: dict[str, Any] | None,
+    problems: Problems,
+) -> None:
+    """Report what a service would refuse of a spec without its model, in the call's words."""
+    catalog, more = load(), bool(importlib.metadata.entry_points(group=PACKAGES))
+    known = {*catalog.names(*EVALUATIONS), *catalog.names("suite")}
+    asked = {f"attack {text!r}": one for text, one in references.items()}
+    asked |= {f"suite {name!r}": {"suite": name} for name in request.suites}
+    for text, one in [*asked.items()]:
+        if more and (one.get("name") or one["suite"]) not in known:
+            del asked[text]  # a package may bring it
+    if not asked:
+        return
+    spec = {"kind": "evaluate", "evaluations": [*asked.values()], "limit": request.limit, **request.options}
+    try:
+        validate(catalog, spec if data is None else {**spec, "data": data}, data_root=request.place.root())
+    except InvalidSpec as error:
+        found = by_labels(error, request.place)
+        doubted = data is None or any(one.loc[0] in OF_DATA for one in problems.details)
+        skipped = ["model", *(OF_DATA if doubted else [])]
+        names = [*asked]
+        problems.details += [
+            one.model_copy(update={"loc": [names[int(one.loc[1])], *one.loc[2:]]})
+            if one.loc[0] == "evaluations" and len(one.loc) > 1
+            else one
+            for one in found.details
+            if one.loc[0] not in skipped
+        ]
 
 
 @contextmanager

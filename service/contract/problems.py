@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,14 @@ class Problems:
         """Note weights that are not pulled: alone they make a `WeightsUnavailable`."""
         self.add(loc, message, given=given, allowed=allowed)
         self.not_pulled += 1
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Notes the details of an InvalidSpec of the block, in place of raising it."""
+        try:
+            yield
+        except InvalidSpec as error:
+            self.details += error.details
 
     def raise_if_any(self) -> None:
         """Raise InvalidSpec with all details, if any; WeightsUnavailable if weights alone are not pulled."""

@@ -39,7 +39,8 @@ def look_at_data(
     false where nothing could be looked at; the problem says why.
     """
     split = "train" if spec["kind"] == "train" else "test"
-    return [_look(data, split, root) for data in _of_folders(catalog, spec)]
+    limit = spec["limit"] if spec["kind"] == "evaluate" else None
+    return [_look(data, split, root, limit) for data in _of_folders(catalog, spec)]
 
 
 def _of_folders(catalog: Catalog, spec: TrainJobSpec | EvaluateJobSpec) -> Iterator[ComponentReference]:
@@ -53,7 +54,7 @@ def _of_folders(catalog: Catalog, spec: TrainJobSpec | EvaluateJobSpec) -> Itera
             yield data
 
 
-def _look(data: ComponentReference, split: str, root: Path | None) -> dict[str, Any]:
+def _look(data: ComponentReference, split: str, root: Path | None, limit: int | None) -> dict[str, Any]:
     entry: dict[str, Any] = {"data": {**data}, "split": split, "looked": False}
     if root is None or not root.is_dir():
         return {**entry, "problem": "the service does not see the data root"}
@@ -64,7 +65,8 @@ def _look(data: ComponentReference, split: str, root: Path | None) -> dict[str, 
     if not _one_at_a_time.acquire(timeout=WAIT):
         return {**entry, "problem": "the service looks at the data of another dry run; try again"}
     try:
-        found = _run(["--data", json.dumps(data), "--split", split], root)
+        asked = ["--data", json.dumps(data), "--split", split]
+        found = _run(asked if limit is None else [*asked, "--limit", str(limit)], root)
     finally:
         _one_at_a_time.release()
     if isinstance(found, str):

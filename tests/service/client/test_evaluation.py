@@ -185,7 +185,7 @@ def test_what_became_of_a_job_is_said_once() -> None:
     ],
 )
 def test_a_wrong_attack_is_refused_before_a_service_starts(text: str, words: str) -> None:
-    request = Request(Subject("nets:build"), place_of("digits"), evaluations=[text])
+    request = Request(Subject("checkpoint:ours"), place_of("digits"), evaluations=[text])
     with pytest.raises(InvalidSpec) as caught:
         check_request(request, own=True)
     assert words in str(caught.value)
@@ -193,8 +193,8 @@ def test_a_wrong_attack_is_refused_before_a_service_starts(text: str, words: str
 
 def test_so_are_other_wrong_names(monkeypatch: pytest.MonkeyPatch) -> None:
     for subject, data, suite, words in (
-        ("nets:build", "digits", "standart", "there is no suite 'standart'"),
-        ("nets:build", "digitz", "quick", "there is no such data set"),
+        ("checkpoint:ours", "digits", "standart", "there is no suite 'standart'"),
+        ("checkpoint:ours", "digitz", "quick", "there is no such data set"),
         ("resnet_50", "digits", "quick", "is no model"),
     ):
         request = Request(Subject(subject), place_of(data), suites=[suite])

@@ -92,7 +92,7 @@ def test_a_set_by_name_may_be_at_a_path(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("./absent", "no such folder"),
+        ("./absent", "there is no folder /.*/absent"),
         ("./photos/one.png", "give its folder"),
         ("cifar1:photos", "no such data set"),
         ("digits:photos", "is at no path"),

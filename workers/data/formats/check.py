@@ -65,10 +65,11 @@ class SplitReport:
 
 @dataclass(frozen=True)
 class Depth:
-    """What is done with each split: hash all files, decode for so many seconds."""
+    """What is done with each split: hash all files, decode, for so many seconds, what a job evaluates."""
 
     hashes: bool = True
     seconds: float = 0
+    limit: int | None = None
     splits: tuple[Split, ...] = ("train", "test")
 
 
@@ -215,7 +216,7 @@ def _report(name: str, folder: str | None, load: Callable[[Split], ExampleSet], 
     for split in depth.splits:
         try:
             data = load(split)
-            look = look_at(data, depth.seconds) if depth.seconds else None
+            look = look_at(data, depth.seconds, depth.limit) if depth.seconds else None
             digest = data.content_sha256() if depth.hashes else None
         except (MissingData, ValueError, OSError) as error:
             absent = isinstance(error, MissingData)
@@ -300,6 +301,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="to decode examples of each part")
     parser.add_argument("--data", action="append", help='only this set: {"name": ..., "params": {...}}')
     parser.add_argument("--split", action="append", choices=("train", "test"), help="only this part")
+    parser.add_argument("--limit", type=int, help="decode what a job with this limit evaluates")
     parser.add_argument(
         "--memory", type=int, help="the most bytes of this process, where the system can limit them"
     )
@@ -307,7 +309,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.memory and sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_DATA, (options.memory, options.memory))
     splits = tuple(options.split or ("train", "test"))
-    depth = Depth(hashes=not options.no_hash, seconds=options.seconds, splits=splits)
+    depth = Depth(not options.no_hash, options.seconds, options.limit, splits)
     if options.data:
         try:
             reports = [report_of(_reference(text), options.data_root, depth) for text in options.data]

@@ -16,6 +16,7 @@ import torch
 from assay.service.contract.findings.data_findings import Ignored
 from assay.workers.data.formats.dataset import CorruptData, DataSet, ExampleSet, MissingData
 from assay.workers.data.formats.images.pictures import ORIENTATION, REMEDY
+from assay.workers.data.formats.sampling import evaluation_order, sampled_as
 
 SIDE, TOGETHER = 32, 64  # Side of images that the set decodes, and examples decoded together
 UPRIGHT = 1
@@ -33,13 +34,14 @@ class Look:
     notes: list[str] = field(default_factory=list)
 
 
-def look_at(data: ExampleSet, seconds: float) -> Look:
-    """Decodes all examples, or a fixed random sample for these seconds."""
+def look_at(data: ExampleSet, seconds: float, limit: int | None = None) -> Look:
+    """Decodes all examples that a job of this limit evaluates, or a fixed random sample for these seconds."""
     found = Look(ignored=getattr(data, "ignored", None), empty_classes=_empty_classes(data))
-    order = random.Random(0).sample(range(len(data)), len(data))
+    order = evaluation_order(sampled_as(data), data.ids, limit)
+    random.Random(0).shuffle(order)
     read = _reader(data)
     if read is None:
-        found.decoded = len(data)
+        found.decoded = len(order)
         found.notes += _notes_on_texts(data)
         return found
     turned = 0

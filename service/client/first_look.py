@@ -1,0 +1,154 @@
+"""What is wrong with a user's own code and files, before anything is started, exported or uploaded.
+
+Images of class folders are decoded in threads of this process, other files by a process of a worker's reader.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import random
+import re
+import symtable
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from assay.service.catalog.catalog import Checked, load
+from assay.service.client.data_place import DataPlace, wrong
+from assay.service.contract.problems import nearest
+from assay.service.contract.stored_specs import EvaluateJobSpec
+from assay.service.submission.class_folders import images_of, no_images
+from assay.service.submission.data_look import look_at_data
+
+SECONDS = 20.0  # for decoding a folder's images
+MANY = 200  # images of which it is said that they are decoded
+TOGETHER = 64  # images decoded before the clock is read
+LISTED = 20  # files in a message
+# A module with any of these may have names that its text does not show.
+DYNAMIC = re.compile(r"import\s*\*|\b(globals|exec|eval|setattr|vars|__dict__|__getattr__|__path__)\b")
+REMEDY = "; replace or remove it"  # of readers, about one file
+
+Broken = tuple[Path, str]
+
+
+def check_function(text: str, folder: Path) -> None:
+    """Refuse a missing module or function of PACKAGE.MODULE:FUNCTION (InvalidSpec); no code is run."""
+    where, _, function = text.partition(":")
+    source = _source_of(where, folder, text)
+    if source is None:
+        return
+    try:
+        content = source.read_text(encoding="utf-8")
+        symbols = symtable.symtable(content, str(source), "exec")
+    except (OSError, SyntaxError, ValueError) as error:
+        raise wrong(("model",), f"{source} cannot be read: {error}", given=text) from error
+    names = [one.get_name() for one in symbols.get_symbols() if one.is_assigned() or one.is_imported()]
+    if function not in names and DYNAMIC.search(content) is None:
+        near = nearest(function, [name for name in names if not name.startswith("_")])
+        message = f"{where} ({source}) has no {function!r}"
+        raise wrong(("model",), message, given=text, nearest=None if near is None else f"{where}:{near}")
+
+
+def _source_of(where: str, folder: Path, text: str) -> Path | None:
+    """The file of a module, of which only the text is looked at; None: it is not known without an import."""
+    paths: Sequence[str] = [str(folder.resolve()), *sys.path]
+    spec = None
+    name = ""
+    for part in where.split("."):
+        name = f"{name}.{part}" if name else part
+        spec = importlib.machinery.PathFinder.find_spec(name, paths)
+        if spec is None:
+            if "." in name or part in sys.builtin_module_names or part in sys.modules:
+                return None
+            message = f"there is no module {part!r} in {folder.resolve()}"
+            known = [path.stem for path in folder.glob("*.py")]
+            near = nearest(part, known)
+            raise wrong(("model",), message, given=text, nearest=near and text.replace(part, near, 1))
+        paths = [*(spec.submodule_search_locations or ())]
+    found = None if spec is None or spec.origin is None else Path(spec.origin)
+    return found if found is not None and found.suffix == ".py" else None
+
+
+def check_images(
+    data: Checked, place: DataPlace, tell: Callable[[str], None], seconds: float = SECONDS
+) -> None:
+    """Refuse class folders with files that cannot be decoded, all at once: InvalidSpec.
+
+    Of more images than can be decoded in these seconds, a random sample; it is told how many.
+    """
+    paths = [*images_of(data.component, data.params, place.root())]
+    broken = dict(no_images(paths))
+    undecoded = [path for path in paths if path not in broken]
+    random.Random(0).shuffle(undecoded)
+    if len(undecoded) > MANY:
+        tell(f"decoding {len(undecoded):,} images, {seconds:.0f} s at most")
+    looked = 0
+    until = time.monotonic() + seconds
+    for start in range(0, len(undecoded), TOGETHER):
+        if looked and time.monotonic() > until:
+            tell(f"decoded {looked:,} of {len(undecoded):,} images, a random sample")
+            break
+        some = undecoded[start : start + TOGETHER]
+        broken |= _undecoded(some)
+        looked += len(some)
+    if broken:
+        base = place.path or place.root() or Path()
+        given = str(place.path or data.params["folder"])
+        shown = [f"{os.path.relpath(path, base)} ({broken[path]})" for path in sorted(broken)]
+        raise wrong(("data",), _broken_text(shown), given=given)
+
+
+def _undecoded(paths: Sequence[Path]) -> dict[Path, str]:
+    """Those of the files that the readers of images will refuse, and why; nothing without Pillow."""
+    if importlib.util.find_spec("PIL") is None:
+        return {}
+    with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count()) as pool:
+        warnings.simplefilter("ignore")  # Pillow's, of sizes
+        return {path: why for path, why in zip(paths, pool.map(_fault, paths), strict=True) if why}
+
+
+def _fault(path: Path) -> str:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            image.load()
+            if image.mode in ("I", "F") and (image.mode, image.format) not in (("I", "PNG"), ("I", "PPM")):
+                return "it has 32 bits per channel: save it with 8 or 16"
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        return str(error)
+    return ""
+
+
+def _broken_text(shown: Sequence[str], more: int = 0) -> str:
+    count = len(shown) + more
+    dots = ", ..." if count > LISTED else ""
+    said = "1 file is no image" if count == 1 else f"{count} files are no images"
+    return f"{said}: {', '.join(shown[:LISTED])}{dots}; replace or remove {'it' if count == 1 else 'them'}"
+
+
+def check_files(spec: EvaluateJobSpec, place: DataPlace, tell: Callable[[str], None]) -> None:
+    """Refuse other data of files that a worker's reader cannot use or decode: InvalidSpec."""
+    facts = load().find("data", spec["data"]["name"]).facts or {}
+    if facts.get("class_folders") or not isinstance(spec["data"]["params"].get("folder"), str):
+        return
+    tell("looking at the data")
+    for look in look_at_data(load(), spec, place.root()):
+        faults = [*_faults(look)]
+        if faults:
+            message = "; ".join(place.with_paths(fault) for fault in faults)
+            raise wrong(("data",), message, given=str(place.path or spec["data"]["name"]))
+
+
+def _faults(look: dict[str, object]) -> Iterator[str]:
+    if look["looked"] and look["problem"]:
+        yield str(look["problem"])
+    elif look["looked"] and (unreadable := look["unreadable"]):
+        assert isinstance(unreadable, list)
+        yield f"{look['unreadable_count']} of {look['decoded']} examples looked at cannot be read"
+        yield from (str(text).removesuffix(REMEDY) for text in unreadable[:LISTED])
