@@ -238,7 +238,7 @@ class Provenance(Answer):
     """Everything needed to repeat the numbers.
 
     `data_sha256` is keyed by `data_label`, and so is `data_read`: the `files` of a table with rows and lines,
-    what was `ignored` beside images, and a `crop_fraction` that only the model's training states. `sources`
+    what was `ignored` beside images, the `crop_fraction` that applied where the job states none. `sources`
     is keyed by the id of the job that the model comes from, or by `checkpoint:NAME@SHA256` of the upload.
     `pulled` is the weights' reference, revision, license and sha256; null where they were not pulled.
     `repeated` counts the `shards` computed again: with `equal` bits, on `other_workers`, and `not_compared`

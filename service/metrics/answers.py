@@ -35,12 +35,28 @@ class Answers:
     predictions: Mapping[int, int]  # Of each class; what is not known or not finite is in none
     examples: int  # n
     attacked: bool  # Whether the metrics of the row are of attacked examples
+    held: Mapping[int, int] | None = None  # Examples that are right under the attack, by label; None: unknown
 
     def no_better_than(self, chance: float) -> bool:
         """Whether the accuracy is below a guess of this probability, or cannot be told from it."""
         # The 95 % interval reaches or lies below `chance`, and ends within `MARGIN` of it.
         low, high = self.bounds
         return low <= chance and high <= chance + MARGIN * (1 - chance)
+
+    def includes(self, chance: float) -> bool:
+        """Whether the 95 % interval reaches this guess or lies below; of fewer than 20 examples never."""
+        return self.examples >= MIN_ANSWERS and self.bounds[0] <= chance
+
+    @property
+    def only_held(self) -> int | None:
+        """The class of nearly all examples that hold under the attack, nearly all of which hold; or None."""
+        if self.attacked and self.held:
+            name, count = max(self.held.items(), key=lambda item: item[1])
+            others = sum(self.held.values()) - count
+            alone = count >= MIN_OTHERS and others <= (1 - CONSTANT) * self.total
+            whole = count >= VARIED * self.labels[name]
+            return name if alone and whole and self.total - self.labels[name] >= MIN_OTHERS else None
+        return None
 
     @property
     def constant(self) -> int | None:
@@ -66,5 +82,7 @@ def classified(
     wrong = rows["prediction"] if known else [UNKNOWN] * len(flags)
     answers = [label if flag else other for label, flag, other in zip(labels, flags, wrong, strict=True)]
     predictions = Counter(answer for answer in answers if answer != UNKNOWN)
-    n = len(flags)
-    return Answers(sum(flags), n, wilson(sum(flags), n), Counter(labels), predictions, n, attacked)
+    n, held = len(flags), None
+    if attacked and {"clean_correct", "correct"} <= rows.keys():
+        held = Counter(label for label, holds in zip(labels, rows["correct"], strict=True) if holds)
+    return Answers(sum(flags), n, wilson(sum(flags), n), Counter(labels), predictions, n, attacked, held)

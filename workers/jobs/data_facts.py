@@ -15,6 +15,7 @@ from assay.service.contract.findings.data_findings import (
     GuessedOrder,
     OtherContent,
     ResampledImages,
+    ResizedImages,
 )
 from assay.service.contract.records import ModelJoin, PlannedEvaluation
 from assay.service.contract.stored_specs import ComponentReference
@@ -90,6 +91,30 @@ def resampled_images(examples: ExampleSet, order: Sequence[int], size: int) -> R
     if examples.crop_fraction is not None:
         return found if same == len(looked) else None
     return {**found, "as_they_are": same, "looked_at": len(looked)} if 0 < same < len(looked) else None
+
+
+def resized_images(examples: ExampleSet, order: Sequence[int], size: int) -> ResizedImages | None:
+    """How a user's own image files of other sizes than the model's are resized and cropped; None if none are.
+
+    At most 200 files are looked at. None also where a header cannot be read.
+    """
+    if type(examples) is not ImageFolder or not len(order):
+        return None
+    looked, fraction = order[:LOOKED_AT], examples.crop_fraction or CROP_FRACTION
+    try:
+        others = sum(examples.stored_size(index) != (size, size) for index in looked)
+    except CorruptData:  # the evaluation says so
+        return None
+    if not others:
+        return None
+    short_side = math.floor(size / fraction)
+    return {
+        "size": size,
+        "short_side": short_side,
+        "crop_fraction": fraction,
+        "others": others,
+        "looked_at": len(looked),
+    }
 
 
 def found_in(examples: ExampleSet, stated: float | None) -> DataFound:

@@ -47,6 +47,23 @@ def of_data(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
             " --class-names or --labels), or its own names at the export or upload"
         )
         yield Warning(code="class_order_guessed", message=message, evidence=dict(guessed))
+    yield from _of_sizes(planned)
+    if empty := planned.get("empty_classes"):
+        shown = ", ".join(empty["classes"]) + (", ..." if empty["count"] > len(empty["classes"]) else "")
+        message = (
+            f"{empty['count']} of {planned.get('classes')} classes have no example ({shown}): the numbers say"
+            " nothing about them"
+        )
+        yield Warning(code="empty_classes", message=message, evidence=dict(empty))
+
+
+def _of_sizes(planned: PlannedEvaluation) -> Iterator[Warning]:
+    if resized := planned.get("resized"):
+        message = (
+            "{others} of {looked_at} images looked at have another size than the model's {size} x {size}: the"
+            " short side became {short_side} and the centre was cropped (crop_fraction {crop_fraction:g})"
+        )
+        yield Warning(code="resized_images", message=message.format(**resized), evidence=dict(resized))
     if resampled := planned.get("resampled"):
         message = (
             "the images have the model's size already, {size} x {size}, and were enlarged to {resized_to} and"
@@ -59,13 +76,6 @@ def of_data(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
                 " crop_fraction (--crop-fraction 1 keeps the whole short side), which holds for all"
             )
         yield Warning(code="resampled_images", message=message.format(**resampled), evidence=dict(resampled))
-    if empty := planned.get("empty_classes"):
-        shown = ", ".join(empty["classes"]) + (", ..." if empty["count"] > len(empty["classes"]) else "")
-        message = (
-            f"{empty['count']} of {planned.get('classes')} classes have no example ({shown}): the numbers say"
-            " nothing about them"
-        )
-        yield Warning(code="empty_classes", message=message, evidence=dict(empty))
 
 
 def _of_part(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:

@@ -37,6 +37,24 @@ def of_answers(
             f" {100 * chance:.3g} %: accuracy under attack says nothing about this model; {CAUSES}"
         )
         yield Warning(code="below_chance", severity=severity, message=message, evidence=evidence)
+    elif not guesses and answers.includes(chance):
+        low, high = (100 * end for end in answers.bounds)
+        message = (
+            f"unattacked {noun} are right at {100 * share:.3g} %, 95 % interval [{low:.3g}, {high:.3g}],"
+            f" which includes a guess among the classes, {100 * chance:.3g} %: nothing shows yet that this"
+            f" model knows the classes; measure more {noun}, or look at its training and its pixels"
+        )
+        yield Warning(code="chance_not_excluded", message=message, evidence=evidence)
+    if (only := answers.only_held) is not None:
+        held = answers.held or {}
+        others = sum(held.values()) - held[only], answers.total - answers.labels[only]
+        message = (
+            f"under the attack hold {held[only]} of the {answers.labels[only]} {noun} of class {only} and"
+            f" {others[0]} of the {others[1]} others: the accuracy is what a constant answer has, and no"
+            " robustness"
+        )
+        found = {"class": only, "held": held[only], "of": answers.labels[only], "others": others[0]}
+        yield Warning(code="one_class_under_attack", message=message, evidence=found)
     if (constant := answers.constant) is not None:
         predicted, labelled = (
             100 * counts.get(constant, 0) / answers.total for counts in (answers.predictions, answers.labels)

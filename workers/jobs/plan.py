@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from assay.service.contract.corruption_cells import content_label
-from assay.service.contract.findings.data_findings import DataFound
+from assay.service.contract.findings.data_findings import DataFound, ResizedImages
 from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
 from assay.service.contract.records import ModelJoin, PlannedEvaluation, PlanWithShards, ShardRange
 from assay.service.contract.results import data_label
@@ -39,6 +39,7 @@ from assay.workers.jobs.data_facts import (
     join_by_names,
     other_content,
     resampled_images,
+    resized_images,
 )
 from assay.workers.jobs.evaluate import check_folders, check_model, evaluation_of, is_attack
 from assay.workers.jobs.loading import Loaded
@@ -73,7 +74,8 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         cost = _example_cost(item, examples, loaded, flops)
         estimated_seconds += n * _example_cost(item, examples, loaded, paced_flops)
         doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
-        facts = {**facts_of(examples, n), **_facts_of_input(item, examples, spec, session, loaded, order[:n])}
+        inputs = _facts_of_input(item, examples, spec, session, loaded, order[:n])
+        facts = {**facts_of(examples, n), **inputs}
         more = doubtful if repeats is None else {"repeats": repeats}
         evaluations.append(cast(PlannedEvaluation, {**facts, **more}))
         # The library forms its batches from all remaining examples: they cannot be cut.
@@ -81,7 +83,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         together = catalog.task(data.task).examples_together(batch_size)
         shards += cut(index, n, cost, together, math.inf if whole else request["shard_seconds"])
         hashes |= content_hash(session, spec, item, examples)
-        read |= _read_of(item, item["data"] or spec["data"], examples)
+        read |= _read_of(item, item["data"] or spec["data"], examples, facts.get("resized"))
         report(
             {"type": "progress", "done": index + 1, "total": len(spec["evaluations"]), "message": "planning"}
         )
@@ -154,8 +156,13 @@ def _example_cost(item: EvaluationItem, examples: ExampleSet, loaded: Loaded, fl
     return seconds * windows
 
 
-def _read_of(item: EvaluationItem, source: ComponentReference, examples: ExampleSet) -> dict[str, DataFound]:
-    found = found_in(examples, source["params"].get("crop_fraction"))
+def _read_of(
+    item: EvaluationItem, source: ComponentReference, examples: ExampleSet, resized: ResizedImages | None
+) -> dict[str, DataFound]:
+    stated = source["params"].get("crop_fraction")
+    found = found_in(examples, stated)
+    if resized is not None and stated is None:
+        found["crop_fraction"] = resized["crop_fraction"]
     return {content_label(data_label(source), item["params"]): found} if found else {}
 
 
@@ -166,9 +173,9 @@ def _facts_of_input(
     session: Session,
     loaded: Loaded,
     order: Sequence[int],
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Facts of the examples in `order` for the model, and of the order of its logits."""
-    facts: dict[str, object] = {}
+    facts: dict[str, Any] = {}
     guessed = guessed_order(loaded, examples, session.data(spec["data"], "test"))
     if guessed is not None:
         facts["guessed_order"] = guessed
@@ -182,6 +189,8 @@ def _facts_of_input(
     fraction = getattr(examples, "crop_fraction", None)
     if resampled is not None and not trained_with(loaded, "crop_fraction", fraction):
         facts["resampled"] = resampled
+    elif (resized := resized_images(examples, order, loaded.image_size)) is not None:
+        facts["resized"] = resized
     if shortened := count_cut(examples, order, loaded.image_size):
         facts["cut"] = shortened
     if is_attack(item):

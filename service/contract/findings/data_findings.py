@@ -26,6 +26,19 @@ class ResampledImages(TypedDict):
     looked_at: NotRequired[int]
 
 
+class ResizedImages(TypedDict):
+    """So many `others` of the images `looked_at` have another size than the model's, `size`, in pixels.
+
+    Their short side becomes `short_side` pixels, `size` / `crop_fraction`, of which the centre is cropped.
+    """
+
+    size: int
+    short_side: int
+    crop_fraction: float
+    others: int
+    looked_at: int
+
+
 class GuessedOrder(TypedDict):
     """Nothing says which logit is which class: the first five `pairs` as they were taken, of `classes`."""
 
@@ -48,12 +61,13 @@ class OtherContent(TypedDict):
 
 
 class DoubtfulData(TypedDict, total=False):
-    """What is doubtful about the data of an evaluation; `resampled` where all images of a size are.
+    """What is doubtful, or to be stated, about the data; `resampled` where all images of a size are.
 
     `divided_from` counts the examples of a folder without parts: a fifth is evaluated.
     """
 
     resampled: ResampledImages
+    resized: ResizedImages
     empty_classes: EmptyClasses
     guessed_order: GuessedOrder
     other_content: OtherContent
@@ -71,7 +85,7 @@ class FileRead(TypedDict):
 class DataFound(TypedDict, total=False):
     """What was read of a data set: files of a table, or what was ignored beside images.
 
-    A `crop_fraction` is there where the job states none, and the model's training stated this crop fraction.
+    A `crop_fraction` is there where the job states none, and images were cropped by this crop fraction.
     """
 
     files: list[FileRead]

@@ -40,6 +40,22 @@ def test_a_guess_is_told_where_there_are_enough_examples(
     assert share(right, n).no_better_than(1 / classes) is guess
 
 
+@pytest.mark.parametrize(
+    ("right", "n", "classes", "included"),
+    [(26, 60, 3, True), (30, 60, 3, False), (60, 355, 10, False), (8, 10, 2, False), (12, 20, 2, True)],
+)
+def test_an_interval_that_includes_chance_is_told_of_twenty_examples_or_more(
+    right: int, n: int, classes: int, included: bool
+) -> None:
+    assert share(right, n).includes(1 / classes) is included
+
+
+def test_what_holds_is_counted_by_class_where_an_attack_has_outcomes() -> None:
+    rows = {**BEFORE, "correct": [True, False, False, False]}
+    assert classified(rows, BEFORE["clean_correct"], attacked=True, known=True).held == {0: 1}
+    assert classified(rows, BEFORE["clean_correct"], attacked=False, known=True).held is None
+
+
 def test_the_margin_is_of_the_way_from_chance_to_one() -> None:
     chance = 0.5
     inside = Answers(5, 10, (0.4, chance + MARGIN / 2), {}, {}, 10, attacked=False)

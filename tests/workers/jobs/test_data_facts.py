@@ -84,6 +84,23 @@ def test_images_of_the_models_size_that_are_resized_are_told(root: Path) -> None
     assert "resampled" not in planned(), "all are resized alike"
 
 
+def test_how_images_of_other_sizes_are_resized_is_told_with_the_fraction_that_applied(root: Path) -> None:
+    assert "resized" not in planned()
+    assert read_of_plan() == {}
+    for path in (root / "photos").rglob("*.png"):
+        Image.new("RGB", (16, 20)).save(path)
+    resized = {"size": 16, "short_side": 18, "crop_fraction": 0.875, "others": 12, "looked_at": 12}
+    assert planned()["resized"] == resized
+    assert [one["crop_fraction"] for one in read_of_plan().values()] == [0.875]
+    assert planned(crop_fraction=1.0)["resized"] == {
+        **resized, "short_side": 16, "crop_fraction": 1.0,
+    }  # fmt: skip
+    facts = {**PGD.planned, "resized": resized}
+    (told,) = of_evaluation(FACTS, [{}], replace(PGD, planned=facts))  # type: ignore[arg-type]
+    assert (told.code, told.severity, told.evidence) == ("resized_images", "note", resized)
+    assert told.message.endswith("short side became 18 and the centre was cropped (crop_fraction 0.875)")
+
+
 def test_a_file_that_cannot_be_read_is_left_to_the_evaluation(root: Path) -> None:
     (root / "photos" / "hat" / "3.png").write_bytes(b"no image")
     assert "resampled" not in planned(crop_fraction=0.875)

@@ -108,7 +108,11 @@ def test_gradients_are_tiny_where_most_are(tiny: int, due: bool) -> None:
 
 def test_chance_is_of_the_classes_of_the_data_or_else_of_the_labels() -> None:
     answers = Answers(50, 200, (0.2, 0.31), dict.fromkeys(range(4), 50), {}, 200, attacked=False)
-    assert [one.code for one in of_answers(answers, None, guesses=False, noun="texts")] == []
+    (told,) = of_answers(answers, None, guesses=False, noun="texts")
+    assert (told.code, told.severity) == ("chance_not_excluded", "caution")
+    assert "95 % interval [20, 31], which includes a guess among the classes, 25 %" in told.message
+    assert list(of_answers(answers, None, guesses=True, noun="texts")) == []
+    assert list(of_answers(answers, 10, guesses=False, noun="texts")) == [], "of ten classes"
     low = Answers(44, 200, (0.17, 0.28), dict.fromkeys(range(4), 50), {}, 200, attacked=True)
     (told,) = of_answers(low, None, guesses=False, noun="texts")
     assert (told.evidence["chance"], told.severity) == (0.25, "invalid")
@@ -137,3 +141,23 @@ def test_a_saturated_cross_entropy_is_told(attack: str, params: dict[str, Any], 
         assert codes == (["saturated_loss"] if found else [])
     old: Any = [{"first_gradients": {"examples": 16, "zero": 0, "tiny": 0}}]
     assert list(of_gradients(old, attack, [attack], "images", params)) == []
+
+
+@pytest.mark.parametrize(
+    ("held", "due"),
+    [
+        ({2: 20}, True),
+        ({2: 19}, True),
+        ({2: 18}, False),
+        ({2: 20, 0: 1}, False),
+        ({0: 12, 1: 14, 2: 20}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_an_attacked_model_that_answers_alike_is_told(held: dict[int, int] | None, due: bool) -> None:
+    answers = Answers(55, 60, (0.8, 0.96), dict.fromkeys(range(3), 20), {}, 60, True, held)
+    told = list(of_answers(answers, 3, guesses=False, noun="images"))
+    assert [one.code for one in told] == (["one_class_under_attack"] if due else [])
+    if due:
+        assert "of the 20 images of class 2 and 0 of the 40 others" in told[0].message
