@@ -96,10 +96,10 @@ class KeyGuard:
             return
         try:
             caller = await self._caller(scope)
-        except Unauthorized as error:
+        except Unauthorized:
             if not login_page.wanted(scope):
                 raise
-            page = login_page.login_response(error.message, login_page.path_of(scope))
+            page = login_page.login_response(login_page.ASKED, login_page.path_of(scope))
             await page(scope, receive, send)
             return
         await self._check_access(caller, scope)

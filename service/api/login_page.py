@@ -22,6 +22,8 @@ from assay.service.api.errors import CHALLENGE
 from assay.service.contract.errors import TooManyRequests
 
 ACTION = "/api/v1/session"
+# Of a browser without a key.
+ASKED = "Log in with your API key, which begins with assay_. If you have none, ask who runs this service."
 HOME = "/"
 # A path of this service: `//host` and `/\host` would lead a browser elsewhere.
 OWN_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1000}", re.ASCII)

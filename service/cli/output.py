@@ -188,7 +188,7 @@ def data_lines(look: Mapping[str, Any]) -> Iterator[str]:
 
 
 def results_text(results: Results, *, full: bool) -> str:
-    """All rows with `full`; then clean accuracy, the worst case and the sentence, as far as there are any."""
+    """All metrics with `full`; then clean accuracy, worst case and sentence, as far as there are any."""
     rows = [(case, row, name, *metric_cells(metric)) for case, row, name, metric in cases(results)]
     if full or not rows:
         parts = [results_table(results, every=full)]
@@ -197,9 +197,13 @@ def results_text(results: Results, *, full: bool) -> str:
         invalid = [("", one) for one in every if one.severity == "invalid"]
         parts = [*_incomplete(results), *map(_fitted, warning_lines(invalid))]
         count = sum(len(_all_metrics(part)) for part in results.evaluations)
-        more = f"`assay results {results.job} --full` prints all {count} rows"
+        ran = len(results.evaluations)
+        whole = f"all {count} metrics of {ran} evaluation{'' if ran == 1 else 's'}"
+        more = f"`assay results {results.job} --full` prints {whole}"
         told = ", ".join(dict.fromkeys(one.code for one in every))
         parts.append(_fitted(more + (f" and what the warnings say: {told}" if told else "")))
+        resized = dict.fromkeys(one.message for one in every if one.code == "resized_images")
+        parts += [_fitted(printable(message)) for message in resized]
     if rows:
         parts.append(table(("CASE", "EVALUATION", "METRIC", "VALUE", "95 % INTERVAL", "N"), rows))
     return "\n".join([*parts, *filter(None, [_fitted(printable(results.headline))])])
@@ -218,7 +222,7 @@ def results_table(results: Results, *, every: bool = True) -> str:
     header = ("EVALUATION", "PARAMS", "METRIC", "VALUE", "95 % INTERVAL", "N", "WARNINGS")
     parts = []
     if left_out:
-        parts.append(f"{left_out} more rows: `assay results {results.job} --full` prints them.")
+        parts.append(f"{left_out} more metrics: `assay results {results.job} --full` prints them.")
     parts += [*shared, *map(printable, arithmetic_lines(results.evaluations))]
     parts += (printable(bracket_line(point)) for point in results.bracket)
     parts += _incomplete(results)

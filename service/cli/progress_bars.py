@@ -25,6 +25,7 @@ WIDTH, NARROW = 30, 10  # columns of a bar, and of a bar on a narrow terminal
 STATE, GAPS = 14, 4  # columns of the percentage and the state, and between the parts of a line
 LABEL_SHARE = 3  # a label has at most this part of the terminal
 MESSAGE, DOTS = 60, " ..."
+WORK = " of the work"  # planned: examples of an attack are more of it than clean ones
 # A log gets a line at every tenth of the way, and after so many seconds.
 TENTHS = 10
 PAUSE_SECONDS = 30.0
@@ -34,7 +35,10 @@ REFRESHES = 4
 
 @dataclass(frozen=True)
 class ProgressLine:
-    """What a line shows of something that runs: a job, a study; `share` is in [0, 1], `left` as text."""
+    """What a line shows of something that runs: a job, a study; `share` is in [0, 1], `left` as text.
+
+    `measure` is what the share is of, where that is not the count: " of the work", as planned.
+    """
 
     state: str
     share: float
@@ -44,6 +48,7 @@ class ProgressLine:
     left: str
     message: str
     ended: bool
+    measure: str = ""
 
 
 class Bars:
@@ -121,7 +126,7 @@ class Bars:
         self._said[label] = (now.state, int(TENTHS * now.share), time.monotonic())
         parts = [now.state]
         if now.share > 0 or now.state == "running":
-            parts.append(f"{now.share:.0%} ({now.done})")
+            parts.append(f"{now.share:.0%}{now.measure} ({now.done})")
         if now.left:
             parts.append(now.left)
         said = f": {now.message}" if now.message else ""
@@ -201,6 +206,7 @@ def line_of(job: Job) -> ProgressLine:
         left_text(job),
         "".join(c if c.isprintable() else " " for c in said),
         job.state.terminal,
+        "" if job.progress.share is None or job.state.terminal else WORK,
     )
 
 

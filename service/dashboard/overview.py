@@ -11,9 +11,10 @@ from assay.service.api.authentication import COOKIE
 from assay.service.api.caller import ActorDep, CallerDep
 from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, StrictRoute, SystemStoreDep
 from assay.service.api.health import Readiness, readyz
-from assay.service.api.login_page import login_response
+from assay.service.api.login_page import ASKED, login_response
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.views import JobViews
+from assay.service.contract.results import Job
 from assay.service.contract.states import JobState
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
@@ -47,7 +48,7 @@ def overview(
         "running": JobViews(store, running).all(),
         "queued": JobViews(store, queued).all(),
         "recent": [
-            (job, *_headline(store, row))
+            (job, *(([], 0) if _summarised(job) else _headline(store, row)))
             for job, row in zip(JobViews(store, ended).all(), ended, strict=True)
         ],
         "ready": ready,
@@ -55,6 +56,10 @@ def overview(
         "workers": system.online_workers(),
     }
     return render(request, "overview.html", values)
+
+
+def _summarised(job: Job) -> bool:
+    return job.summary is not None and bool(job.summary.clean or job.summary.worst)
 
 
 def _headline(store: TenantStore, row: JobRow) -> tuple[list[tuple[str, Any]], int]:
@@ -118,7 +123,7 @@ def login(request: Request, caller: CallerDep) -> Response:
     """The login form; who needs none, or has logged in, gets the overview."""
     if caller.key is None or caller.session is not None:
         return see("/")
-    return login_response("Log in with an API key.", "/")
+    return login_response(ASKED, "/")
 
 
 @router.post("/logout")

@@ -19,8 +19,16 @@ from assay.service.contract.results import (
     Warning,
 )
 from assay.service.dashboard.formats import by_severity
+from assay.service.metrics.compare.sanity_checks import EFFORT
 from assay.service.plots.series import is_noise, telling, worst_cases_of
-from assay.service.reports.numbers import RADIUS, chosen_params, conditions, number, split_params
+from assay.service.reports.numbers import (
+    RADIUS,
+    chosen_params,
+    conditions,
+    number,
+    params_text,
+    split_params,
+)
 
 # Metrics and parts together that a page of results shows at most, unless an evaluation has more.
 MAX_ROWS = 300
@@ -105,6 +113,15 @@ class ShownEvaluation:
     def others(self) -> list[tuple[str, Metric]]:
         """All metrics but the first."""
         return list(self.result.metrics.items())[1:]
+
+    @property
+    def effort(self) -> str:
+        """How hard its attack searched, as far as `params` does not say so: "steps=20 restarts=1"."""
+        if load().threat_of(self.result.name) is None:
+            return ""
+        told = {part.partition("=")[0] for part in self.params.split()}
+        given = self.result.params
+        return params_text({name: given[name] for name in EFFORT if given.get(name) and name not in told})
 
     @property
     def label(self) -> str:

@@ -10,6 +10,7 @@ from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.contract.summaries import JobSummary, SummaryValue
 from assay.service.metrics.compare.sanity_checks import cross_checks
 from assay.service.plots.series import (
+    TELLING,
     TITLES,
     UNATTACKED,
     LabelledResults,
@@ -36,8 +37,8 @@ NO_ATTACK = "no attack was run"
 def headline(results: Results) -> str:
     """What holds under the strongest attack run and what is right without an attack; empty without a number.
 
-    Of several radii the largest at which a tenth holds, beside the largest of all. Doubts stand first: codes
-    of warnings that make numbers invalid, and missing evaluations.
+    Of several radii the largest at which a tenth holds, beside the largest of all; its own sentence says so.
+    Doubts stand first: codes of warnings that make numbers invalid, and missing evaluations.
     """
     ways: tuple[Callable[[Results], str], ...] = (
         _within_radii, _without_radius, _of_distance, _of_change, _without_value, _of_noise, _clean, _first,
@@ -48,7 +49,22 @@ def headline(results: Results) -> str:
     invalid = _invalid(results)
     doubts = [f"Invalid ({', '.join(invalid)})"] if invalid else []
     doubts += [] if results.complete else ["Not complete, so far"]
-    return f"{': '.join([*doubts, said])}."
+    return " ".join([f"{': '.join([*doubts, said])}.", *_rule(results)])
+
+
+def _rule(results: Results) -> list[str]:
+    """Why the worst case is not at the largest radius, in the words of every summary."""
+    radii = worst_cases_of(results)
+    epsilon, worst = telling(radii) if radii else (0.0, None)
+    if worst is None or epsilon == radii[-1][0]:
+        return []
+    held = (worst.metric.value or 0.0) >= TELLING
+    why = (
+        "the largest radius at which a tenth holds"
+        if held
+        else "the smallest radius, less than a tenth holds"
+    )
+    return [f"Worst case at {_radius(worst, epsilon)}: {why}."]
 
 
 def summary(results: Results) -> JobSummary:

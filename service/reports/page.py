@@ -38,8 +38,8 @@ from assay.service.reports.tidy import ReportedJob
 Cells = tuple[str, ...]
 RESULTS_HEADER = ("Evaluation", "Parameters", "Metric", "Value", "95 % interval", "n", "Published")
 PROVENANCE = (
-    "model", "seed", "draws", "weights_sha256", "pulled", "data_sha256", "code", "packages", "device",
-    "design", "times",
+    "model", "seed", "draws", "weights_sha256", "pulled", "data_sha256", "data_read", "code", "packages",
+    "device", "design", "times",
 )  # fmt: skip
 
 
@@ -98,9 +98,13 @@ def table_text(table: Table, format: str) -> str:  # noqa: A002 (the contract's 
 def markdown(report: JobReport) -> str:
     """The report without plots."""
     said = [_heading(": ".join(filter(None, line))) for line in report.sentences]
-    parts = [f"# {_heading(report.title)}", *said, markdown_table(report.table)]
-    if lines := [f"{severity} {line}" for severity, line in _warnings(report)] + list(report.notes):
-        parts += ["## Warnings", markdown_list(lines)]
+    parts = [f"# {_heading(report.title)}", *said]
+    if grave := [f"{severity} {line}" for severity, line in _warnings(report) if severity != "note"]:
+        parts += ["## Warnings", markdown_list(grave)]
+    parts.append(markdown_table(report.table))
+    told = [f"{severity} {line}" for severity, line in _warnings(report) if severity == "note"]
+    if lines := [*told, *report.notes]:
+        parts += ["## Notes", markdown_list(lines)]
     if (found := _comparison(report)) is not None:
         legend, header, rows, notes = found
         parts += ["## Comparison", markdown_texts(header, rows, [*legend, *notes])]

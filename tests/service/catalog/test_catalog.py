@@ -473,6 +473,12 @@ class TestNames:
         ("model", "data", "evaluation", "said"),
         [
             ("nets:build", "digits", "pgd", {"model.name": "a service runs no code of its users"}),
+            (
+                "example",
+                "digits",
+                "pgd",
+                {"model.name": "`example` is a word of `assay evaluate`"},
+            ),
             ("timm:resnet50", "digits", "pgd", {"model.name": "timm:NAME, hf:NAME, checkpoint:NAME"}),
             ("mine.PT2", "digits", "pgd", {"model.name": "a file is uploaded first"}),
             (

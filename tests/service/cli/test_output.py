@@ -106,10 +106,10 @@ def test_a_short_table_has_the_main_metric_of_each_evaluation() -> None:
         ["fgsm", "epsilon=2/255", "top1"],
         ["pgd", "epsilon=2/255", "top1"],
     ]
-    assert short[3] == "4 more rows: `assay results j --full` prints them."
+    assert short[3] == "4 more metrics: `assay results j --full` prints them."
     assert short[4].startswith("fgsm: steps=3")
-    assert "more rows" not in output.results_table(results(evaluations=parts))
-    assert "more rows" not in output.results_table(results(), every=False)
+    assert "more metrics" not in output.results_table(results(evaluations=parts))
+    assert "more metrics" not in output.results_table(results(), every=False)
 
 
 def test_warnings_of_several_evaluations_are_one_line() -> None:
@@ -217,7 +217,8 @@ def test_the_short_text_has_doubts_and_a_count() -> None:
     assert output.results_text(found, full=False).splitlines() == [
         "Not complete. The job failed: t: why",
         "invalid repeated_differently: use no number",
-        "`assay results j --full` prints all 2 rows and what the warnings say: repeated_differently, subset",
+        "`assay results j --full` prints all 2 metrics of 1 evaluation and what the warnings say:"
+        " repeated_differently, subset",
         "CASE        EVALUATION  METRIC   VALUE  95 % INTERVAL     N",
         "worst case  pgd 2/255   top1    50.0 %  [10.0 %, 90.0 %]  4",
         "Not complete\\x1b: 2 of 4.",

@@ -60,9 +60,9 @@ def test_a_pipe_gets_lines_for_a_log(job: Any, monkeypatch: pytest.MonkeyPatch) 
         draw("succeeded", 1, 50)
     assert written.getvalue().splitlines() == [
         "2026-01-01T00:00:00Z tiny: queued, 90 s left",
-        "2026-01-01T00:00:01Z tiny: running, 0% (0/100 examples), 90 s left",
-        "2026-01-01T00:00:03Z tiny: running, 11% (11/100 examples), 90 s left: evaluating",
-        "2026-01-01T00:00:34Z tiny: running, 13% (13/100 examples), 90 s left",
+        "2026-01-01T00:00:01Z tiny: running, 0% of the work (0/100 examples), 90 s left",
+        "2026-01-01T00:00:03Z tiny: running, 11% of the work (11/100 examples), 90 s left: evaluating",
+        "2026-01-01T00:00:34Z tiny: running, 13% of the work (13/100 examples), 90 s left",
         "2026-01-01T00:00:50Z tiny: succeeded, 100% (100/100 examples)",
     ]
 

@@ -55,6 +55,9 @@ def test_a_finished_job_is_shown_with_everything(api: httpx.Client, worker: Any,
     assert f'action="/jobs/{job}/cancel"' not in text
     assert f'action="/jobs/{job}/delete"' in text
     assert "Not complete" not in text
+    results = re.sub(r"<[^>]*>", " ", text[text.index('class="cards sortable results"') :])
+    assert re.search(r"epsilon=2/255 steps=10 ", results), "how hard it searched"
+    assert text.index("<dt>Duration</dt>") < text.index('class="cards sortable results"')
 
 
 def test_a_row_names_its_arithmetic_and_the_codes_of_its_warnings(

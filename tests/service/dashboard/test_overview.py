@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import httpx
 import pytest
 
 from assay.service.api.health import Readiness
-from assay.service.contract.summaries import JobSummary
+from assay.service.contract.summaries import JobSummary, SummaryValue
 from assay.service.dashboard.overview import fleet_problems
 from assay.service.store.row_mapping import summary_columns
 from assay.service.store.store import Store
@@ -75,13 +76,22 @@ def test_a_job_that_changes_its_state_meanwhile_is_shown_once(
     assert running.count(f'href="/jobs/{job_id}"') == 1
 
 
-def test_recent_results_say_how_many_are_not_shown(
-    api: httpx.Client, worker: Any, evaluate_body: Make
+def test_recent_results_are_clean_and_worst_case(
+    api: httpx.Client, app_store: Store, worker: Any, evaluate_body: Make
 ) -> None:
     attacks = [{"name": "pgd", "params": {"epsilon": f"{number}/255"}} for number in range(1, 5)]
     body = evaluate_body(evaluations=[{"name": "clean"}, *attacks])
-    worker.run(str(api.post("/api/v1/jobs", json=body).json()["id"]), *[[1, 0]] * 5)
-    assert "and 2 more" in api.get("/", headers={"Accept": "text/html"}).text
+    done = str(api.post("/api/v1/jobs", json=body).json()["id"])
+    worker.run(done, *[[1, 0]] * 5)
+    assert "and 2 more" in recent(api), "without a summary the first numbers are shown"
+    clean, worst = (SummaryValue(metric="top1", value=0.5, n=2, at=at) for at in ("", "4/255"))
+    app_store.jobs.summarise(done, summary_columns(JobSummary(clean=clean, worst=worst)))
+    assert "digits clean 50.0 % n = 2 worst case at 4/255 50.0 % n = 2 2" in recent(api)
+
+
+def recent(api: httpx.Client) -> str:
+    text = page(api, "/").partition('id="recent"')[2]
+    return " ".join(re.sub(r"<[^>]*>", " ", text).split())
 
 
 def test_invalid_numbers_are_marked(

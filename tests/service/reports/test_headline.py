@@ -56,7 +56,10 @@ def test_a_grid_has_the_largest_radius_at_which_a_tenth_holds_and_the_last() -> 
     told = headline(results(CLEAN_ROW, attack("pgd", 0.8, "1/255"), PGD, attack("pgd", 0.03, "8/255")))
     assert told == (
         "60 of 100 images hold at 4/255 under the strongest attack run, 3 of 100 at 8/255; clean 87 of 100."
+        " Worst case at 4/255: the largest radius at which a tenth holds."
     )
+    told = headline(results(attack("pgd", 0.08, "1/255"), attack("pgd", 0.03, "8/255")))
+    assert told.endswith(" Worst case at 1/255: the smallest radius, less than a tenth holds.")
 
 
 def test_a_smaller_radius_bounds_a_larger_one() -> None:
