@@ -130,7 +130,8 @@ def check_request(request: Request, *, own: bool) -> None:
     problems.raise_if_any()
     if data is not None:
         complete = {**data, "params": checked_data(request.place).params}
-        spec = {"kind": "evaluate", "data": complete, "evaluations": [], "limit": request.limit}
+        spec: dict[str, Any] = {"kind": "evaluate", "data": complete, "evaluations": []}
+        spec["limit"] = request.limit
         check_files(cast("EvaluateJobSpec", spec), request.place, request.subject.tell)
 
 

@@ -77,7 +77,7 @@ def show_job(
         "section": "/jobs",
         "job": view,
         "ended": view.state in TERMINAL,
-        "seconds": None if None in (job.started_at, job.finished_at) else job.finished_at - job.started_at,
+        "seconds": job.finished_at - job.started_at if job.started_at and job.finished_at else None,
         "verbs": offered_verbs(store, job),
         "remedy": remedy_of(view.error),
         "sources": sources_of(store, job),

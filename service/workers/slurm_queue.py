@@ -84,7 +84,8 @@ def _seconds(limit: str) -> int | None:
         parts = [int(part) for part in rest.split(":")]
     except ValueError:
         return None  # infinite
-    return int(days or 0) * 86400 + sum(part * 60**at for at, part in enumerate(reversed(parts)))
+    seconds: int = sum(part * 60**at for at, part in enumerate(reversed(parts)))
+    return int(days or 0) * 86400 + seconds
 
 
 def jobs_of(name: str, script: str = "") -> SlurmJobs:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.records import Evidence
@@ -63,8 +64,8 @@ def of_answers(
             f"{predicted:.3g} % of the answers to unattacked {noun} are class {constant}, which"
             f" {labelled:.3g} % of the labels are: a model that always answers alike looks robust; {CAUSES}"
         )
-        found = {"class": constant, "predicted": predicted / 100, "labelled": labelled / 100}
-        yield Warning(code="constant_prediction", severity=severity, message=message, evidence=found)
+        shares: dict[str, Any] = {"class": constant, "predicted": predicted / 100, "labelled": labelled / 100}
+        yield Warning(code="constant_prediction", severity=severity, message=message, evidence=shares)
 
 
 def of_gradients(

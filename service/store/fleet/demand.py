@@ -84,9 +84,9 @@ def refused_code(connection: Connection, digests: Iterable[str]) -> frozenset[st
 
 
 def _may_work(connection: Connection, digest: str) -> bool:
-    verdict: str = connection.execute(_standing(), {"digest": digest}).scalar_one()
+    verdict: Any = connection.execute(_standing(), {"digest": digest}).scalar_one()
     if verdict != "unknown":
-        return verdict == ""
+        return bool(verdict == "")
     # No worker of this code is online, which would state its release: the plan has its source.
     planned = select(jobs.c.plan).join(shards, shards.c.job_id == jobs.c.id)
     plan = connection.execute(planned.where(QUEUED, shards.c.identity == digest).limit(1)).scalar() or {}

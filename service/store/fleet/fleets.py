@@ -141,8 +141,8 @@ def _read(connection: Connection, defaults: Limits, name: str | None = None) -> 
     for row in connection.execute(_fleets().where(chosen).order_by(fleets.c.name)).all():
         code = None if row.standing else row.identity
         work = demand_of(connection, row.device, row.devices, code, defaults)
-        more = {"queued": work.claimable, "withheld": work.withheld, "busy": _busy(connection, row.name)}
-        found.append(Fleet(**_values(row), **more))
+        values = {**_values(row), "queued": work.claimable, "withheld": work.withheld}
+        found.append(Fleet(**values, busy=_busy(connection, row.name)))
     return found
 
 
