@@ -97,8 +97,9 @@ def _difference(found: StudyComparison, cell: StudyCell) -> str:
     if found.difference is None or found.ci_low is None or found.ci_high is None:
         return found.note or "no interval"
     scale, digits = (100, 1) if cell.unit in SHARES else (1, 3)
-    low, high = (f"{scale * end:.{digits}f}" for end in (found.ci_low, found.ci_high))
-    text = f"{scale * found.difference:+.{digits}f} [{low}, {high}]"
+    ends = (found.difference, found.ci_low, found.ci_high)
+    middle, low, high = (round(scale * end, digits) + 0.0 for end in ends)  # + 0.0: no -0.0
+    text = f"{middle:+.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
     if found.test is None:
         return text
     p = found.test.p_value if found.primary else found.test.adjusted_p_value
