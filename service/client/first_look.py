@@ -26,7 +26,7 @@ from assay.service.submission.class_folders import images_of, no_images
 from assay.service.submission.data_look import look_at_data
 
 SECONDS = 20.0  # for decoding a folder's images
-MANY = 200  # images of which it is said that they are decoded
+MANY = 200  # images: decoding more is said
 TOGETHER = 64  # images decoded before the clock is read
 LISTED = 20  # files in a message
 # A module with any of these may have names that its text does not show.
@@ -55,7 +55,7 @@ def check_function(text: str, folder: Path) -> None:
 
 
 def _source_of(where: str, folder: Path, text: str) -> Path | None:
-    """The file of a module, of which only the text is looked at; None: it is not known without an import."""
+    """The file of a module, found without an import; None: an import alone would find it."""
     paths: Sequence[str] = [str(folder.resolve()), *sys.path]
     spec = None
     name = ""
@@ -104,7 +104,7 @@ def check_images(
 
 
 def _undecoded(paths: Sequence[Path]) -> dict[Path, str]:
-    """Those of the files that the readers of images will refuse, and why; nothing without Pillow."""
+    """Files that the readers of images will refuse, and why; nothing without Pillow."""
     if importlib.util.find_spec("PIL") is None:
         return {}
     with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count()) as pool:

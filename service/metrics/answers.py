@@ -49,7 +49,7 @@ class Answers:
 
     @property
     def only_held(self) -> int | None:
-        """The class of nearly all examples that hold under the attack, nearly all of which hold; or None."""
+        """The class of nearly all examples that hold under the attack, if nearly all of it hold; or None."""
         if self.attacked and self.held:
             name, count = max(self.held.items(), key=lambda item: item[1])
             others = sum(self.held.values()) - count

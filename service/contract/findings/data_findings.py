@@ -29,7 +29,7 @@ class ResampledImages(TypedDict):
 class ResizedImages(TypedDict):
     """So many `others` of the images `looked_at` have another size than the model's, `size`, in pixels.
 
-    Their short side becomes `short_side` pixels, `size` / `crop_fraction`, of which the centre is cropped.
+    Their short side becomes `short_side` pixels, `size` / `crop_fraction`; then the centre is cropped.
     """
 
     size: int

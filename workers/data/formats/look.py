@@ -37,8 +37,8 @@ class Look:
 def look_at(data: ExampleSet, seconds: float, limit: int | None = None) -> Look:
     """Decodes all examples that a job of this limit evaluates, or a fixed random sample for these seconds."""
     found = Look(ignored=getattr(data, "ignored", None), empty_classes=_empty_classes(data))
-    order = evaluation_order(sampled_as(data), data.ids, limit)
-    random.Random(0).shuffle(order)
+    asked = evaluation_order(sampled_as(data), data.ids, limit)
+    order = random.Random(0).sample(asked, len(asked))
     read = _reader(data)
     if read is None:
         found.decoded = len(order)

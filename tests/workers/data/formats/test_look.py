@@ -100,6 +100,14 @@ def test_a_sample_is_said_to_be_a_sample(
     assert "3 of them were decoded, a random sample: --seconds allows more" in capsys.readouterr().out
 
 
+def test_only_what_a_job_of_a_limit_evaluates_is_looked_at(root: Path) -> None:
+    data = image_folder(root, "test", folder="pets", splits="all")
+    assert [look_at(data, 600, limit).decoded for limit in (5, 12, 100, None)] == [5, 12, 12, 12]
+    found = [len(look_at(data, 600, limit).unreadable) for limit in range(1, 13)]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (0, 2)
+
+
 def test_the_command_says_it_in_words_and_in_json(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = json.dumps({"name": "image_folder", "params": {"folder": "pets", "splits": "all"}})
     arguments = ["--data-root", str(root), "--no-hash", "--seconds", "600", "--data", spec, "--split", "test"]
