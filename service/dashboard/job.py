@@ -69,9 +69,8 @@ def show_job(
     files = store.artifacts.of(job.id)
     galleries = gallery_files(files)
     plots = [] if results is None else plots_of_job(store, settings, job, results, len(files))
-    first = min(
-        (plot for plot in plots if plot.kind in FIRST), key=lambda one: FIRST.index(one.kind), default=None
-    )
+    firsts = [plot for plot in plots if plot.kind in FIRST]
+    first = min(firsts, key=lambda one: FIRST.index(one.kind), default=None)
     values = {
         "title": view.name.strip() or view.id,
         "section": "/jobs",
