@@ -162,7 +162,7 @@ def _shards(connection: Connection) -> dict[tuple[str, str], int]:
         found[row.device, WITHHELD if withheld else row.state] += row.number
     for row in connection.execute(waiting_shards()):
         found[row.device, queued] -= row.number
-    return {key: number for key, number in found.items() if number}
+    return {key: number for key, number in found.items() if number > 0}
 
 
 def _seconds(connection: Connection, statement: Select[Any]) -> float:

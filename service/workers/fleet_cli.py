@@ -101,8 +101,9 @@ def slurm(options: Options) -> int:
 
 def _check_key(client: AssayClient, fleet: SlurmFleet) -> None:
     """Raises InvalidSpec: the workers would have no key, or a key that the gateway refuses."""
-    if "--state" in named_options(fleet.worker) or os.environ.get(f"{WORKER_KEY}_FILE"):
-        return  # no gateway, or a file that may be of the nodes alone
+    at_gateway = "--gateway" in named_options(fleet.worker) or os.environ.get("ASSAY_GATEWAY")
+    if not at_gateway or os.environ.get(f"{WORKER_KEY}_FILE"):
+        return  # the file may be of the nodes alone
     key = os.environ.get(WORKER_KEY, "").strip()
     try:
         client.try_gateway(key)

@@ -82,7 +82,7 @@ def test_workers_without_a_key_that_works_are_refused_at_once(
 ) -> None:
     monkeypatch.setattr(AssayClient, "try_gateway", refusing)
     monkeypatch.setenv("ASSAY_WORKER_KEY", key)
-    code, _, err = run(*SLURM[:-1], "--", *SERVICE)
+    code, _, err = run(*SLURM[:-1], "--", *SERVICE, "--state", "/scratch")
     assert (code, said in err, "assay keys create --scope worker" in err) == (2, True, True)
     assert fake_slurm.rows() == []
 
