@@ -103,7 +103,8 @@ def check_request(request: Request, *, own: bool) -> None:
 
     InvalidSpec. For the `own` service of this machine nothing is left for later that needs no model.
     """
-    problems, references = Problems(), {}
+    problems = Problems()
+    references: dict[str, dict[str, Any]] = {}
     for text in request.evaluations:
         with problems.gathered():
             references[text] = evaluation_of(text)
@@ -144,8 +145,8 @@ def _check_evaluations(
     """Report what a service would refuse of a spec without its model, in the call's words."""
     catalog, more = load(), bool(importlib.metadata.entry_points(group=PACKAGES))
     known = {*catalog.names(*EVALUATIONS), *catalog.names("suite")}
-    asked = {f"attack {text!r}": one for text, one in references.items()}
-    asked |= {f"suite {name!r}": {"suite": name} for name in request.suites}
+    asked: dict[str, dict[str, Any]] = {f"attack {text!r}": one for text, one in references.items()}
+    asked.update({f"suite {name!r}": {"suite": name} for name in request.suites})
     for text, one in [*asked.items()]:
         if more and (one.get("name") or one["suite"]) not in known:
             del asked[text]  # a package may bring it

@@ -33,8 +33,6 @@ LISTED = 20  # files in a message
 DYNAMIC = re.compile(r"import\s*\*|\b(globals|exec|eval|setattr|vars|__dict__|__getattr__|__path__)\b")
 REMEDY = "; replace or remove it"  # of readers, about one file
 
-Broken = tuple[Path, str]
-
 
 def check_function(text: str, folder: Path) -> None:
     """Refuse a missing module or function of PACKAGE.MODULE:FUNCTION (InvalidSpec); no code is run."""

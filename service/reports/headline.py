@@ -55,9 +55,9 @@ def headline(results: Results) -> str:
 def _rule(results: Results) -> list[str]:
     """Why the worst case is not at the largest radius, in the words of every summary."""
     radii = worst_cases_of(results)
-    epsilon, worst = telling(radii) if radii else (0.0, None)
-    if worst is None or epsilon == radii[-1][0]:
+    if not radii or telling(radii)[0] == radii[-1][0]:
         return []
+    epsilon, worst = telling(radii)
     held = (worst.metric.value or 0.0) >= TELLING
     why = (
         "the largest radius at which a tenth holds"

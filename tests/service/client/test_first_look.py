@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +131,7 @@ def test_code_that_is_no_python_is_refused() -> None:
 
 def test_data_of_other_files_are_looked_at_by_their_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
+    told: list[str] = []
 
     def look(catalog: Any, spec: Any, root: Path | None) -> list[dict[str, Any]]:
         asked.append(spec["limit"])
@@ -141,11 +141,11 @@ def test_data_of_other_files_are_looked_at_by_their_reader(monkeypatch: pytest.M
     monkeypatch.setattr(first_look, "look_at_data", look)
     spec: Any = {"data": {"name": "imagenet", "params": {"folder": "pets"}}, "limit": 5}
     with pytest.raises(InvalidSpec) as caught:
-        check_files(spec, place_of("imagenet:./pets"), io.StringIO().write)
+        check_files(spec, place_of("imagenet:./pets"), told.append)
     said = caught.value.details[0].message
     assert said == f"1 of 5 examples looked at cannot be read; {Path.cwd()}/pets/x.JPEG is cut"
-    check_files({**spec, "data": {"name": "digits", "params": {}}}, place_of("digits"), io.StringIO().write)
-    assert asked == [5]
+    check_files({**spec, "data": {"name": "digits", "params": {}}}, place_of("digits"), told.append)
+    assert (asked, told) == ([5], ["looking at the data"])
 
 
 def test_a_path_is_told_as_given_and_in_full() -> None:
