@@ -51,7 +51,6 @@ from assay.workers.containment.probe import why_refused
 from assay.workers.devices import device_classes
 from assay.workers.discovery.packages import extend_catalog
 from assay.workers.settings import WorkerSettings
-from assay.workers.staging.stager import Stager
 from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.reaper import Reaper
 from assay.workers.supervision.supervisor import Supervisor
@@ -176,6 +175,8 @@ def _workers(store: Store, settings: WorkerSettings, count: int) -> Iterator[lis
                 ring_others=ring_all,
             )
         )
+    from assay.workers.staging.stager import Stager  # with an HTTP client, which few services need
+
     stager = Stager(settings, [supervisor.inventory for supervisor in supervisors], ring=ring_all)
     threads: list[Supervisor | Reaper] = [
         *supervisors,

@@ -40,13 +40,12 @@ from assay.workers.containment.probe import why_refused
 from assay.workers.devices import device_classes
 from assay.workers.gateway.connection import Gateway
 from assay.workers.gateway.files import GatewayFiles
-from assay.workers.gateway.ledger import GatewayLedger, NodeWait
+from assay.workers.gateway.ledger import GatewayLedger, NodeWait, left_spools
 from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
 from assay.workers.staging.stager import Stager
 from assay.workers.supervision.direct_ledger import DirectLedger
 from assay.workers.supervision.ledger import GatewayAway
-from assay.workers.supervision.outcome_spool import LEFT, SPOOL, Spool
 from assay.workers.supervision.supervisor import Supervisor
 from assay.workers.supervision.worker_end import WorkerEnd
 
@@ -142,7 +141,7 @@ def _work_for_gateway(settings: WorkerSettings, stopping: threading.Event) -> No
                 number=n,
                 files=files,
                 seconds_left=end.seconds_left,
-                left=[] if n else _left_behind(gateway, settings),
+                left=[] if n else left_spools(gateway, settings, lambda folder: _not_ours(folder) is None),
             )
             for n, (ledger, mine, memory) in enumerate(zip(ledgers, classes, parts(settings), strict=True))
         ]
@@ -153,15 +152,6 @@ def _work_for_gateway(settings: WorkerSettings, stopping: threading.Event) -> No
                 gateway.call("/gone", {"worker": supervisor.worker_id})
 
         _supervise(settings, supervisors, end, stopping, leave)
-
-
-def _left_behind(gateway: Gateway, settings: WorkerSettings) -> list[Spool]:
-    """Outcomes of slots that this node's box no longer has (`workers.nodes`)."""
-    named = [Path(one) for one in os.environ.get(LEFT, "").split(os.pathsep) if one]
-    places = [settings.model_copy(update={"state": one}) for one in named if _not_ours(one) is None]
-    return [
-        Spool(one.state / SPOOL, GatewayLedger(gateway, GatewayFiles(gateway, one)), "") for one in places
-    ]
 
 
 def parts(settings: WorkerSettings) -> tuple[int, int]:

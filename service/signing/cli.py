@@ -15,7 +15,6 @@ from assay.service.cli import output
 from assay.service.cli.arguments import JOB, Subcommands, add, add_remote, job_argument
 from assay.service.cli.commands import OK, UsageError, connected
 from assay.service.contract.extras import require
-from assay.service.files.canonical_json import canonical
 from assay.service.files.job_files import RESULTS_FILE, SIGNATURE_FILE
 from assay.service.fitted_text import say, tell
 from assay.service.signing.wire import KeySet
@@ -62,6 +61,7 @@ def add_commands(subcommands: Subcommands) -> None:
 def sign(options: argparse.Namespace) -> int:
     """Saves signature and results; the path of the signature is on standard output."""
     require("`assay sign`", "service")
+    from assay.service.files.canonical_json import canonical
     from assay.service.signing import keys, verify
 
     folder = Path(options.output or options.job)

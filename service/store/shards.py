@@ -19,7 +19,6 @@ from assay.service.contract.records import PlanWithShards, TrainingSpeed
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import StorePart
-from assay.service.store.fleet.clock_marks import ClockMark, write_mark
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.row_mapping import read_job, shard_row
 from assay.service.store.rows import (
@@ -34,7 +33,7 @@ from assay.service.store.rows import (
 from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.charge import ALL, charge
 from assay.service.store.transactions.claim import Claimer, candidate, changed_clock, fits, retake, take
-from assay.service.store.transactions.deadline import lower_deadline, put_right
+from assay.service.store.transactions.deadline import lower_deadline
 from assay.service.store.transactions.event_log import one_line, record_message
 from assay.service.store.transactions.finish import finish, finished_before
 from assay.service.store.transactions.progress import progress_snapshot, set_done, take_reports
@@ -296,15 +295,6 @@ class Shards(StorePart):
         None: the database's clock.
         """
         return expire(self._database, cap, dead_owners, leases=leases, at=at)
-
-    def reset_clock(self, jump: float, lease_seconds: float, begun: float, mark: ClockMark) -> None:
-        """Puts right what a jump of the clock made wrong: leases, deadlines, charges; keeps `mark`."""
-        # Every lease begins again: living workers keep their shards, dead workers lose theirs in time. The
-        # clock went `jump` seconds ahead (negative: back); what was written since is right, and was written
-        # at `begun` of the new clock or later.
-        with self._database.writing() as connection:
-            put_right(connection, jump, lease_seconds, begun)
-            write_mark(connection, mark)
 
     def adrift(self, shard_id: str, fence: int) -> bool:
         """Whether a shard's newest claim, of this fence, has run out: `finish` still accepts its outcome."""

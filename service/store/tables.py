@@ -12,7 +12,6 @@
     workers                           heartbeats and gauges of workers
     lanes                             requirements of shards, with the devices and identities they queue for
     duties                            what one worker does for all (the reaper), and which worker
-    clock_marks                       when the database's clock was last right: one row
     fleets                            workers that a scheduler of machines starts and ends, as last reported
     cordons                           workers that administrators have taken out of service, by name
     identities                        code of workers that may take work, by digest or by name of a release
@@ -286,16 +285,6 @@ study_jobs = Table(
     Index("study_jobs_job_id_idx", "job_id"),
 )
 
-study_extensions = Table(  # Of studies that the service extends by seeds.
-    "study_extensions",
-    metadata,
-    Column("study_id", Identifier, ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True),
-    Column("looks", Json, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("reason", PlainText, nullable=False),
-    Column("claimed_until", Double, nullable=False),  # By a process that looks.
-)
-
 workers = Table(
     "workers",
     metadata,
@@ -330,15 +319,6 @@ duties = Table(
     Column("name", Text, primary_key=True),
     Column("worker", PlainText, nullable=False),
     Column("until", Double, nullable=False),
-)
-
-clock_marks = Table(
-    "clock_marks",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("at", Double, nullable=False),
-    Column("monotonic", Double, nullable=False),
-    Column("boot", PlainText, nullable=False),
 )
 
 fleets = Table(

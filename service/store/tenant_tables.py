@@ -7,6 +7,8 @@
     usage, deleted_tags               device-seconds of each job by pool and day, and tags of deleted jobs
     gateway_secrets                   the secret that signs the tokens of workers' claims
     clocks                            virtual time of each pool (`fair_queue`)
+    clock_marks                       when the database's clock was last right: one row
+    study_extensions                  studies that the service extends by seeds
     study_designs                     designs of studies that were registered before they ran
     reservations                      uploads in flight, with the bytes that are kept free for them
 
@@ -149,4 +151,23 @@ study_designs = Table(
     Column("earlier", Json, nullable=False),  # In words, the runs of it that had begun before
     Column("created_at", Double, nullable=False),
     UniqueConstraint("tenant", "sha256"),
+)
+
+study_extensions = Table(  # Of studies that the service extends by seeds.
+    "study_extensions",
+    metadata,
+    Column("study_id", Identifier, ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True),
+    Column("looks", Json, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", PlainText, nullable=False),
+    Column("claimed_until", Double, nullable=False),  # By a process that looks.
+)
+
+clock_marks = Table(
+    "clock_marks",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("monotonic", Double, nullable=False),
+    Column("boot", PlainText, nullable=False),
 )

@@ -8,19 +8,20 @@ from functools import partial
 from typing import Any, Literal
 from urllib.parse import urlencode
 
-from assay.service.client.groups import Group
+from assay.service.client.groups import Group, GroupCalls
 from assay.service.client.notebook_tables import cell_text
 from assay.service.client.transport import API, parsed, part, polling
 from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.results import Answer, Job
 from assay.service.reports.numbers import RADIUS, difference_bounds, number, params_text, row_params
 from assay.service.reports.run_record import RunRecord, flattened
-from assay.service.studies.designs.client import DESIGNS, DesignCalls
+from assay.service.studies.designs.wire import DesignSummary, RegisteredDesign
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.studies.text import extension
 from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
 
 STUDIES = f"{API}/studies"
+DESIGNS = f"{API}/designs"
 SPEED_EXAMPLES = 256
 
 
@@ -50,6 +51,33 @@ class StudyResultsView(StudyResults):
         for arm in others:
             texts += _difference(differences.get(arm), cell)
         return texts
+
+
+class DesignCalls(GroupCalls):
+    """Designs of studies, registered before they run."""
+
+    def register_study(self, spec: Mapping[str, Any] | str | bytes) -> RegisteredDesign:
+        """Stores the design of a study with its digest and the time; nothing is queued.
+
+        A design that is registered keeps its time. Raises InvalidSpec with a detail per wrong field.
+        """
+        return parsed(RegisteredDesign, self._json("POST", DESIGNS, body=spec))
+
+    def design(self, digest: str) -> RegisteredDesign:
+        """A registered design with the studies that were posted from it."""
+        return parsed(RegisteredDesign, self._json("GET", f"{DESIGNS}/{part(digest)}"))
+
+    def canonical_design(self, digest: str) -> bytes:
+        """The canonical JSON of a registered design (RFC 8785); its SHA-256 is the digest."""
+        return self._call("GET", f"{DESIGNS}/{part(digest)}", params={"format": "canonical"}).content
+
+    def designs(self, *, page_size: int = 50) -> Iterator[DesignSummary]:
+        """All registered designs, newest first; pages are fetched on demand."""
+        return self._pages(DesignSummary, DESIGNS, {"limit": page_size})
+
+    def delete_design(self, digest: str) -> None:
+        """Deletes a design that no study was posted from."""
+        self._call("DELETE", f"{DESIGNS}/{part(digest)}")
 
 
 class StudyCalls(DesignCalls):

@@ -42,7 +42,11 @@ ARMS: dict[str, dict[str, Any]] = {
 SEEDS = 6
 # Attacks with their radii, markers and titles.
 ATTACKS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("demo_attacks.json").read_text())
-PRIMARY = {"evaluation": "pgd", "params": {"epsilon": "2/255"}}
+PRIMARY = next(
+    {"evaluation": name, "params": {"epsilon": attack["primary"]}}
+    for name, attack in ATTACKS.items()
+    if "primary" in attack
+)
 EPSILONS = {name: attack["epsilons"] for name, attack in ATTACKS.items()}
 DATA = {"name": "digits"}
 EXECUTION = {"batch_size": 64}

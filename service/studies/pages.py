@@ -28,11 +28,10 @@ from assay.service.studies.curve import study_curve
 from assay.service.studies.designs.pages import router
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.studies.routes import StudyDep
-from assay.service.studies.rows import StudyRow
+from assay.service.studies.rows import REOPENED, StudyRow
 from assay.service.studies.store import Studies
 from assay.service.studies.stored_results import results_of
 from assay.service.studies.text import TESTS, headline, label, lines
-from assay.service.studies.transactions import REOPENED
 
 NAVIGATION, BEFORE = ("/studies", "Studies"), "/submit"
 

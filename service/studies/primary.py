@@ -21,15 +21,13 @@ from typing import Any
 
 from assay.service.contract.fractions import canonical
 from assay.service.contract.problems import Problems, nearest
-from assay.service.contract.states import RETRYABLE
 from assay.service.metrics.statistics.anytime_t import FIRST
 from assay.service.metrics.statistics.student_t import MIN_P
 from assay.service.studies.power import amount
 from assay.service.studies.result_wire import StudyCell, StudyComparison, StudyPrimary
-from assay.service.studies.rows import Extension, StudyRow
 from assay.service.studies.runs import job_count
 from assay.service.studies.significance import Spread
-from assay.service.studies.wire import MAX_JOBS, Claim, ExtensionState, StudyLook, StudyUntil
+from assay.service.studies.wire import MAX_JOBS, Claim, ExtensionState, StudyLook
 
 LEVELS: dict[Claim, float] = {"difference": 0.05, "not_worse": 0.025, "equivalent": 0.05}
 
@@ -141,39 +139,6 @@ def look_at(
         return look, "max_seeds", "", []
     unused = (seed for seed in count_up() if seed not in seeds)
     return look, "open", "", list(islice(unused, min(room, until["step"])))
-
-
-def until_view(study: StudyRow) -> StudyUntil | None:
-    """The extension of a study as users see it."""
-    until, extension = study.spec.get("until"), study.extension
-    if until is None or extension is None:
-        return None
-    return StudyUntil(
-        **until, state=extension.state, looks=extension.looks, text=_until_text(study, until, extension)
-    )
-
-
-def _until_text(study: StudyRow, until: Mapping[str, Any], extension: Extension) -> str:
-    looks = [look.seeds for look in extension.looks]
-    said = f"looked at {len(looks)} time{'' if len(looks) == 1 else 's'}"
-    if looks:
-        said += f" (after {', '.join(map(str, looks))} seeds)"
-        last = extension.looks[-1]
-        if last.ci_low is not None and last.ci_high is not None:
-            said += f", the anytime-valid interval is {last.ci_high - last.ci_low:.3g} wide"
-    asked = f"at most {until['width']:g} is asked"
-    lost = [run for run in study.runs if run.state in (*RETRYABLE, "deleted")]
-    lost.sort(key=lambda run: run.role != "train")
-    going = {
-        "open": f"{asked}; seeds are added until then, up to {until['max_seeds']}",
-        "precise": f"{asked}: no more seeds are needed",
-        "max_seeds": f"{asked}; stopped at {until['max_seeds']} seeds, the most allowed",
-        "canceled": f"{asked}; canceled, and resumed by retry",
-        "failed": f"{asked}; stopped: {extension.reason}",
-    }[extension.state]
-    if extension.state == "open" and lost:
-        going = f"{asked}; no seed is added, as job {lost[0].job_id} {lost[0].state}: resume the study"
-    return f"{said}; {going}"
 
 
 def answer(primary: Primary, cell: StudyCell, found: StudyComparison, spread: Spread | None) -> StudyPrimary:

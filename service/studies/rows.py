@@ -9,6 +9,8 @@ from assay.service.contract.states import JobState
 from assay.service.studies.designs.rows import Fixing
 from assay.service.studies.wire import ArmTemplate, ExtensionState, Role, RunState, StudyLook
 
+REOPENED: tuple[ExtensionState, ...] = ("canceled", "failed")  # by `retry`
+
 
 @dataclass(frozen=True)
 class StudyJobRow:

@@ -16,7 +16,8 @@ from assay.service.contract.states import JobState
 from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.fleet.quotas import QUEUE_RETRY_SECONDS, over_limit, queued_jobs
-from assay.service.store.tables import jobs, study_extensions, study_jobs
+from assay.service.store.tables import jobs, study_jobs
+from assay.service.store.tenant_tables import study_extensions
 from assay.service.store.transactions.standings import tenant_limits
 from assay.service.store.transactions.submit import add_job
 from assay.service.studies.rows import Extension
@@ -24,7 +25,6 @@ from assay.service.studies.runs import PlannedRun, planned_runs, with_weights
 from assay.service.studies.wire import ArmTemplate, ExtensionState, StudyLook
 
 LOOK_SECONDS = 60.0  # After it another process may look: the process that has claimed the look may be dead.
-REOPENED: tuple[ExtensionState, ...] = ("canceled", "failed")  # by `retry`
 
 
 def add_runs(

@@ -19,7 +19,8 @@ from assay.service.contract.times import iso
 from assay.service.store.clock import now
 from assay.service.store.database import StorePart
 from assay.service.store.ids import new_id
-from assay.service.store.tables import jobs, results, studies, study_extensions, study_jobs, tags
+from assay.service.store.tables import jobs, results, studies, study_jobs, tags
+from assay.service.store.tenant_tables import study_extensions
 from assay.service.webhooks.tables import PENDING, webhook_deliveries, webhooks
 from assay.service.webhooks.wire import WebhookEvent
 

@@ -25,6 +25,7 @@ from assay.workers import settings as settings_module
 from assay.workers import worker
 from assay.workers.gateway.connection import Gateway
 from assay.workers.gateway.files import GatewayFiles
+from assay.workers.gateway.ledger import left_spools
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.ledger import GatewayAway
 from assay.workers.supervision.outcome_spool import LEFT, SPOOL, Spool
@@ -230,7 +231,7 @@ def test_a_node_delivers_what_a_slot_left_that_its_box_no_longer_has(
         (tmp_path / "link").symlink_to(gone)
         monkeypatch.setenv(LEFT, f"{gone}:{tmp_path / 'link'}")
         with closing(Gateway(chosen)) as gateway, ledger_of(chosen) as own:
-            left = worker._left_behind(gateway, chosen)
+            left = left_spools(gateway, chosen, lambda folder: worker._not_ours(folder) is None)
             assert len(left) == 1, "a link is refused, as for a state folder"
             files = GatewayFiles(gateway, chosen)
             Supervisor(own, chosen, device_classes=("cpu",), files=files, left=left)._flush()

@@ -8,10 +8,12 @@ node's spool.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from assay.service.contract.errors import InvalidState, NotFound
@@ -30,7 +32,9 @@ from assay.workers.devices import device_classes
 from assay.workers.gateway.connection import Gateway
 from assay.workers.gateway.files import GatewayFiles
 from assay.workers.identity import identity
+from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.ledger import Asked, Heartbeat
+from assay.workers.supervision.outcome_spool import LEFT, SPOOL, Spool
 
 WAIT_SECONDS = 45.0
 SOON_SECONDS = 5.0  # With a warm model, whose job may be canceled, and while data for other lanes come
@@ -313,3 +317,12 @@ class GatewayLedger:
 
     def _stood(self, standing: dict[str, Any]) -> None:
         self._standing, self._stood_at = standing, time.monotonic()
+
+
+def left_spools(gateway: Gateway, settings: WorkerSettings, is_ours: Callable[[Path], bool]) -> list[Spool]:
+    """Outcomes of slots that this node's box no longer has (`workers.nodes`)."""
+    named = [Path(one) for one in os.environ.get(LEFT, "").split(os.pathsep) if one]
+    places = [settings.model_copy(update={"state": one}) for one in named if is_ours(one)]
+    return [
+        Spool(one.state / SPOOL, GatewayLedger(gateway, GatewayFiles(gateway, one)), "") for one in places
+    ]

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 
 from assay.service.store.columns import own_insert
 from assay.service.store.fleet import lease_owner
-from assay.service.store.tables import clock_marks
+from assay.service.store.tenant_tables import clock_marks
 
 
 @dataclass(frozen=True)

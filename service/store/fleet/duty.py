@@ -88,7 +88,7 @@ class Duty:
                 log.warning("the database's clock jumped by %.0f s: all leases begin again", jump)
                 # The last right look by the new clock; a short jump within a long time may have come later.
                 begun = before.at + (max(jump, elapsed) if jump > 0 else jump)
-                store.shards.reset_clock(jump, self._lease_seconds, begun, mine)
+                store.workers.reset_clock(jump, self._lease_seconds, begun, mine)
         if changed:  # not before: a jump that could not be put right is found again
             self._clock = mine
         self._right = mine if leads else None

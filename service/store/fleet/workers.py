@@ -30,6 +30,7 @@ from assay.service.store.fleet.identities import (
 )
 from assay.service.store.fleet.lanes import Blocked, blocked
 from assay.service.store.tables import counters, duties, workers
+from assay.service.store.transactions.deadline import put_right
 
 REAPER = "reaper"  # The reaper's, which one worker has
 LATELY_SECONDS = 1.0
@@ -276,6 +277,15 @@ class Workers(StorePart):
         self._lately.clear()
         with self._database.writing() as connection:
             connection.execute(delete(workers).where(workers.c.worker == worker))
+
+    def reset_clock(self, jump: float, lease_seconds: float, begun: float, mark: ClockMark) -> None:
+        """Puts right what a jump of the clock made wrong: leases, deadlines, charges; keeps `mark`."""
+        # Every lease begins again: living workers keep their shards, dead workers lose theirs in time. The
+        # clock went `jump` seconds ahead (negative: back); what was written since is right, and was written
+        # at `begun` of the new clock or later.
+        with self._database.writing() as connection:
+            put_right(connection, jump, lease_seconds, begun)
+            write_mark(connection, mark)
 
 
 class Counters(StorePart):

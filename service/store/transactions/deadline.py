@@ -76,7 +76,7 @@ def overdue_message(job: Row[Any]) -> str:
 
 
 def put_right(connection: Connection, jump: float, lease_seconds: float, begun: float) -> None:
-    """Puts leases, deadlines and times of claims right after a jump (`Shards.reset_clock`)."""
+    """Puts leases, deadlines and times of claims right after a jump (`Workers.reset_clock`)."""
     # Times before the jump are older than `begun`, or in the future. A start is never moved: after a jump
     # back and forth it is within the length of the jump again, but not since `begun`.
     values = {

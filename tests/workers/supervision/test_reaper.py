@@ -413,7 +413,7 @@ def test_a_jump_of_the_clock_that_could_not_be_put_right_is_found_again(
     reaper.sweep()
     all_times(store, 3600.0)
     seen_before(reaper._duty, 3600.0)
-    monkeypatch.setattr(store.shards, "reset_clock", away(1, store.shards.reset_clock))
+    monkeypatch.setattr(store.workers, "reset_clock", away(1, store.workers.reset_clock))
     with pytest.raises(OperationalError):
         reaper.sweep()
     reaper.sweep()
@@ -429,7 +429,7 @@ def test_leases_begin_anew_beside_work_on_a_job(either_store: Store) -> None:
     with ThreadPoolExecutor(1) as pool:
         with either_store._database.writing() as connection:
             assert lock_job(connection, job_id) is not None
-            resetting = pool.submit(either_store.shards.reset_clock, 3600.0, 60.0, time.time(), mark_of(0.0))
+            resetting = pool.submit(either_store.workers.reset_clock, 3600.0, 60.0, time.time(), mark_of(0.0))
             time.sleep(0.5)  # in which it would have locked the shard
             connection.execute(update(shards).where(shards.c.id == held.shard_id).values(done=1))
         resetting.result(30)
