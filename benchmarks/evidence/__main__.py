@@ -12,8 +12,10 @@ the results again from the outcomes, and compares results, tables and pictures.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
+from typing import Any
 
 from benchmarks.evidence.archive import FOLDER, joined, load, save
 from benchmarks.evidence.collected import collected
@@ -42,14 +44,25 @@ def main() -> int:
 
 
 def differences(path: Path) -> list[str]:
-    """What in the stated results of a file does not follow from its outcomes."""
+    """What in the stated results of a file does not follow from its outcomes, to nine digits."""
     archive, stated = load(path)
-    found = archive.results()
+    told, found = stated.model_dump(mode="json"), archive.results().model_dump(mode="json")
     return [
         f"{path.name}: {name} does not follow from the outcomes"
-        for name in type(stated).model_fields
-        if getattr(stated, name) != getattr(found, name)
+        for name in told
+        if not same(told[name], found[name])
     ]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal; numbers to nine digits, as libraries of mathematics differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(one == other)
 
 
 if __name__ == "__main__":

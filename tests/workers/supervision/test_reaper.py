@@ -19,7 +19,8 @@ from assay.service.store.fleet.clock_marks import ClockMark, mark_of
 from assay.service.store.fleet.duty import Duty
 from assay.service.store.fleet.workers import REAPER
 from assay.service.store.store import Store
-from assay.service.store.tables import clock_marks, duties, jobs, shards
+from assay.service.store.tables import duties, jobs, shards
+from assay.service.store.tenant_tables import clock_marks
 from assay.service.store.transactions.transitions import lock_job
 from assay.service.sweeper import Sweeper
 from assay.workers.supervision.reaper import Reaper
