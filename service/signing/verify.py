@@ -172,6 +172,9 @@ def result_problems(signed: Signed, raw: bytes) -> list[str]:
     # As `statement.content_of` leaves them out.
     left_out = {"signature", "headline"} | (set() if given.get("bracket") else {"bracket"})
     content = {name: item for name, item in given.items() if name not in left_out}
+    made = content.get("provenance")
+    if isinstance(made, dict) and made.get("design") is None:
+        content["provenance"] = {name: item for name, item in made.items() if name != "design"}
     found: list[str] = []
     for place in differences(signed.results, content):
         if len(found) == MAX_DIFFERENCES:
