@@ -338,6 +338,7 @@ class JobProvenance(TypedDict):
     pulled: NotRequired[PulledOrigin | None]
     repeated: NotRequired[Repeated | None]
     trace_id: NotRequired[str | None]
+    design: NotRequired[dict[str, str] | None]  # of answers alone: no worker knows it
     times: RunTimes
 
 

@@ -46,7 +46,7 @@ def of_answers(
             f" model knows the classes; measure more {noun}, or look at its training and its pixels"
         )
         yield Warning(code="chance_not_excluded", message=message, evidence=evidence)
-    if (only := answers.only_held) is not None:
+    if (only := answers.only_held) is not None and answers.constant is None:
         held = answers.held or {}
         others = sum(held.values()) - held[only], answers.total - answers.labels[only]
         message = (

@@ -43,6 +43,7 @@ OPERATIONS = {
 CHECKED = ["submit_job", "list_jobs", "get_results", "stream_events", "compare_jobs", "list_catalog"]
 CHECKED += ["create_key", "log_in", "upload_checkpoint", "list_checkpoints", "list_audit", "set_tenant"]
 CHECKED += ["submit_study", "list_studies", "get_study_results", "extend_study"]
+CHECKED += ["register_design", "list_designs", "get_design"]
 CHECKED += ["get_plot", "plot_jobs", "get_report", "get_table"]
 CHECKED += ["create_webhook", "list_webhook_deliveries", "report_fleet", "tag_job", "get_usage"]
 CASES = [(name, GenerationMode.POSITIVE) for name in OPERATIONS]
