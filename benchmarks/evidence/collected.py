@@ -35,6 +35,7 @@ def collected(state: Path, study_id: str) -> Archive:
         facts = {
             "study": study_id,
             "fixed_at": iso(study.created_at),
+            "first_run": min(one["times"]["started_at"] for one in known.values()),
             "seconds": round(sum(one["times"]["measured_seconds"] for one in known.values())),
             "jobs": len(known),
             **{name: first[name] for name in ("code", "packages", "device")},

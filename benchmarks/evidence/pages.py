@@ -7,13 +7,12 @@ the picture, the table and the facts of docs/evidence/NAME.json.gz.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.service.contract.fractions import canonical
+from assay.service.files.canonical_json import canonical
 from assay.service.plots.theme import Vega, frame
 from assay.service.reports.numbers import params_text, row_params
 from assay.service.studies.result_wire import StudyCell, StudyComparison, StudyResults
@@ -110,13 +109,15 @@ def _facts(name: str, path: Path, archive: Archive) -> str:
     facts, seeds = archive.facts, archive.plan.seeds
     hours, device = facts["seconds"] / HOUR, facts["device"]
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    design = hashlib.sha256(canonical_text(archive.spec).encode()).hexdigest()
-    fixed = f"{facts['fixed_at'][:16].replace('T', ' ')} UTC"
+    design = hashlib.sha256(canonical(archive.spec)).hexdigest()
+    when = "before" if facts["fixed_at"] < facts["first_run"] else "after"
+    fixed, begun = (facts[name][:16].replace("T", " ") for name in ("fixed_at", "first_run"))
     return (
-        f"Fixed {fixed}, before its first run: [design]({name}.study.json), SHA-256 of its canonical JSON"
-        f" `{design[:16]}`. {facts['jobs']} jobs, seeds {seeds[0]} to {seeds[-1]}, {hours:.1f} hours on"
-        f" {device['threads']} thread of {device['name']}, torch {facts['packages']['torch']}, code"
-        f" `{facts['code']['commit'][:8]}`. [Outcomes]({name}.json.gz), SHA-256 `{digest[:16]}`."
+        f"Fixed at {fixed} UTC, {when} the study's first run at {begun[11:]}: [design]({name}.study.json),"
+        f" SHA-256 of its canonical JSON `{design[:16]}`. {facts['jobs']} jobs, seeds {seeds[0]} to"
+        f" {seeds[-1]}, {hours:.1f} hours on {device['threads']} thread of {device['name']}, torch"
+        f" {facts['packages']['torch']}, code `{facts['code']['commit'][:8]}`. [Outcomes]({name}.json.gz),"
+        f" SHA-256 `{digest[:16]}`."
     )
 
 
@@ -172,8 +173,3 @@ def _plot(rows: Sequence[Mapping[str, Any]], arms: Sequence[str], baseline: str)
         f"{row['arm']}, {row['cell']}: {row['d']:.1f} [{row['low']:.1f}, {row['high']:.1f}]" for row in rows
     )
     return frame("evidence", f"Less {baseline}, with 95 % intervals", body, description=said)
-
-
-def canonical_text(spec: Mapping[str, Any]) -> str:
-    """A spec as text that does not depend on the order of its fields."""
-    return json.dumps(canonical(dict(spec)), sort_keys=True, separators=(",", ":"))

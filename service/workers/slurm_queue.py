@@ -99,7 +99,7 @@ def jobs_of(name: str, script: str = "") -> SlurmJobs:
     ]
     if any(len(row) != 4 for row in rows):
         raise SlurmUnavailable(f"squeue answers {'|'.join(rows[0])!r}, not ID|STATE|REASON|COMMENT")
-    # Not by a comment that somebody else has written, such as a plug-in of the cluster.
+    # Comments of another origin, such as a plug-in of the cluster, say nothing of the options.
     present = next((line for line in script.splitlines() if "--comment=" in line), "").partition("=")[2]
     ours = comment_of(name)
     old = {

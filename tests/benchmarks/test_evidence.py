@@ -19,6 +19,7 @@ CELLS = [(Method(0.5), Method(0.6)), (Method(0.3), Method(0.3))]
 FACTS = {
     "study": "0" * 26,
     "fixed_at": "2026-11-29T20:00:00.000Z",
+    "first_run": "2026-11-29T20:00:05.000Z",
     "seconds": 3600,
     "jobs": 24,
     "code": {"commit": "0" * 40},

@@ -11,7 +11,7 @@ P[BF_n >= 1 / p at any n] <= p (Lai 1976, "On Confidence Sequences"; Perez-Ortiz
 Group Invariance and Anytime-Valid Testing"; Wang and Ramdas 2024, "Anytime-Valid t-Tests and Confidence
 Sequences for Gaussian Means with Unknown Variance"). The p-value is 1 / BF_n, and at most 1.
 
-BF_n is at most (1 + n G)^(v / 2): few values cannot reject whatever they are. G = 5 is the prior with the
+BF_n is at most (1 + n G)^(v / 2): too few values never reject. G = 5 is the prior with the
 least greatest loss against the best prior for each n of 4 to 12, at 5 %: the critical value is at most 5.7 %
 above the least.
 """

@@ -70,6 +70,8 @@ def test_seeds_are_added_until_the_interval_is_narrow(
     assert "anytime-valid p = " in found["primary"]["text"]
     said = f"looked at {len(looks)} times (after 2, 3, 4"
     assert found["until"]["text"].startswith(said)
+    assert found["fixing"]["fixed"] == "before", "seeds that the rule adds are of the design"
+    assert (found["fixing"]["reasons"], found["fixing"]["remarks"]) == ([], [])
     page = api.get(f"/studies/{study}", headers={"Accept": "text/html"}).text
     table = api.get(f"{STUDIES}/{study}/results", params={"format": "md"}).text
     rows = api.get(f"{STUDIES}/{study}/results", params={"format": "csv"}).text
@@ -100,6 +102,8 @@ def test_it_stops_at_the_most_seeds_and_can_be_extended_by_hand(
     assert not extend_one(app_store, UNLIMITED)
     found = api.get(f"{STUDIES}/{study['id']}/results").json()
     assert found["primary"]["text"].count("anytime-valid") == 1
+    assert found["fixing"]["fixed"] == "after", "a user's seed came after the first run"
+    assert "seed 3 added at" in found["fixing"]["reasons"][0]
 
 
 def test_a_canceled_study_is_not_extended_and_a_resumed_study_is(

@@ -1,4 +1,4 @@
-"""The digest of a design: of what a study computes and asks, whatever the form of its file."""
+"""The digest of a design: equal for all forms of a file that say the same study."""
 
 from __future__ import annotations
 
