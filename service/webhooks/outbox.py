@@ -318,11 +318,15 @@ def _study_ended(connection: Connection, row: Row[Any]) -> dict[str, Any] | None
     once = f"{row.object} {len(states)} {sum(one.attempt for one in states)} {last!r}"
     told = (webhook_deliveries.c.webhook_id == row.webhook_id) & (webhook_deliveries.c.once == once)
     known = connection.execute(select(webhook_deliveries.c.id).where(told)).first()
-    if study is not None and not going and _looked_for(connection, row.object):
+    waits = study is not None and not going and _looked_for(connection, row.object)
+    # The newest of those that wait stays, so that two processes never remove each other's.
+    newer = PENDING & (webhook_deliveries.c.id > row.id) & (webhook_deliveries.c.object == row.object)
+    newer &= (webhook_deliveries.c.webhook_id == row.webhook_id) & webhook_deliveries.c.payload.is_(None)
+    if waits and connection.execute(select(webhook_deliveries.c.id).where(newer)).first() is None:
         later = update(webhook_deliveries).where(webhook_deliveries.c.id == row.id)
         connection.execute(later.values(next_at=now() + PAUSES[0], attempts=row.attempts - 1))
         return None
-    if study is None or going or known is not None:
+    if study is None or going or waits or known is not None:
         connection.execute(delete(webhook_deliveries).where(webhook_deliveries.c.id == row.id))
         return None
     counts: dict[str, int] = {}
