@@ -1,12 +1,13 @@
 """Evidence: what the papers claim, tested by studies whose outcomes are kept in docs/evidence.
 
-    python -m benchmarks.evidence collect NAME STUDY [STUDY ...] --state FOLDER
+    python -m benchmarks.evidence collect NAME STUDY [STUDY ...] [--state FOLDER]
     python -m benchmarks.evidence write
     python -m benchmarks.evidence check
 
 `collect` writes finished studies of an embedded service, of one design and other seeds, into
-docs/evidence/NAME.json.gz; `write` makes tables and pictures of the pages from these files; `check` computes
-the results again from the outcomes, and compares results, tables and pictures.
+docs/evidence/NAME.json.gz; a STUDY may also be such a file, of an earlier session. `write` makes tables and
+pictures of the pages from these files; `check` computes the results again from the outcomes, and compares
+results, tables and pictures.
 """
 
 from __future__ import annotations
@@ -29,12 +30,17 @@ def main() -> int:
     collect = actions.add_parser("collect")
     collect.add_argument("name")
     collect.add_argument("studies", nargs="+")
-    collect.add_argument("--state", type=Path, required=True)
+    collect.add_argument("--state", type=Path)
     actions.add_parser("write")
     actions.add_parser("check")
     given = parser.parse_args()
     if given.action == "collect":
-        parts = [collected(given.state, study) for study in given.studies]
+        if given.state is None and not all(study.endswith(".gz") for study in given.studies):
+            collect.error("a study of a service needs --state, the service's folder")
+        parts = [
+            load(Path(study))[0] if study.endswith(".gz") else collected(given.state, study)
+            for study in given.studies
+        ]
         save(FOLDER / f"{given.name}.json.gz", joined(parts) if len(parts) > 1 else parts[0])
         return 0
     failed = [problem for path in sorted(FOLDER.glob("*.json.gz")) for problem in differences(path)]

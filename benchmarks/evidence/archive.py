@@ -132,7 +132,8 @@ def load(path: Path) -> tuple[Archive, StudyResults]:
 def joined(archives: Sequence[Archive]) -> Archive:
     """One study of several of the same design, each with seeds of its own, by rising seed.
 
-    Raises ValueError: their designs differ, or they share a seed.
+    Its facts are of the first to be fixed, with the seconds and jobs of all; `parts` has the code, the
+    device and the packages of each. Raises ValueError: their designs differ, or they share a seed.
     """
     first = archives[0]
     designs = [{**one.spec, "seeds": None, "name": None} for one in archives]
@@ -153,12 +154,11 @@ def joined(archives: Sequence[Archive]) -> Archive:
         first.plan.metrics,
         first.plan.primary,
     )
-    facts = {
-        **first.facts,
-        "studies": [one.plan.study for one in archives],
-        "seconds": sum(one.facts["seconds"] for one in archives),
-    }
-    return Archive({**first.spec, "seeds": seeds}, plan, arms, facts)
+    facts = [part for one in archives for part in one.facts.get("parts", [one.facts])]
+    facts.sort(key=lambda part: str(part["fixed_at"]))
+    told = {**facts[0], "parts": facts}
+    told |= {name: sum(part[name] for part in facts) for name in ("seconds", "jobs")}
+    return Archive({**first.spec, "seeds": seeds}, plan, arms, told)
 
 
 def _packed_run(run: MeasuredRun, tables: dict[str, list[Any]]) -> dict[str, Any]:

@@ -107,7 +107,11 @@ def _difference(found: StudyComparison, cell: StudyCell) -> str:
 
 def _facts(name: str, path: Path, archive: Archive) -> str:
     facts, seeds = archive.facts, archive.plan.seeds
-    hours, device = facts["seconds"] / HOUR, facts["device"]
+    parts = facts.get("parts", [facts])
+    hours, threads = facts["seconds"] / HOUR, facts["device"]["threads"]
+    devices = dict.fromkeys(f"{one['device']['name']} ({one['device']['instruction_set']})" for one in parts)
+    torch = dict.fromkeys(one["packages"]["torch"] for one in parts)
+    code = dict.fromkeys(f"`{one['code']['commit'][:8]}`" for one in parts)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     design = hashlib.sha256(canonical(archive.spec)).hexdigest()
     when = "before" if facts["fixed_at"] < facts["first_run"] else "after"
@@ -115,9 +119,8 @@ def _facts(name: str, path: Path, archive: Archive) -> str:
     return (
         f"Fixed at {fixed} UTC, {when} the study's first run at {begun[11:]}: [design]({name}.study.json),"
         f" SHA-256 of its canonical JSON `{design[:16]}`. {facts['jobs']} jobs, seeds {seeds[0]} to"
-        f" {seeds[-1]}, {hours:.1f} hours on {device['threads']} thread of {device['name']}, torch"
-        f" {facts['packages']['torch']}, code `{facts['code']['commit'][:8]}`. [Outcomes]({name}.json.gz),"
-        f" SHA-256 `{digest[:16]}`."
+        f" {seeds[-1]}, {hours:.1f} hours on {threads} thread of {', '.join(devices)}, torch"
+        f" {', '.join(torch)}, code {', '.join(code)}. [Outcomes]({name}.json.gz), SHA-256 `{digest[:16]}`."
     )
 
 

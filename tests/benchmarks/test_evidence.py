@@ -10,6 +10,7 @@ import pytest
 
 from assay.service.studies.primary import Primary
 from assay.service.studies.results import MeasuredArm, StudyPlan
+from benchmarks.evidence import __main__ as command
 from benchmarks.evidence.__main__ import differences
 from benchmarks.evidence.archive import FOLDER, Archive, joined, load, reduced, save
 from benchmarks.evidence.pages import section, stale
@@ -24,7 +25,7 @@ FACTS = {
     "jobs": 24,
     "code": {"commit": "0" * 40},
     "packages": {"torch": "2.15"},
-    "device": {"name": "a processor", "threads": 1},
+    "device": {"name": "a processor", "instruction_set": "AVX2", "threads": 1},
 }
 
 
@@ -36,7 +37,7 @@ def simulated(seeds: range) -> Archive:
         for arm in whole
     ]
     plan = StudyPlan("0" * 26, "one", "holm", list(seeds), None, Primary(0, None, "other"))
-    return Archive({"kind": "study", "seeds": list(seeds)}, plan, reduced(plan, arms), FACTS)
+    return Archive({"kind": "study", "seeds": list(seeds)}, plan, reduced(plan, arms), dict(FACTS))
 
 
 def test_the_committed_evidence_agrees() -> None:
@@ -73,11 +74,33 @@ def test_studies_of_other_seeds_are_one_study(tmp_path: Path) -> None:
     later, _ = load(tmp_path / "later.json.gz")
     whole = joined([later, simulated(range(3))])
     assert whole.results() == simulated(range(6)).results()
+    assert (whole.facts["jobs"], whole.facts["seconds"]) == (48, 7200)
+    assert [part["study"] for part in whole.facts["parts"]] == ["0" * 26] * 2
     with pytest.raises(ValueError, match="share seeds"):
         joined([whole, later])
     other = Archive({**later.spec, "limit": 5}, later.plan, later.arms, later.facts)
     with pytest.raises(ValueError, match="more than their seeds"):
         joined([other, simulated(range(3))])
+
+
+def test_files_of_earlier_sessions_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "FOLDER", tmp_path)
+    moved = simulated(range(3, 6))
+    moved.facts.update({"fixed_at": "2026-11-30T01:00:00.000Z", "code": {"commit": "1" * 40}})
+    for name, part in (("early", simulated(range(3))), ("late", moved)):
+        save(tmp_path / f"{name}.json.gz", part)
+    files = [str(tmp_path / f"{name}.json.gz") for name in ("late", "early")]
+    monkeypatch.setattr("sys.argv", ["evidence", "collect", "whole", *files])
+    assert command.main() == 0
+    found, _ = load(tmp_path / "whole.json.gz")
+    assert found.results() == simulated(range(6)).results()
+    text = section("whole", tmp_path / "whole.json.gz")
+    assert "48 jobs, seeds 0 to 5, 2.0 hours" in text
+    assert "code `00000000`, `11111111`" in text
+    assert "Fixed at 2026-11-29 20:00 UTC, before" in text
+    monkeypatch.setattr("sys.argv", ["evidence", "collect", "whole", "0" * 26])
+    with pytest.raises(SystemExit):
+        command.main()
 
 
 def test_pages_are_made_and_checked(tmp_path: Path) -> None:
