@@ -11,20 +11,27 @@ from assay.service.client import AssayClient
 from assay.service.contract.errors import Unavailable
 from assay.service.contract.states import JobState
 from assay.service.store.store import Store
+from assay.service.store.transactions.release import DIFFERENT
 from tests.storm.jobs import Wish, spec_of, with_weights
 
 T = TypeVar("T")
 AWAY_SECONDS = 0.2
+REFUTED = "a liar's numbers, computed again"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A job as users see it; `error` is the type of its error, empty without one."""
+    """A job as users see it; `error` is the type of its error or REFUTED, empty without one."""
 
     id: str
     name: str
     state: JobState
     error: str
+
+
+def error_of(error_type: str, message: str) -> str:
+    """The type of an error; REFUTED where a repeated shard has shown a liar's numbers."""
+    return REFUTED if error_type == DIFFERENT and "liar-" in message else error_type
 
 
 class Access(Protocol):
@@ -80,7 +87,15 @@ class ByStore:
         while cursor is not None:
             more, cursor = self._store.jobs.page(limit=200, cursor=cursor)
             found += more
-        return [Seen(one.id, one.name, one.state, one.error["type"] if one.error else "") for one in found]
+        return [
+            Seen(
+                one.id,
+                one.name,
+                one.state,
+                error_of(one.error["type"], one.error["message"]) if one.error else "",
+            )
+            for one in found
+        ]
 
     def cancel(self, job_id: str) -> None:
         """Cancel a job."""
@@ -121,7 +136,12 @@ class ByHttp:
         """All jobs."""
         found = self._insist(lambda client: list(client.jobs(page_size=200)))
         return [
-            Seen(one.id, one.name or "", JobState(one.state), one.error.type if one.error else "")
+            Seen(
+                one.id,
+                one.name or "",
+                JobState(one.state),
+                error_of(one.error.type, one.error.message) if one.error else "",
+            )
             for one in found
         ]
 

@@ -12,7 +12,7 @@ from itertools import count
 
 from assay.service.contract.errors import InvalidSpec, InvalidState
 from assay.service.contract.states import RETRYABLE, JobState
-from tests.storm.access import Access, Seen
+from tests.storm.access import REFUTED, Access, Seen
 from tests.storm.jobs import Wish
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class Users(threading.Thread):
         for job in self._access.jobs():
             if job.state is JobState.SUCCEEDED:
                 self.succeeded.add(job.id)
-            elif job.id in outdated or job.error == "mixed_identities":
+            elif job.id in outdated or job.error in ("mixed_identities", REFUTED):
                 self._replan(job)
             elif job.state in RETRYABLE:
                 self._retry(job)
