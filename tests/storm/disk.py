@@ -6,7 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
-SIZE = 64 * 1024**2
+SIZE = 256 * 1024**2  # A storm of 500 jobs wrote 64 MiB
 CHUNK = 1 << 20
 
 
