@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
 import sys
 from typing import Any
@@ -11,6 +12,7 @@ from assay.service.cli import commands, output
 from assay.service.cli.arguments import (
     Subcommands,
     actions_of,
+    add,
     add_remote,
     count,
     format_argument,
@@ -20,12 +22,14 @@ from assay.service.cli.commands import Options
 from assay.service.cli.markdown import readable
 from assay.service.cli.profiles import UsageError
 from assay.service.cli.progress_bars import Bars, ProgressLine
-from assay.service.cli.spec_files import SpecFile, read_spec
+from assay.service.cli.spec_files import SpecFile
 from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
 from assay.service.contract.errors import NoResults
 from assay.service.fitted_text import tell
 from assay.service.studies.designs import cli as designs
+from assay.service.studies.ready.gpu_hours import gpu_hours, hours_text
+from assay.service.studies.ready.ready_studies import read_study, ready_studies
 from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
 
 STUDY = "01jd3q0x5v8f7m2n9k4t6w1z0s"
@@ -41,16 +45,18 @@ def add_commands(subcommands: Subcommands) -> None:
     json_argument(command)
     actions = actions_of(command)
     summary = "post a study (arms x seeds x evaluations), wait for it, and print the table of its arms"
-    examples = "docs/studies.study.json --dry-run", "docs/studies.study.json --seeds 6 > table.md"
+    examples = "rpc_table2 --dry-run", "docs/studies.study.json --seeds 6 > table.md"
     parser = add_remote(actions, "run", run, summary, *examples)
-    told = "the study as JSON or YAML; - reads standard input; or the digest of a registered design"
+    told = "the study as JSON or YAML; - reads standard input; a ready study's name; or a design's digest"
     parser.add_argument("file", metavar="FILE", help=told)
     parser.add_argument(
         "--design", metavar="DIGEST", help="refuse a study that is not this registered design"
     )
     told = "cut the study to so much computing, such as 13m: seeds, then length of training, then arms"
     parser.add_argument("--budget", metavar="TIME", type=_budget, help=told)
-    parser.add_argument("--dry-run", action="store_true", help="plan and estimate, store nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="plan, estimate and tell GPU-hours, store nothing"
+    )
     parser.add_argument("--seeds", type=count, metavar="N", help="so many seeds, in place of the file's")
     parser.add_argument("--no-wait", action="store_true", help="print the id and return")
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same study")
@@ -61,7 +67,9 @@ def add_commands(subcommands: Subcommands) -> None:
 
 def _add_actions(actions: Subcommands) -> None:
     listing = add_remote(actions, "list", list_all, "list studies, newest first")
-    json_argument(listing)
+    ready = add(actions, "ready", list_ready, "list the ready studies: tables of the papers, for `run NAME`")
+    for parser in (listing, ready):
+        json_argument(parser)
     made = {
         name: add_remote(actions, name, run, summary, STUDY + more)
         for name, run, summary, more in (
@@ -100,7 +108,7 @@ def run(options: Options) -> int:
     """Posts a study, waits for its jobs, and prints the table of its arms."""
     if designs.is_digest(options.file):
         return _run_design(options)
-    spec = read_spec(options.file)
+    spec = read_study(options.file)
     with spec.pointing():
         check_kind(spec.value, "study", options.file)
     body: bytes | dict[str, Any] = spec.body
@@ -135,7 +143,9 @@ def _run_design(options: Options) -> int:
 def _planned(client: AssayClient, spec: SpecFile, body: bytes | dict[str, Any], options: Options) -> int:
     with spec.pointing():
         planned = client.plan_study(body, design=options.design, budget=options.budget)
-    _show(options, planned.model_dump(mode="json"), plan_text(planned))
+    hours = gpu_hours(planned)
+    value = planned.model_dump(mode="json") | {"gpu_hours": dataclasses.asdict(hours)}
+    _show(options, value, f"{plan_text(planned)}\n\n{hours_text(hours)}")
     return commands.OK
 
 
@@ -154,6 +164,14 @@ def list_all(options: Options) -> int:
     with commands.connected(options) as client:
         listed = list(client.studies())
     _show(options, [one.model_dump(mode="json") for one in listed], studies_table(listed))
+    return commands.OK
+
+
+def list_ready(options: Options) -> int:
+    """Lists the ready studies."""
+    ready = ready_studies()
+    rows = [(name, str(len(one["arms"])), str(one["seeds"]), one["name"]) for name, one in ready.items()]
+    _show(options, ready, output.table(("NAME", "ARMS", "SEEDS", "WHAT"), rows))
     return commands.OK
 
 

@@ -10,6 +10,7 @@ from assay.service.api.deps import DispatcherDep, Submission
 from assay.service.api.jobs import canonical_sha256, device_warnings, estimated_work, ring
 from assay.service.api.views import device_of
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, InvalidState, NotFound
+from assay.service.contract.stored_specs import UserSpec
 from assay.service.contract.times import iso
 from assay.service.store.tenants import TenantStore
 from assay.service.studies.budget import ArmCost, fit, fitted_spec, least_seconds, shortens
@@ -20,6 +21,7 @@ from assay.service.studies.runs import training_key
 from assay.service.studies.store import Studies
 from assay.service.studies.submission import ValidStudy, check_study
 from assay.service.studies.wire import ArmEstimate, StudyDryRun, notes_of
+from assay.service.submission.estimate import estimate
 
 
 def checked_study(service: Submission, body: Any, design: str | None = None) -> ValidStudy:
@@ -132,6 +134,8 @@ def planned_study(service: Submission, valid: ValidStudy) -> StudyDryRun:
                 train=arm.train_work,
                 evaluate=arm.evaluate_work,
                 warnings=[*arm.warnings, *{(one["code"], one["message"]): one for one in told}.values()],
+                train_passes=None if train is None else _passes(service, train),
+                evaluate_passes=_passes(service, arm.template["evaluate"]),
             )
         )
     known = [one for one in seconds if one is not None]
@@ -145,6 +149,13 @@ def planned_study(service: Submission, valid: ValidStudy) -> StudyDryRun:
         arms=arms,
         notes=[*_extended(valid.spec), *notes_of(trained, seeds)],
     )
+
+
+def _passes(service: Submission, spec: UserSpec) -> tuple[int, int] | None:
+    """Forward and backward passes of a job."""
+    found = estimate(service.catalog, spec, service.settings.data_root, published=True)
+    forward, backward = found["forward_passes"], found["backward_passes"]
+    return None if forward is None or backward is None else (forward, backward)
 
 
 def _extended(spec: Mapping[str, Any]) -> list[str]:

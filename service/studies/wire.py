@@ -264,7 +264,8 @@ class StudyStatus(StudySummary):
 class ArmEstimate(Answer):
     """Jobs of an arm, and the estimated seconds of each: null where unknown, or for an arm without training.
 
-    Earlier arms have `shared` of its trainings, too.
+    Earlier arms have `shared` of its trainings, too. Passes are forward and backward, of each job; a set of
+    unknown size counts as the published set.
     """
 
     name: str
@@ -276,6 +277,8 @@ class ArmEstimate(Answer):
     train: dict[str, Any] | None
     evaluate: dict[str, Any]
     warnings: list[Any]
+    train_passes: tuple[int, int] | None = None
+    evaluate_passes: tuple[int, int] | None = None
 
 
 class StudyDryRun(Answer):

@@ -20,13 +20,16 @@ from assay.service.submission.class_folders import count_examples
 BACKWARD_COST = 2.0  # A backward pass costs about two forward passes.
 
 
-def estimate(catalog: Catalog, spec: UserSpec, data_root: Path | None = None) -> dict[str, int | None]:
+def estimate(
+    catalog: Catalog, spec: UserSpec, data_root: Path | None = None, *, published: bool = False
+) -> dict[str, int | None]:
     """The "examples", "forward_passes" and "backward_passes" of a valid spec, over evaluations or epochs.
 
     None where the data's size or a component's passes are unknown; upper bounds, as broken examples leave.
+    `published`: a set of unknown size counts as the published set.
     """
     examples, forward_passes, backward_passes = (
-        _total(column) for column in zip(*_terms(catalog, spec, data_root), strict=True)
+        _total(column) for column in zip(*_terms(catalog, spec, data_root, published), strict=True)
     )
     return {"examples": examples, "forward_passes": forward_passes, "backward_passes": backward_passes}
 
@@ -72,10 +75,10 @@ def least_parts(
 Term = tuple[float | None, float | None, float | None]
 
 
-def _terms(catalog: Catalog, spec: UserSpec, data_root: Path | None) -> list[Term]:
+def _terms(catalog: Catalog, spec: UserSpec, data_root: Path | None, published: bool) -> list[Term]:
     terms: list[Term] = []
     for component, reference in _parts(catalog, spec):
-        n = _examples(catalog, spec, component, reference, data_root)
+        n = _examples(catalog, spec, component, reference, data_root, published)
         unknown = (1, 1) if spec["kind"] == "train" else (None, None)
         forward, backward = component.passes_with(reference["params"]) or unknown
         terms.append((n, _times(n, forward), _times(n, backward)))
@@ -94,15 +97,19 @@ def _examples(
     component: Component,
     reference: ComponentReference,
     data_root: Path | None,
+    published: bool = False,
 ) -> float | None:
     if spec["kind"] == "train":
-        return _training_examples(catalog, spec)
+        return _training_examples(catalog, spec, published)
     n = component.repeats_with(reference["params"])
     if n is not None:
         return n
     data = cast(EvaluationItem, reference)["data"] or spec["data"]
     found = catalog.find("data", data["name"])
-    size = (found.facts or {}).get("test") or count_examples(found, data["params"], data_root)
+    facts = found.facts or {}
+    size = facts.get("test") or count_examples(found, data["params"], data_root)
+    if size is None and published:
+        size = facts.get("published")
     known = [n for n in (size, spec["limit"]) if n is not None]
     return min(known) if known else None
 
@@ -115,11 +122,12 @@ def _min_examples(spec: UserSpec) -> int:
     return int(params.get("epochs") or params.get("steps") or 1) * (batch if isinstance(batch, int) else 1)
 
 
-def _training_examples(catalog: Catalog, spec: TrainJobSpec) -> int | None:
-    facts = catalog.find("data", spec["data"]["name"]).facts or {}
-    epochs = spec["recipe"]["params"].get("epochs")
-    size = facts.get("train")
-    return _total([_times(size, epochs)])
+def _training_examples(catalog: Catalog, spec: TrainJobSpec, published: bool) -> int | None:
+    facts, params = catalog.find("data", spec["data"]["name"]).facts or {}, spec["recipe"]["params"]
+    if params.get("epochs") is None:
+        return _total([_times(params.get("steps"), params.get("total_batch"))])
+    size = facts.get("train") or (facts.get("published_train") if published else None)
+    return _total([_times(size, params["epochs"])])
 
 
 def _times(n: float | None, factor: float | None) -> float | None:

@@ -19,7 +19,9 @@ __all__ = ["imagenet"]
 
 TASKS = ("classification",)
 PAPER = "Russakovsky et al. 2015, ImageNet Large Scale Visual Recognition Challenge"
-FACTS = {"classes": 1000, "channels": 3, "title": "ImageNet", "published": 50_000}
+FACTS = {
+    "classes": 1000, "channels": 3, "title": "ImageNet", "published": 50_000, "published_train": 1_281_167,
+}  # fmt: skip
 
 
 def imagenet(

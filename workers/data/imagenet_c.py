@@ -15,7 +15,7 @@ TASKS = ("stored_corruptions",)
 PAPER = "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions"
 FACTS = {
     "classes": 1000, "channels": 3, "test_only": True, "class_list": ALL, "corrupted_from": "imagenet",
-    "made_with": "imagenet_c", "made_at": 224,
+    "made_with": "imagenet_c", "made_at": 224, "published": 50_000,
 }  # fmt: skip
 CROP = 224  # The files are already centre crops of 224 pixels
 

@@ -8,10 +8,10 @@ import sys
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import Subcommands, add_remote, json_argument
 from assay.service.cli.commands import Options
-from assay.service.cli.spec_files import read_spec
 from assay.service.cli.spec_kinds import check_kind
 from assay.service.fitted_text import tell
 from assay.service.studies.designs.wire import PATTERN, PREFIX, StudyFixing
+from assay.service.studies.ready.ready_studies import read_study
 
 DIGEST = PREFIX + "0a1b2c3d" * 8
 
@@ -20,7 +20,11 @@ def add_actions(actions: Subcommands) -> None:
     """Adds `register` and `designs`."""
     summary = "store the design of a study with its digest and the time, before it runs"
     parser = add_remote(actions, "register", register, summary, "docs/studies.study.json")
-    parser.add_argument("file", metavar="FILE", help="the study as JSON or YAML; - reads standard input")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="the study as JSON or YAML; - reads standard input; or a ready study's name",
+    )
     json_argument(parser)
     summary = "list registered designs, or print the canonical JSON of a design"
     parser = add_remote(actions, "designs", designs, summary, "", f"{DIGEST} | sha256sum")
@@ -35,7 +39,7 @@ def is_digest(text: str) -> bool:
 
 def register(options: Options) -> int:
     """Registers the design of a study; prints its digest."""
-    spec = read_spec(options.file)
+    spec = read_study(options.file)
     with spec.pointing():
         check_kind(spec.value, "study", options.file)
     with commands.connected(options) as client, spec.pointing():

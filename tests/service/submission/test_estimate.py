@@ -56,3 +56,33 @@ def test_unknown_passes_of_a_training_are_one_of_each() -> None:
     spec = spec_of(kind="train", recipe={"name": "small_vit", "params": {"epochs": 1}})
     found = least_work(without_passes("recipe", "small_vit"), spec)
     assert found.forward == found.backward == found.examples > 0
+
+
+def test_steps_of_a_stated_batch_are_known_work() -> None:
+    recipe = {"name": "lra_primal", "params": {"steps": 2500, "total_batch": 256}}
+    shared = {
+        "model": {"name": "lra_transformer", "params": {"length": 1024}},
+        "data": {"name": "lra_image"},
+        "kind": "train",
+    }
+    assert estimate(load(), spec_of(**shared, recipe=recipe))["examples"] == 2500 * 256
+    for left in ("steps", "total_batch"):
+        params = {name: value for name, value in recipe["params"].items() if name != left}
+        spec = spec_of(**shared, recipe={"name": "lra_primal", "params": params})
+        assert estimate(load(), spec)["examples"] is None
+
+
+def test_a_set_of_unknown_size_counts_as_published_where_that_is_asked() -> None:
+    shared = {"model": {"name": "symvit_tiny"}, "data": {"name": "imagenet"}}
+    training = spec_of(
+        kind="train", **shared, recipe={"name": "deit", "params": {"epochs": 2, "warmup_epochs": 1}}
+    )
+    evaluation = spec_of(kind="evaluate", **shared, evaluations=[{"suite": "rpc_table1"}])
+    few = spec_of(kind="evaluate", **shared, evaluations=[{"suite": "rpc_table1"}], limit=100)
+    assert estimate(load(), training)["examples"] is None
+    assert estimate(load(), training, published=True)["examples"] == 2 * 1_281_167
+    assert estimate(load(), evaluation)["examples"] is None
+    assert (
+        estimate(load(), evaluation, published=True)["examples"] == 50_000 + 30_000 + 7_500 + 50_000 + 12_000
+    )
+    assert estimate(load(), few, published=True) == estimate(load(), few)

@@ -1,0 +1,72 @@
+"""Operations of models without memory: the measured networks, sums by hand, models that are not counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from assay.service.studies.ready.gpu_hours import CONVOLUTIONAL, SMALLEST, TRANSFORMER, MeasuredNetwork
+from assay.workers.operations import answer, operations
+
+IMAGENET = {"name": "imagenet", "params": {}}
+SMALL_VIT = {"image_size": 32, "patch_size": 4, "width": 192, "depth": 6, "heads": 3}
+
+
+def reference(name: str, **params: Any) -> Any:
+    return {"name": name, "params": params}
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(
+    ("network", "model", "data"),
+    [
+        (TRANSFORMER, reference("deit_small"), IMAGENET),
+        (SMALLEST, reference("vit", **SMALL_VIT), reference("cifar10")),
+        (CONVOLUTIONAL, reference("timm", architecture="resnet50", image_size=224), IMAGENET),
+    ],
+    ids=lambda given: getattr(given, "name", None),
+)
+def test_the_measured_networks_have_these_operations(network: MeasuredNetwork, model: Any, data: Any) -> None:
+    assert operations(model, data) == {"forward": network.forward, "gradient": network.gradient}
+
+
+def test_a_small_transformer_by_hand() -> None:
+    """Five tokens of width 8 in one layer; the gradient of attention's products is twice their passes."""
+    n, width, classes = 5, 8, 10
+    model = reference("vit", image_size=8, patch_size=4, width=width, depth=1, heads=2)
+    linear = 2 * (n - 1) * 16 * width + 2 * n * (4 + 8) * width**2 + 2 * width * classes
+    attention = 2 * 2 * n * n * width
+    assert operations(model, reference("digits")) == {
+        "forward": linear + attention,
+        "gradient": linear + 2 * attention,
+    }
+
+
+def test_each_iteration_of_the_pursuit_counts() -> None:
+    def forward(iterations: int) -> float:
+        params = {"image_size": 8, "patch_size": 4, "width": 8, "depth": 2, "heads": 2}
+        return operations(reference("rpc_symvit", iterations=iterations, **params), reference("digits"))[
+            "forward"
+        ]
+
+    assert forward(3) - forward(2) == forward(2) - forward(1) == 2 * 2 * 5 * 5 * 8
+
+
+def test_a_model_of_tokens_has_the_gradient_of_its_weights() -> None:
+    found = operations(reference("lra_transformer", length=16), reference("lra_image"))
+    assert found["gradient"] == pytest.approx(2 * found["forward"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "reason"),
+    [
+        (reference("exported"), IMAGENET, "an uploaded program is not counted"),
+        (reference("lm"), reference("wikitext"), "windows or steps"),
+        (reference("vit"), reference("image_folder"), "does not know the classes"),
+        (reference("vit", image_size=9, patch_size=4), IMAGENET, "patch_size must divide image_size"),
+    ],
+    ids=lambda given: given["name"] if isinstance(given, dict) else None,
+)
+def test_what_is_not_counted_says_why(model: Any, data: Any, reason: str) -> None:
+    assert reason in answer({"model": model, "data": data})["unknown"]

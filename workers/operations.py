@@ -1,0 +1,92 @@
+"""Counts the operations of models for GPU-hours of studies, on torch's device without memory.
+
+    echo '[{"model": {"name": ..., "params": ...}, "data": ...}]' | python -m assay.workers.operations
+
+Writes for each model "forward", the operations of an example's forward pass, and "gradient", for the pass
+back to the input, to the weights for tokens; or "unknown", the reason. Matrix products, convolutions
+and attention count, two operations for each multiply-add (`efficiency`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from assay.models.layers.token_model import reads_words
+from assay.service.catalog.catalog import load
+from assay.service.contract.stored_specs import ComponentReference, ModelReference
+from assay.workers import catalog
+from assay.workers.data.formats.dataset import ExampleSet
+from assay.workers.evaluation.efficiency import COUNTED_IMAGES, count_flops
+from assay.workers.jobs.loading import image_size_of
+
+META = torch.device("meta")
+# Facts of a model: its passes are not a catalog's function, or an example is many passes.
+NOT_COUNTED = {
+    "exported_program": "an uploaded program is not counted",
+    "pulled_only": "a model of pulled files is not counted",
+    "predicts_next": "an example is as many passes as it has windows or steps",
+}
+
+
+def operations(model: ModelReference, data: ComponentReference) -> dict[str, float]:
+    """Operations of a model's passes on an example of a data set; a ValueError says why they are unknown."""
+    component, found = load().find("model", model["name"]), load().find("data", data["name"])
+    for fact, reason in NOT_COUNTED.items():
+        if fact in (component.facts or {}):
+            raise ValueError(reason)
+    facts = found.facts_for(data["params"])
+    classes, channels = facts.get("model_classes", facts.get("classes")), facts.get("channels")
+    if classes is None:
+        raise ValueError(f"the catalog does not know the classes of the data set {data['name']!r}")
+    build = catalog.build("model", model["name"], model["params"])
+    built = on_meta(lambda: build(classes, channels or COUNTED_IMAGES)).eval().requires_grad_(False)
+    if channels is None and not reads_words(built):
+        raise ValueError(f"the catalog does not know the channels of the data set {data['name']!r}")
+    described = cast(ExampleSet, SimpleNamespace(classes=classes, channels=channels))
+    task = catalog.task(found.tasks[0])
+    given: Tensor = task.trial_inputs(described, image_size_of(model, built), COUNTED_IMAGES).to(META)
+    return _counted(built, given)
+
+
+def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
+    """A model without memory for its weights."""
+    try:
+        with META:
+            return build()
+    except RuntimeError:  # some architectures compute with values while they are built
+        return build().to(META)
+
+
+def _counted(model: nn.Module, given: Tensor) -> dict[str, float]:
+    def forward() -> None:
+        with torch.no_grad():
+            model(given)
+
+    def both() -> None:
+        model(given).float().logsumexp(dim=-1).sum().backward()
+
+    once = count_flops(forward)
+    (given if given.is_floating_point() else model).requires_grad_(True)
+    return {
+        "forward": once / COUNTED_IMAGES,
+        "gradient": (count_flops(both) - once) / COUNTED_IMAGES,
+    }
+
+
+def answer(asked: Any) -> dict[str, Any]:
+    """The operations of an arm, or why they are unknown."""
+    try:
+        return operations(asked["model"], asked["data"])
+    except Exception as error:
+        return {"unknown": str(error).strip().partition("\n")[0][:300] or type(error).__name__}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps([answer(arm) for arm in json.load(sys.stdin)]))
