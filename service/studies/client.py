@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal
 from urllib.parse import urlencode
 
+from assay.service.catalog.catalog import load
 from assay.service.client.groups import Group, GroupCalls
 from assay.service.client.notebook_tables import cell_text
 from assay.service.client.transport import API, parsed, part, polling
@@ -130,7 +131,7 @@ class StudyCalls(DesignCalls):
         whole, measured = planned.spec, []
         execution = {name: whole["execution"][name] for name in ("device", "batch_size")}
         shared = {"kind": "evaluate", "tags": ["budget"], "execution": execution, "limit": SPEED_EXAMPLES}
-        shared |= {"protocol": whole["protocol"], "evaluations": whole["evaluations"][:1]}
+        shared |= {"protocol": whole["protocol"], "evaluations": [_first(whole["evaluations"])]}
         for arm, told in zip(whole["arms"], planned.arms, strict=True):
             if not told.evaluate["seconds_measured"]:
                 model = {name: value for name, value in arm["model"].items() if name != "weights"}
@@ -232,6 +233,14 @@ class StudyCalls(DesignCalls):
             tags={**tags, "assay.state": study.state.value},
             labels=tuple(study.tags),
         )
+
+
+def _first(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The first evaluation; of a suite that the client's catalog has the suite's first."""
+    first, catalog = evaluations[0], load()
+    if first.get("suite") not in catalog.names("suite"):
+        return first
+    return (catalog.find("suite", first["suite"]).evaluations or [first])[0]
 
 
 def _jobs_of(study: StudyStatus) -> list[str]:

@@ -89,6 +89,14 @@ def test_the_tables_have_the_published_arms_in_their_protocol() -> None:
     assert [table.spec["protocol"] for table in tables] == ["pixel", "paper"]
 
 
+def test_a_budget_measures_the_first_evaluation_of_a_suite(assay: Any, app_store: Store) -> None:
+    client = commands.AssayClient("http://127.0.0.1:8000")
+    with pytest.raises(TimeoutError):
+        client.measure_study(ready_studies()["rpc_table2"], timeout_seconds=0)
+    asked = [job.spec["evaluations"] for job in app_store.jobs.page()[0]]
+    assert [[one["name"] for one in listed] for listed in asked] == 5 * [["clean"]]
+
+
 def test_a_file_wins_over_a_ready_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert read_study("rpc_table2").value["tags"] == ["rpc_table2"]
