@@ -109,7 +109,8 @@ def rehearse(
 ) -> Iterator[tuple[str, float, str]]:
     """Each evaluation of a table with its seconds and its error, empty without any."""
     spec: Any = validate(load(), job_of(model, table, examples)).spec
-    session, request = Session(), {"spec": spec, "weights": None, "folder": str(folder)}
+    request: Any = {"spec": spec, "weights": None, "folder": str(folder)}
+    session = Session()
     made = plan.run(request | {"shard_seconds": 1e9}, session, lambda _: None)["plan"]
     for shard in made["shards"]:
         item = spec["evaluations"][shard["evaluation"]]

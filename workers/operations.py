@@ -73,7 +73,10 @@ def _counted(model: nn.Module, given: Tensor) -> dict[str, float]:
         model(given).float().logsumexp(dim=-1).sum().backward()
 
     once = count_flops(forward)
-    (given if given.is_floating_point() else model).requires_grad_(True)
+    if given.is_floating_point():
+        given.requires_grad_(True)
+    else:
+        model.requires_grad_(True)
     return {
         "forward": once / COUNTED_IMAGES,
         "gradient": (count_flops(both) - once) / COUNTED_IMAGES,

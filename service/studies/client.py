@@ -240,7 +240,8 @@ def _first(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     first, catalog = evaluations[0], load()
     if first.get("suite") not in catalog.names("suite"):
         return first
-    return (catalog.find("suite", first["suite"]).evaluations or [first])[0]
+    listed = catalog.find("suite", first["suite"]).evaluations
+    return listed[0] if listed else first
 
 
 def _jobs_of(study: StudyStatus) -> list[str]:

@@ -1,4 +1,4 @@
-"""Operations of models without memory: the measured networks, sums by hand, models that are not counted."""
+"""Operations of models without memory: sums by hand, and models that are not counted."""
 
 from __future__ import annotations
 
@@ -6,29 +6,13 @@ from typing import Any
 
 import pytest
 
-from assay.service.studies.ready.gpu_hours import CONVOLUTIONAL, SMALLEST, TRANSFORMER, MeasuredNetwork
 from assay.workers.operations import answer, operations
 
 IMAGENET = {"name": "imagenet", "params": {}}
-SMALL_VIT = {"image_size": 32, "patch_size": 4, "width": 192, "depth": 6, "heads": 3}
 
 
 def reference(name: str, **params: Any) -> Any:
     return {"name": name, "params": params}
-
-
-@pytest.mark.costly
-@pytest.mark.parametrize(
-    ("network", "model", "data"),
-    [
-        (TRANSFORMER, reference("deit_small"), IMAGENET),
-        (SMALLEST, reference("vit", **SMALL_VIT), reference("cifar10")),
-        (CONVOLUTIONAL, reference("timm", architecture="resnet50", image_size=224), IMAGENET),
-    ],
-    ids=lambda given: getattr(given, "name", None),
-)
-def test_the_measured_networks_have_these_operations(network: MeasuredNetwork, model: Any, data: Any) -> None:
-    assert operations(model, data) == {"forward": network.forward, "gradient": network.gradient}
 
 
 def test_a_small_transformer_by_hand() -> None:

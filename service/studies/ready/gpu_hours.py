@@ -66,7 +66,8 @@ class GpuHours:
 
 def gpu_hours(planned: StudyDryRun) -> GpuHours:
     """The hours of a planned study, its models counted by a process of a worker's packages."""
-    sums, unknown = [0.0, 0.0], {}
+    sums = [0.0, 0.0]
+    unknown: dict[str, str] = {}
     for arm, spec, found in zip(
         planned.arms, planned.spec["arms"], counted(planned.spec["arms"]), strict=True
     ):
@@ -97,10 +98,9 @@ def hours_of(arm: ArmEstimate, model: str, found: Mapping[str, Any]) -> tuple[fl
 
 def counted(arms: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Operations "forward" and "gradient" of each arm's model; or "unknown", the reason."""
-    known = {name: load().names(name) for name in ("model", "data")}
-    foreign = [kind for arm in arms for kind in known if arm[kind]["name"] not in known[kind]]
-    if foreign:
-        return [{"unknown": f"the catalog of this machine lacks a {foreign[0]} of the study"} for _ in arms]
+    known = load().names("model")
+    if not any(arm["model"]["name"] in known for arm in arms):
+        return [{"unknown": "the catalog of this machine lacks the model"} for _ in arms]
     try:
         require("counting the operations of models", "worker")
         asked = json.dumps([{"model": arm["model"], "data": arm["data"]} for arm in arms])
@@ -113,8 +113,10 @@ def counted(arms: list[dict[str, Any]]) -> list[dict[str, Any]]:
             check=False,
         )
         found: list[dict[str, Any]] = json.loads(done.stdout)
-    except (MissingExtra, subprocess.TimeoutExpired) as error:
+    except MissingExtra as error:
         return [{"unknown": str(error)} for _ in arms]
+    except subprocess.TimeoutExpired:
+        return [{"unknown": f"counting took longer than {COUNT_SECONDS} s"} for _ in arms]
     except json.JSONDecodeError:
         last = done.stderr.strip().rpartition("\n")[2]
         return [{"unknown": f"counting the operations of models failed: {last[:300]}"} for _ in arms]

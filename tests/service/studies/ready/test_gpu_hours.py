@@ -15,14 +15,17 @@ from assay.service.studies.ready.gpu_hours import (
     SMALLEST,
     TRANSFORMER,
     GpuHours,
+    MeasuredNetwork,
     counted,
     gpu_hours,
     hours_text,
 )
 from assay.service.studies.wire import ArmEstimate, StudyDryRun
+from assay.workers.operations import operations
 
 RESULTS = Path(__file__).resolve().parents[4] / "benchmarks" / "results-gpu.json"
 TINY = {"forward": 2_333_073_408.0, "gradient": 2_690_737_152.0}  # SymViT-tiny, 224 px
+SMALL_VIT = {"image_size": 32, "patch_size": 4, "width": 192, "depth": 6, "heads": 3}
 # Below every measured network: a pass takes as long as the smallest network's.
 LITTLE = {"forward": 1e6, "gradient": 1e6}
 
@@ -99,6 +102,23 @@ def test_the_rates_are_of_the_measured_tables() -> None:
     assert rates == pytest.approx([14.168, 17.175, 27.241], rel=1e-4)
 
 
+@pytest.mark.costly
+@pytest.mark.parametrize(
+    ("network", "model", "params", "data"),
+    [
+        (TRANSFORMER, "deit_small", {}, "imagenet"),
+        (SMALLEST, "vit", SMALL_VIT, "cifar10"),
+        (CONVOLUTIONAL, "timm", {"architecture": "resnet50", "image_size": 224}, "imagenet"),
+    ],
+    ids=lambda given: getattr(given, "name", None),
+)
+def test_the_measured_networks_have_these_operations(
+    network: MeasuredNetwork, model: str, params: dict[str, Any], data: str
+) -> None:
+    found = operations({"name": model, "params": params, "weights": None}, {"name": data, "params": {}})
+    assert found == {"forward": network.forward, "gradient": network.gradient}
+
+
 def _tables(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, dict):
         inner = [table for part in value.values() for table in _tables(part)]
@@ -120,7 +140,12 @@ def test_what_is_unknown_is_said_and_not_guessed(monkeypatch: pytest.MonkeyPatch
 def test_a_machine_that_cannot_count_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     arm = planned(1, 1, None, (1, 0)).spec["arms"][0]
     foreign = {**arm, "model": {"name": "of_another_package", "params": {}}}
-    assert "lacks a model" in counted([arm, foreign])[0]["unknown"]
+    assert [one["unknown"] for one in counted([foreign] * 2)] == 2 * [
+        "the catalog of this machine lacks the model"
+    ]
+    monkeypatch.setattr(module, "COUNT_SECONDS", 1e-3)
+    assert "counting took longer" in counted([arm, foreign])[1]["unknown"]
+    monkeypatch.undo()
     monkeypatch.setattr(extras, "has_module", lambda name: name != "torch")
     assert "pip install 'assay-robustness[worker]'" in counted([arm])[0]["unknown"]
     monkeypatch.undo()
@@ -132,6 +157,8 @@ def test_a_machine_that_cannot_count_says_so(monkeypatch: pytest.MonkeyPatch) ->
 def test_models_are_counted_in_a_process() -> None:
     arm = planned(1, 1, None, (1, 0)).spec["arms"][0]
     words = {"model": {"name": "lm", "params": {}}, "data": {"name": "wikitext", "params": {}}}
-    found, unknown = counted([arm, words])
+    foreign = {**arm, "model": {"name": "of_another_package", "params": {}}}
+    found, unknown, missing = counted([arm, words, foreign])
     assert found == TINY
     assert "windows or steps" in unknown["unknown"]
+    assert "of_another_package" in missing["unknown"]
