@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Container, Sequence
 
 from assay.service.cli import output
 from assay.service.cli.arguments import Subcommands, actions_of, add_remote, json_argument
 from assay.service.cli.commands import OK, connected
 from assay.service.cli.usage import Parser
 from assay.service.contract.findings.data_disagreements import disagreements, first_names, on_workers
-from assay.service.contract.fleet.workers import IdentityStatus, WorkerDevice, WorkerStatus
+from assay.service.contract.fleet.workers import DIGEST_PATTERN, IdentityStatus, WorkerDevice, WorkerStatus
 from assay.service.workers.fleet_cli import add_fleet
 
 GIB = 1024**3
+NO_WORKER = "(no worker yet)"
 
 
 def list_all(options: argparse.Namespace) -> int:
@@ -52,8 +55,13 @@ def uncordon(options: argparse.Namespace) -> int:
 def identities(options: argparse.Namespace) -> int:
     """Lists the identities that are declared, allowed and withdrawn."""
     with connected(options) as client:
-        found = client.identities()
-    rows = [[one.identity, one.verdict, str(one.workers), one.since, one.by] for one in found]
+        found, workers = client.identities(), client.workers()
+    ruled = {one.identity for one in found}
+    rows = [
+        [identity, one.verdict, str(count), one.since, one.by]
+        for one in found
+        for identity, count in _digests(one, workers, ruled).items()
+    ]
     header = ["IDENTITY", "VERDICT", "WORKERS", "SINCE", "BY"]
     text = output.table(header, rows) if rows else "none is declared: any worker takes work"
     _show(options, [one.model_dump(mode="json") for one in found], text)
@@ -153,6 +161,20 @@ def workers_table(found: Sequence[WorkerStatus]) -> str:
     notes += [f"{one.name}: staged data: {first_names(sorted(one.staged))}" for one in found if one.staged]
     lines = [output.table(header, rows) if rows else "no workers", *map(output.printable, notes)]
     return "\n".join(lines)
+
+
+def _digests(
+    ruling: IdentityStatus, workers: Sequence[WorkerStatus], ruled: Container[str]
+) -> dict[str, int]:
+    """Workers online by digest: a release has a digest for each set of packages of its workers."""
+    if re.fullmatch(DIGEST_PATTERN, ruling.identity):
+        return {ruling.identity: ruling.workers}
+    found: Counter[str] = Counter()
+    for one in workers:
+        of_release = ruling.identity in (one.source_sha256, one.commit, one.version)
+        if of_release and one.identity and one.identity not in ruled:
+            found[one.identity] += one.state != "offline"
+    return found or {NO_WORKER: 0}
 
 
 def _devices(worker: WorkerStatus) -> str:

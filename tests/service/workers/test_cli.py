@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -96,11 +97,27 @@ def test_code_that_is_not_the_services_is_allowed_and_withdrawn(run: Run, app_st
     assert listed.splitlines()[3].split()[-2] == other
     header, own, theirs = run("identities")[1].splitlines()
     assert header.split() == ["IDENTITY", "VERDICT", "WORKERS", "SINCE", "BY"]
-    assert own.split()[:3] == ["ab" * 32, "declared", "0"]
+    assert re.split(r"\s{2,}", own)[:3] == ["(no worker yet)", "declared", "0"]
     assert theirs.split()[:3] == [other, "allowed", "1"]
     assert json.loads(run("withdraw", other, "--json")[1])["verdict"] == "withdrawn"
     assert not app_store.identities.admits(other)
     assert "no worker online has it" in run("withdraw", "0" * 16)[1]
+
+
+def test_a_release_is_listed_by_the_digests_that_are_allowed_and_withdrawn(
+    run: Run, app_store: Store
+) -> None:
+    app_store.identities.declare({"version": "1.0", "source_sha256": "ab" * 32})
+    code: Any = {"code": {"version": "1.0", "commit": None, "source_sha256": "ab" * 32}}
+    for number, digest in enumerate(("c3" * 8, "c3" * 8, "d4" * 8)):
+        app_store.workers.beat(f"n{number}", "box", ["cpu"], 9, code, 1, f"box:n{number}", digest)
+    rows = [line.split()[:3] for line in run("identities")[1].splitlines()[1:]]
+    assert rows == [["c3" * 8, "declared", "2"], ["d4" * 8, "declared", "1"]]
+    for digest, _, _ in rows:
+        assert digest in run("list")[1]
+    assert run("withdraw", rows[0][0])[0] == 0
+    rows = [line.split()[:3] for line in run("identities")[1].splitlines()[1:]]
+    assert sorted(rows) == [["c3" * 8, "withdrawn", "2"], ["d4" * 8, "declared", "1"]]
 
 
 def test_what_is_no_digest_is_told(run: Run) -> None:
