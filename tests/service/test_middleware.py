@@ -181,6 +181,30 @@ def test_bodies_of_a_tenant_in_memory_are_limited() -> None:
     asyncio.run(crowd())
 
 
+@pytest.mark.parametrize(
+    ("path", "client", "host", "code"),
+    [
+        ("/healthz", "127.0.0.1", "localhost:8000", 200),
+        ("/readyz", "::1", "[::1]:8000", 200),
+        ("/readyz", "127.0.0.1", "evil.example", 403),
+        ("/readyz", "10.0.0.5", "localhost", 403),
+        ("/metrics", "127.0.0.1", "localhost", 403),
+    ],
+)
+def test_this_machine_may_ask_for_health_by_its_own_name(
+    settings: Settings, app_store: Store, path: str, client: str, host: str, code: int
+) -> None:
+    changes = {"allowed_hosts": ["assay.example"], "host": "0.0.0.0", "require_keys": True}
+    inner = app.create_app(settings.model_copy(update=changes), store=app_store)
+    transport = httpx.ASGITransport(inner, client=(client, 5))
+
+    async def asked() -> int:
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as api:
+            return (await api.get(path, headers={"Host": host})).status_code
+
+    assert asyncio.run(asked()) == code
+
+
 def test_other_protocols_pass_through() -> None:
     seen = []
 
