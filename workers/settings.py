@@ -188,6 +188,9 @@ class WorkerSettings(Connections):
         parts = urlsplit(url)
         if url and not (parts.hostname and parts.scheme in ("http", "https")):
             raise ValueError(f"{url!r} given; allowed: https://host, or http://host on a network of your own")
+        address, api, _ = url.partition("/api/v1")
+        if api:
+            raise ValueError(f"{url!r} given; allowed: the service's address, {address}")
         return url
 
     @field_validator("sandbox_user")

@@ -45,7 +45,7 @@ from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
 from assay.workers.staging.stager import Stager
 from assay.workers.supervision.direct_ledger import DirectLedger
-from assay.workers.supervision.ledger import GatewayAway
+from assay.workers.supervision.ledger import GatewayAway, KeyRefused
 from assay.workers.supervision.supervisor import Supervisor
 from assay.workers.supervision.worker_end import WorkerEnd
 
@@ -87,7 +87,7 @@ def _refused(settings: WorkerSettings) -> str | None:
     if settings.gateway:
         if settings.worker_key_file is not None and not settings.read_worker_key():
             return f"ASSAY_WORKER_KEY_FILE: {settings.worker_key_file} has no key"
-        return _not_ours(settings.state) or why_refused(settings.trial)
+        return _keyless(settings) or _not_ours(settings.state) or why_refused(settings.trial)
     if settings.mode != "embedded":
         return "ASSAY_MODE: the workers of the distributed mode are `python -P -m assay.workers.nodes`"
     address = make_url(settings.database)
@@ -97,6 +97,18 @@ def _refused(settings: WorkerSettings) -> str | None:
             f" `assay serve --state {settings.state}`"
         )
     return why_refused(settings.trial)
+
+
+def _keyless(settings: WorkerSettings) -> str | None:
+    """Why a worker without a key is refused; a gateway that is away is waited for."""
+    if settings.read_worker_key():
+        return None
+    with closing(Gateway(settings)) as gateway, contextlib.suppress(GatewayAway, AssayError):
+        try:
+            gateway.call("/gone", {"worker": "keyless"})
+        except KeyRefused as error:
+            return f"ASSAY_WORKER_KEY, ASSAY_WORKER_KEY_FILE: missing; the gateway answers: {error}"
+    return None
 
 
 def _not_ours(folder: Path) -> str | None:

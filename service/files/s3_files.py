@@ -257,6 +257,8 @@ class S3Files:
             self._obstore.delete(store, key)
         except Exception as error:  # of the client's or the network's
             log.warning("the object store: %s", self._told(error))
+            if "NoSuchBucket" in str(error):
+                return "no such bucket"
             return "too slow" if TIMED_OUT.search(str(error)) else "away"
         return "" if same else "gives other bytes than were stored"
 

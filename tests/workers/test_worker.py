@@ -59,6 +59,24 @@ def test_without_a_service_it_names_the_command(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_worker_without_a_key_ends_where_the_gateway_wants_a_key(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, store: Store
+) -> None:
+    with serving(store, tmp_path / "state") as server:
+        code, text = refused(monkeypatch, capfd, GATEWAY=server.url, STATE=str(tmp_path / "node"))
+    assert code == 1
+    assert "ASSAY_WORKER_KEY, ASSAY_WORKER_KEY_FILE: missing; the gateway answers: " in text
+    assert not (tmp_path / "node").exists()
+
+
+def test_the_address_of_the_interface_is_not_the_services(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, text = refused(monkeypatch, capfd, GATEWAY="https://assay.example/api/v1/")
+    assert code == 2
+    assert "allowed: the service's address, https://assay.example" in text
+
+
 def test_wrong_settings_are_lines(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

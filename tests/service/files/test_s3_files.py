@@ -289,7 +289,7 @@ def test_no_key_is_told(troubled: S3Files, place: S3Place, network: Network, cap
 
 def test_a_bucket_that_is_missing_is_a_fault(place: S3Place, tmp_path: Path) -> None:
     files = S3Files(replace(place, bucket="no-such-bucket"), tmp_path, 10)
-    assert files.fault() == "away"
+    assert files.fault() == "no such bucket"
     with pytest.raises(StoreAway):
         files.write(JOB, "x.csv", b"")
 
