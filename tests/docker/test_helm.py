@@ -533,6 +533,20 @@ def test_the_chart_is_of_this_release() -> None:
     assert (chart["version"], chart["appVersion"]) == (version, version)
 
 
+def test_the_page_and_the_notes_of_an_installation_make_the_same_keys() -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    (text,) = re.findall(r"```yaml\n(image:.*?)```", page, re.DOTALL)
+    asked = ("install", "lab", str(CHART), "--namespace", "assay", "--dry-run=client")
+    notes = run(*asked, values=yaml.safe_load(text)).stdout.partition("NOTES:")[2]
+    commands = (
+        r"(?:kubectl -n assay .* (?:keys create|secret generic assay-workers) |export ASSAY_URL=)[^#\n]*"
+    )
+    told, written = ({one.strip() for one in re.findall(commands, where)} for where in (notes, page))
+    assert told == written
+    assert len(told) == 5
+    assert "--name me --scope admin" in notes, "`assay workers drain` needs it"
+
+
 def test_the_values_of_the_page_are_valid() -> None:
     page = (ROOT / "docs" / "kubernetes.md").read_text()
     (text,) = re.findall(r"```yaml\n(image:.*?)```", page, re.DOTALL)
