@@ -25,9 +25,11 @@ from assay.workers.containment.limits import machine_memory
 from assay.workers.settings import WorkerSettings
 from tests.support.chart import (
     CHART,
+    INGRESS,
     LEAST,
     ROOT,
     SETS,
+    STORE_PODS,
     environment,
     kinds,
     pods,
@@ -226,7 +228,8 @@ def test_a_worker_knows_the_gateway_alone(name: str) -> None:
         return
     (container,) = pods(rendered(name))["worker"]["spec"]["containers"]
     told = environment(container)
-    assert told["ASSAY_GATEWAY"] == "http://lab.team.svc"
+    named = "https://nodes.example" if name == "selected" else "http://lab.team.svc"
+    assert told["ASSAY_GATEWAY"] == named
     assert told["ASSAY_WORKER_KEY_FILE"] == "/run/secrets/assay_worker_key"
     stores = ("DATABASE", "REDIS", "FILES", "S3", "MODE", "MAX_EVALUATOR_BYTES")
     assert not [one for one in told if any(part in one for part in stores)]
@@ -305,8 +308,14 @@ def test_nothing_is_reached_but_the_stores(name: str) -> None:
     hooks = SETS[name].get("service", {}).get("egress", [])
     files = [towards("10.0.0.30/32", 9000)] if name in ("objects", "published") else []
     dns = OTHER_DNS if name == "authorities" else DNS
+    ingress = []
+    if name == "selected":
+        cidrs = [{"ipBlock": {"cidr": one}} for one in ("10.0.0.10/32", "10.0.1.0/24")]
+        database = {**database, "to": [*cidrs, STORE_PODS]}
+        files = [{"to": [STORE_PODS], "ports": [{"protocol": "TCP", "port": 443}]}]
+        ingress = [{"to": [INGRESS], "ports": [{"protocol": "TCP", "port": 443}]}]
     if name != "without workers":
-        assert egress_of(objects, "worker") == [dns, SERVICE, *files, *staging]
+        assert egress_of(objects, "worker") == [dns, SERVICE, *ingress, *files, *staging]
     asked = [SERVICE] if staging else []
     assert egress_of(objects, "keeper") == [dns, *asked, *files, database, redis, *staging]
     assert egress_of(objects, "migration") == [dns, database]

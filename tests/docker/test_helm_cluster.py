@@ -9,7 +9,20 @@ import pytest
 from sqlalchemy import make_url
 
 from assay.service.settings import Settings
-from tests.support.chart import LEAST, SETS, environment, kinds, pods, rendered, rendered_with, with_values
+from tests.support.chart import (
+    CHART,
+    LEAST,
+    PLACED,
+    SETS,
+    STORE_PODS,
+    environment,
+    kinds,
+    pods,
+    rendered,
+    rendered_with,
+    run,
+    with_values,
+)
 
 
 def own(objects: list[dict[str, Any]], component: str) -> dict[str, Any]:
@@ -117,3 +130,49 @@ def test_the_keeper_stages_with_the_key_of_workers_if_there_is_one() -> None:
     assert "env" not in staging
     assert [one["name"] for one in staging["volumeMounts"]] == ["data", "tmp"]
     assert "key" not in volumes(rendered_with(alone), "keeper")
+
+
+def test_a_store_may_be_pods_alone() -> None:
+    values = with_values(LEAST, {"redis": {"to": [STORE_PODS]}})
+    del values["redis"]["cidr"]
+    policy = kinds(rendered_with(values), "NetworkPolicy")["lab-redis"]["spec"]
+    assert policy["egress"] == [{"to": [STORE_PODS], "ports": [{"protocol": "TCP", "port": 6379}]}]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_pod_asks_for_the_disk_that_its_folders_may_take(name: str) -> None:
+    units = {"Mi": 1, "Gi": 1024}
+    for component, template in pods(rendered(name)).items():
+        folders = [one.get("emptyDir", {}) for one in template["spec"]["volumes"]]
+        sizes = [one["sizeLimit"] for one in folders if one and "medium" not in one]
+        asked = template["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"]
+        most = sum(int(size[:-2]) * units[size[-2:]] for size in sizes)
+        if (name, component) == ("selected", "keeper"):
+            assert asked == "20Gi", "the value's"
+        else:
+            assert int(asked[:-2]) * units[asked[-2:]] == most > 0
+
+
+def test_pods_are_placed_by_their_values() -> None:
+    found = pods(rendered("selected"))
+    for component in ("service", "keeper", "worker"):
+        assert found[component]["spec"].items() >= PLACED.items()
+        assert not PLACED.keys() & pods(rendered("least"))[component]["spec"].keys()
+    assert found["service"]["spec"]["nodeSelector"] == {"pool": "cpu"}
+
+
+def test_only_the_service_and_the_keeper_say_how_much_is_repeated() -> None:
+    """The gateway takes no worker's word for it."""
+    for name in SETS:
+        for template in pods(rendered(name)).values():
+            assert "ASSAY_REPEAT" not in environment(template["spec"]["containers"][0])
+
+
+@pytest.mark.parametrize(
+    ("cidr", "told"), [("0.0.0.0/0", True), (["10.0.0.0/8", "::/0"], True), ("10.0.0.0/8", False)]
+)
+def test_the_notes_tell_of_a_store_that_is_everywhere(cidr: str | list[str], told: bool) -> None:
+    values = with_values(SETS["objects"], {"files": {"cidr": cidr}})
+    done = run("install", "lab", str(CHART), "--dry-run=client", values=values)
+    assert ("files: the pods that use it reach every address" in done.stdout.partition("NOTES:")[2]) == told
+    assert "redis: the pods" not in done.stdout

@@ -28,6 +28,18 @@ LEAST: dict[str, Any] = {
     "redis": {"url": "rediss://redis.example/0", "secret": "assay-redis", "cidr": "10.0.0.11/32"},
     "workers": {"key": "assay-workers"},
 }
+STORE_PODS = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "stores"}},
+    "podSelector": {"matchLabels": {"app": "store"}},
+}
+INGRESS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}
+ZONE = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}]}
+PLACED: dict[str, Any] = {
+    "affinity": {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [ZONE]}}
+    },
+    "priorityClassName": "research",
+}
 
 
 def with_values(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -120,6 +132,18 @@ SETS: dict[str, dict[str, Any]] = {
             "metrics": {"from": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]},
             "dns": {"to": [{"ipBlock": {"cidr": "169.254.20.10/32"}}], "port": 5353},
             "workers": {"max": 300},
+        },
+    ),
+    "selected": with_values(
+        LEAST,
+        {
+            "service": {"nodeSelector": {"pool": "cpu"}, **PLACED},
+            "database": {"cidr": ["10.0.0.10/32", "10.0.1.0/24"], "to": [STORE_PODS]},
+            "files": {"url": "s3://assay-files", "secret": "assay-files", "to": [STORE_PODS]},
+            "gateway": {"host": "nodes.example", "tlsSecret": "nodes-tls"},
+            "keeper": {"resources": {"requests": {"ephemeral-storage": "20Gi"}}, **PLACED},
+            "workers": {"gateway": {"url": "https://nodes.example", "to": [INGRESS]}, **PLACED},
+            "data": {"published": {"claim": "published"}, "scratch": "200Gi"},
         },
     ),
     "without workers": with_values(LEAST, {"ingress": {"enabled": False}, "workers": {"enabled": False}}),

@@ -8,6 +8,13 @@
 {{- if gt (int .Values.workers.idleSeconds) (int .Values.workers.seconds) }}
 {{- $faults = append $faults (printf "workers.idleSeconds: %v given; allowed: at most workers.seconds, %v" .Values.workers.idleSeconds .Values.workers.seconds) }}
 {{- end }}
+{{- with .Values.workers.gateway.url }}
+{{- $asked := regexReplaceAll ":[0-9]+$" (urlParse .).host "" }}
+{{- $known := list $.Values.host $.Values.gateway.host | compact }}
+{{- if not (has $asked $known) }}
+{{- $faults = append $faults (printf "workers.gateway.url: %q given; allowed: an address of %s (host, gateway.host)" . (join " or " $known)) }}
+{{- end }}
+{{- end }}
 {{- $names := .Files.Get "settings.yaml" | fromYaml }}
 {{- range $part := list "service" "keeper" "workers" }}
   {{- $kind := ternary "service" "workers" (eq $part "service") }}

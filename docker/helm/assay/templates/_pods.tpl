@@ -73,7 +73,7 @@ ASSAY_{{ upper $store }}_URL: {{ print $values.url (ternary (printf "%s/run/secr
 {{- end }}
 
 {{- define "assay.gateway.settings" -}}
-ASSAY_GATEWAY: {{ printf "http://%s.%s.svc" (include "assay.name" .) .Release.Namespace }}
+ASSAY_GATEWAY: {{ .Values.workers.gateway.url | default (printf "http://%s.%s.svc" (include "assay.name" .) .Release.Namespace) }}
 ASSAY_WORKER_KEY_FILE: /run/secrets/assay_worker_key
 {{- end }}
 
@@ -134,10 +134,8 @@ ASSAY_S3_REGION: {{ . | quote }}
 */ -}}
 {{- define "assay.worker.settings" -}}
 {{- if include "assay.stages" . }}
-{{- $size := (index . 0).Values.data.scratch }}
-{{- $unit := get (dict "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776) (regexFind "[MGT]i$" $size) }}
 ASSAY_STAGE: "yes"
-ASSAY_STAGE_BYTES: {{ div (mul (regexFind "^[0-9]+" $size) $unit 4) 5 | quote }}
+ASSAY_STAGE_BYTES: {{ div (mul (include "assay.bytes" (index . 0).Values.data.scratch) 4) 5 | quote }}
 {{- end }}
 ASSAY_DATA_ROOT: /data
 ASSAY_WEIGHTS_ROOT: /weights
