@@ -1,11 +1,15 @@
 """Keeps as many workers asked for as there is work: the loop of `assay fleet slurm`.
 
-It keeps nothing between two rounds: what it has asked for is in Slurm's queue, the work in the service.
+What it has asked for is in Slurm's queue, the work in the service. Between two rounds it keeps only what it
+learns of workers that end unheard; a controller that is started again tries them anew.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -18,6 +22,9 @@ from assay.service.workers.slurm_queue import SlurmJobs, SlurmUnavailable
 
 ENGINE = "Slurm"
 FIRST = 4  # Workers that are tried before any is known to find work
+MAX_WAIT_SECONDS = 300.0  # Before another worker is tried, where the last ended unheard
+MAX_REASON = 200
+TAIL_BYTES = 4096
 
 
 def wanted(most: int, queued: int, busy: int) -> int:
@@ -35,6 +42,9 @@ class SlurmController:
     def __init__(self, fleet: SlurmFleet, client: AssayClient, script: str) -> None:
         self._fleet, self._client, self._script = fleet, client, script
         self._phase: Phase = "begins"
+        self._known: frozenset[str] = frozenset()  # numbers of the fleet's jobs in Slurm
+        self._refused = self._dead = ""  # why Slurm, or its nodes, have no worker
+        self._deaths, self._again_at = 0, float("-inf")
 
     def run(self, stopping: threading.Event, told: Callable[[str], None]) -> None:
         """Rounds until it is stopped; a service or a Slurm that is away is asked again. `told`: news."""
@@ -53,13 +63,20 @@ class SlurmController:
 
     def round(self) -> str:
         """One look at both queues; what it found and did, in words."""
-        jobs = self._jobs()
+        jobs, trouble = self._jobs(), self._trouble
         status = self._report(jobs, self._phase)
         self._phase = "runs"
-        done = self._scale(jobs, status)
-        if done:
+        self._look_for_deaths(jobs, status)
+        try:
+            done = self._scale(jobs, status)
+        except SlurmUnavailable as error:
+            self._refused = str(error)
             self._report(self._jobs())
-        because = f" ({jobs.reason}{slurm_queue.remedy(jobs.reason)})" if jobs.reason else ""
+            raise
+        if done or self._trouble != trouble:
+            self._report(self._jobs())
+        because = self._trouble or (jobs.reason and f"{jobs.reason}{slurm_queue.remedy(jobs.reason)}")
+        because = because and f" ({because})"
         work = f"{status.queued} shards queued, {status.busy} running"
         return (
             f"{work}{_withheld(status)}; {jobs.running} workers, {len(jobs.pending)} pending{because}{done}"
@@ -76,26 +93,74 @@ class SlurmController:
             most=fleet.max,
             running=jobs.running,
             pending=len(jobs.pending),
-            reason=jobs.reason,
+            reason=(self._trouble or jobs.reason)[:MAX_REASON],
             phase=phase,
         )
         return self._client.report_fleet(fleet.name, report)
 
+    @property
+    def _trouble(self) -> str:
+        return self._refused or self._dead
+
+    def _look_for_deaths(self, jobs: SlurmJobs, status: FleetStatus) -> None:
+        """Notes workers that ended before the service heard of any; each such round doubles the wait."""
+        gone = self._known - jobs.ids
+        # A worker may be heard and end between two looks.
+        besides = ("CANCELLED", "COMPLETED") if self._fleet.idle <= self._fleet.every else ("CANCELLED",)
+        if status.heard is None or status.heard:
+            self._deaths, self._dead = 0, ""
+        elif gone and (ends := slurm_queue.ended(self._fleet.name, gone, besides)):
+            self._deaths += 1
+            wait = min(MAX_WAIT_SECONDS, self._fleet.every * 2**self._deaths)
+            self._again_at = time.monotonic() + wait
+            number, node = ends[0]
+            log = f"{self._fleet.logs.rstrip('/')}/{self._fleet.name}-{number}.log"
+            said = f"{len(ends)} ended before the service heard of them, another is tried after {wait:.3g} s"
+            place = f"log {log} on {node or 'its node'}"
+            self._dead = ": ".join(filter(None, (said, place, _last_line(log))))
+        self._known = frozenset(jobs.pending) if status.heard else jobs.ids
+
+    def _give_up(self, jobs: tuple[str, ...], state: str = slurm_queue.PENDING) -> None:
+        slurm_queue.give_up(jobs, state)
+        self._known -= {*jobs}
+
     def _scale(self, jobs: SlurmJobs, status: FleetStatus) -> str:
-        slurm_queue.give_up(jobs.held, "")
+        self._give_up(jobs.held, "")
         gone = f"; gave {len(jobs.held)} up that Slurm holds" if jobs.held else ""
-        slurm_queue.give_up(jobs.stale)
+        self._give_up(jobs.stale)
         if jobs.stale:
             gone += f"; gave {len(jobs.stale)} pending up that were asked for with other options"
         missing = wanted(self._fleet.max, status.queued, status.busy) - jobs.running - len(jobs.pending)
+        if missing > 0 and self._deaths:
+            due = time.monotonic() >= self._again_at and not jobs.running and not jobs.pending
+            missing = 1 if due else 0
         if missing > 0:
             arrays = slurm_queue.submit(self._script, missing)
+            asked = (f"{array}_{task}" for array, size in arrays.items() for task in range(1, size + 1))
+            self._refused, self._known = "", self._known.union(asked)
             return f"{gone}; asked for {missing} more (array {', '.join(arrays)})"
+        self._refused = ""
         extra = jobs.pending[missing:] if missing < 0 else ()
         if extra:
-            slurm_queue.give_up(extra)
+            self._give_up(extra)
             return f"{gone}; gave {len(extra)} pending up"
         return gone
+
+
+def _last_line(log: str) -> str:
+    """The last line of a log that is this user's and can be read here; else empty."""
+    try:
+        file = os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    with open(file, "rb") as lines:
+        facts = os.fstat(file)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.getuid():
+            return ""
+        lines.seek(max(0, facts.st_size - TAIL_BYTES))
+        found = lines.read().decode(errors="replace").split("\n")
+    last = next((line for line in reversed(found) if line.strip()), "")
+    return "".join(letter for letter in last if letter.isprintable())
 
 
 def _withheld(status: FleetStatus) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from assay.service.client.transport import KEY_VARIABLE
 from assay.service.contract.problems import Problems, nearest
@@ -26,6 +26,9 @@ REMEDIES = {  # By what Slurm says: what it waits for will not come by itself
     "generic resource": "--gres as Slurm has it; --device cpu on a cluster without GPUs",
     "invalid partition": "--partition as `sinfo` lists it",
     "BadConstraints": "--constraint, --memory and --cpus that a node has",
+    "feature specification": "--constraint with features that `sinfo --format=%f` lists",
+    "Invalid account": "--account and --partition that `sacctmgr show associations` has together",
+    "Invalid qos": "--qos that `sacctmgr show qos` lists",
 }
 
 
@@ -37,7 +40,7 @@ class SlurmUnavailable(Exception):
 class SlurmJobs:
     """The jobs of a fleet: ids of the pending, oldest first, with their most frequent reason; of the held.
 
-    `stale`: pending with other options than the present, not among `pending`.
+    `stale`: pending with other options than the present, not among `pending`. `ids`: of all.
     """
 
     running: int
@@ -45,6 +48,7 @@ class SlurmJobs:
     reason: str = ""
     held: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
+    ids: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 def remedy(said: str) -> str:
@@ -93,12 +97,7 @@ def jobs_of(name: str, script: str = "") -> SlurmJobs:
 
     `script`: of workers that are asked for now; empty: none is stale.
     """
-    asked = ["squeue", "--noheader", "--array", "--sort=i", f"--name={name}", f"--user={os.getuid()}"]
-    rows = [
-        line.split("|", 3) for line in _answer([*asked, "--format=%i|%T|%r|%k"]).splitlines() if line.strip()
-    ]
-    if any(len(row) != 4 for row in rows):
-        raise SlurmUnavailable(f"squeue answers {'|'.join(rows[0])!r}, not ID|STATE|REASON|COMMENT")
+    rows = _rows(name, "ID|STATE|REASON|COMMENT", "--format=%i|%T|%r|%k")
     # Comments of another origin, such as a plug-in of the cluster, say nothing of the options.
     present = next((line for line in script.splitlines() if "--comment=" in line), "").partition("=")[2]
     ours = comment_of(name)
@@ -113,17 +112,36 @@ def jobs_of(name: str, script: str = "") -> SlurmJobs:
     held = tuple(row[0] for row in rows if row[1] in HELD)
     running = len(rows) - len(pending) - len(held) - len(old)
     waiting = tuple(number for number, _ in pending)
-    return SlurmJobs(running, waiting, most[0][0][:200] if most else "", held, tuple(sorted(old)))
+    ids = frozenset(row[0] for row in rows)
+    return SlurmJobs(running, waiting, most[0][0][:200] if most else "", held, tuple(sorted(old)), ids)
 
 
-def submit(script: str, count: int) -> list[str]:
-    """Asks for so many workers; the ids of the arrays."""
+def ended(name: str, numbers: Iterable[str], besides: Collection[str]) -> list[tuple[str, str]]:
+    """Which of these jobs of a fleet ended in other states, by number, with their node; empty: forgotten."""
+    rows = _rows(name, "ID|STATE|NODE", "--states=all", "--format=%i|%T|%N")
+    known = {number: (state, node) for number, state, node in rows}
+    ends = [(number, *known.get(number, ("", ""))) for number in numbers]
+    return sorted((number, node) for number, state, node in ends if state not in besides)
+
+
+def _rows(name: str, fields: str, *options: str) -> list[list[str]]:
+    asked = ["squeue", "--noheader", "--array", "--sort=i", f"--name={name}", f"--user={os.getuid()}"]
+    most = fields.count("|")
+    rows = [line.split("|", most) for line in _answer([*asked, *options]).splitlines() if line.strip()]
+    for row in rows:
+        if len(row) != most + 1:
+            raise SlurmUnavailable(f"squeue answers {'|'.join(row)!r}, not {fields}")
+    return rows
+
+
+def submit(script: str, count: int) -> dict[str, int]:
+    """Asks for so many workers; the ids of the arrays, with their sizes."""
     sizes = [min(AT_ONCE, count - at) for at in range(0, count, AT_ONCE)]
     command = ["sbatch", "--parsable", "--export=ALL"]
-    return [
-        _answer([*command, f"--array=1-{size}"], script, _passed()).strip().partition(";")[0]
+    return {
+        _answer([*command, f"--array=1-{size}"], script, _passed()).strip().partition(";")[0]: size
         for size in sizes
-    ]
+    }
 
 
 def give_up(jobs: Sequence[str], state: str = PENDING) -> None:

@@ -1,7 +1,7 @@
 """Slurm's commands as scripts on PATH, over a file of jobs; `python fake_slurm.py` is each of them.
 
 Jobs are lines `ID|STATE|REASON|NAME|COMMENT`; scripts that were submitted are files beside them; the file
-`partitions` has partitions with their limits.
+`partitions` has partitions with their limits, `ended` jobs as `ID|STATE|NODE`, `refusal` why none is taken.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ def main(folder: str, name: str, given: list[str]) -> None:
     if (Path(folder) / "broken").exists():
         sys.exit("slurm_load_jobs error: Unable to contact slurm controller")
     rows = slurm.rows()
-    if name == "squeue":
+    if name == "squeue" and "--states=all" in given:
+        ends = Path(folder) / "ended"
+        print(ends.read_text() if ends.exists() else "")
+    elif name == "squeue":
         assert _value("--user", given) == str(os.getuid())
         for row in rows:
             if row[3] == _value("--name", given):
@@ -73,6 +76,8 @@ def main(folder: str, name: str, given: list[str]) -> None:
         print(partitions.read_text() if partitions.exists() else "gpu|infinite\ncpu|1-00:00:00")
     elif "--test-only" in given:
         print(f"sbatch: Job 1 to start, script of {len(sys.stdin.read())}", file=sys.stderr)
+    elif name == "sbatch" and (Path(folder) / "refusal").exists():
+        sys.exit((Path(folder) / "refusal").read_text())
     elif name == "sbatch":
         script = sys.stdin.read()
         array = 1 + max([int(row[0].partition("_")[0]) for row in rows], default=100)

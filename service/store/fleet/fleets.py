@@ -18,7 +18,7 @@ from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database, StorePart
 from assay.service.store.fleet.demand import demand_of
-from assay.service.store.fleet.identities import forget_code, standing
+from assay.service.store.fleet.identities import alive, forget_code, standing
 from assay.service.store.tables import RUNNING, cordons, fleets, shards, workers
 
 HEARD_SECONDS = 180  # A controller silent for longer is away
@@ -43,6 +43,8 @@ class Fleet:
     reason: str = ""  # why they are pending, in the scheduler's word
     seen_at: float = 0.0  # unix seconds
     online: bool = field(default=False)  # whether its controller was heard lately, and has not ended
+    ended: bool = False  # as its controller said
+    heard: int = 0  # its workers with a sign of life in the last minute
     queued: int = 0  # shards that its workers could run
     busy: int = 0  # shards that they run
     withheld: int = 0  # queued shards that they may not take: of other code, or over a tenant's limit
@@ -58,7 +60,7 @@ class Fleet:
                 f" {self.identity}): upgrade its nodes and start its controller again, or have an"
                 f" administrator allow it (assay workers allow {self.identity})"
             )
-        if not self.pending:
+        if not self.pending and not self.reason:
             return ""
         return f"waiting for {self.engine}" + (f": {self.reason}" if self.reason else "")
 
@@ -93,7 +95,7 @@ class Fleets(StorePart):
             return _read(connection, defaults)
 
     def waiting(self, device: str, devices: int) -> str:
-        """What a job waits for, if a fleet was asked for a worker for it a second ago; else empty."""
+        """What a job waits for, if a fleet lately asked for a worker for it or had none; else empty."""
         read_at, asking = self._asking
         if time.monotonic() - read_at >= LATELY_SECONDS:
             with self._database.reading() as connection:
@@ -142,8 +144,13 @@ def _read(connection: Connection, defaults: Limits, name: str | None = None) -> 
         code = None if row.standing else row.identity
         work = demand_of(connection, row.device, row.devices, code, defaults)
         values = {**_values(row), "queued": work.claimable, "withheld": work.withheld}
-        found.append(Fleet(**values, busy=_busy(connection, row.name)))
+        found.append(Fleet(**values, busy=_busy(connection, row.name), heard=_heard(connection, row.name)))
     return found
+
+
+def _heard(connection: Connection, name: str) -> int:
+    lately = select(func.count()).select_from(workers).where(of_fleet(workers.c.name, name), alive())
+    return int(connection.execute(lately).scalar_one())
 
 
 def _busy(connection: Connection, name: str) -> int:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from assay.service.client import AssayClient
 from assay.service.store.store import Store
+from assay.service.workers import slurm_controller
 from assay.service.workers.slurm import SlurmFleet
 from assay.service.workers.slurm_controller import SlurmController, wanted
+from assay.service.workers.slurm_queue import SlurmUnavailable
 from tests.support.fake_slurm import FakeSlurm
 from tests.support.jobs import add, claim, evaluate_spec, finish_all, planned
 
@@ -160,6 +165,83 @@ def test_shards_of_other_code_are_asked_for_once(
     assert controller.round().startswith("1 shards queued, 0 running, 6 withheld"), "a plan is for any code"
     restarted = SlurmController(FLEET, client, FLEET.script({}))
     assert restarted.round().startswith("7 shards queued"), "the nodes may have been exchanged"
+
+
+@pytest.fixture
+def doomed(
+    fake_slurm: FakeSlurm, client: AssayClient, app_store: Store, tmp_path: Path
+) -> tuple[SlurmController, str]:
+    """A controller of workers that end at once, and a job for them."""
+    fleet = FLEET.model_copy(update={"every": 30.0, "logs": str(tmp_path)})
+    return SlurmController(fleet, client, fleet.script({})), planned(app_store, 6)
+
+
+def test_workers_that_end_unheard_are_asked_for_ever_later_and_told_to_all(
+    doomed: tuple[SlurmController, str],
+    fake_slurm: FakeSlurm,
+    app_store: Store,
+    client: AssayClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    controller, job_id = doomed
+    clock = [0.0]
+    monkeypatch.setattr(slurm_controller, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    assert controller.round().endswith("asked for 4 more (array 101)")
+    (tmp_path / "assay-101_1.log").write_text("starting\nexec: /nope: not found\n\n")
+    (fake_slurm.folder / "ended").write_text("".join(f"101_{n}|FAILED|n1\n" for n in range(1, 5)))
+    fake_slurm.write([])
+    why = (
+        "4 ended before the service heard of them, another is tried after 60 s:"
+        f" log {tmp_path}/assay-101_1.log on n1: exec: /nope: not found"
+    )
+    assert controller.round() == f"6 shards queued, 0 running; 0 workers, 0 pending ({why})"
+    assert [fleet.reason for fleet in client.fleets()] == [why[:200]]
+    assert client.job(job_id).message == f"waiting for Slurm: {why}"[: len("waiting for Slurm: ") + 200]
+    waits = []
+    for _ in range(4):
+        begun = clock[0]
+        while "asked for 1 more" not in controller.round():
+            clock[0] += 10
+        waits.append(clock[0] - begun)
+        fake_slurm.write([])
+        controller.round()
+    assert waits == [60, 120, 240, 300]
+    clock[0] += 300
+    assert "asked for 1 more" in controller.round()
+    fake_slurm.start(1)
+    app_store.workers.beat("w", "n1", ["cpu"], 1, {}, 1, "n1:assay.101_1")
+    said = controller.round()
+    assert said == "6 shards queued, 0 running; 1 workers, 0 pending; asked for 3 more (array 102)"
+    assert [fleet.reason for fleet in client.fleets()] == [""]
+    fake_slurm.write([])
+    app_store.workers.gone("w")
+    (fake_slurm.folder / "ended").write_text("".join(f"102_{n}|CANCELLED|\n" for n in range(1, 4)))
+    assert controller.round().endswith("0 pending; asked for 4 more (array 101)"), "a worker that was heard"
+
+
+def test_the_log_of_another_user_or_a_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "mine").write_bytes(b"x" * 9000 + b"\nlast \x1b[1m\xff\n")
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    told = [slurm_controller._last_line(str(tmp_path / name)) for name in ("pipe", "link", "none", "mine")]
+    assert told == ["", "", "", "last [1m\ufffd"]
+
+
+def test_a_refused_submission_is_told_to_all(
+    controller: SlurmController, fake_slurm: FakeSlurm, app_store: Store, client: AssayClient
+) -> None:
+    job_id = planned(app_store, 2)
+    refusal = fake_slurm.folder / "refusal"
+    refusal.write_text("sbatch: error: Invalid feature specification")
+    with pytest.raises(SlurmUnavailable, match="--constraint with features that"):
+        controller.round()
+    (fleet,) = client.fleets()
+    assert fleet.reason.startswith("sbatch: sbatch: error: Invalid feature specification: --constraint with")
+    assert client.job(job_id).message == f"waiting for Slurm: {fleet.reason}"
+    refusal.unlink()
+    assert controller.round().endswith("asked for 2 more (array 101)")
+    assert [fleet.reason for fleet in client.fleets()] == [""]
 
 
 def test_a_controller_that_ends_says_so(

@@ -18,7 +18,7 @@ SCRIPT = SlurmFleet(partition="gpu", max=4, name="mine").script({})
 def test_it_submits_reads_and_cancels_its_own_jobs_alone(fake_slurm: FakeSlurm) -> None:
     fake_slurm.write([["7", "RUNNING", "None", "other"], ["8", "PENDING", "Priority", "other"]])
     assert slurm_queue.jobs_of("mine") == SlurmJobs(0)
-    assert slurm_queue.submit(SCRIPT, 3) == ["9"]
+    assert slurm_queue.submit(SCRIPT, 3) == {"9": 3}
     assert (fake_slurm.folder / "script-9").read_text() == SCRIPT
     assert slurm_queue.jobs_of("mine") == SlurmJobs(0, ("9_1", "9_2", "9_3"))
     fake_slurm.start(1)  # the other's
@@ -29,7 +29,7 @@ def test_it_submits_reads_and_cancels_its_own_jobs_alone(fake_slurm: FakeSlurm) 
 
 
 def test_large_numbers_are_several_arrays(fake_slurm: FakeSlurm) -> None:
-    assert slurm_queue.submit(SCRIPT, 2001) == ["101", "102", "103"]
+    assert slurm_queue.submit(SCRIPT, 2001) == {"101": 1000, "102": 1000, "103": 1}
     assert len(fake_slurm.rows()) == 2001
 
 
@@ -98,6 +98,7 @@ def test_an_unknown_partition_is_refused(fake_slurm: FakeSlurm) -> None:
         ("PartitionTimeLimit", "--max-seconds"),
         ("QOSMaxWallDurationPerJobLimit", "--max-seconds"),
         ("sbatch: error: Invalid generic resource (gres) specification", "--device cpu"),
+        ("sbatch: error: Batch job submission failed: Invalid feature specification", "--constraint"),
         ("Priority", ""),
     ],
 )
