@@ -9,12 +9,12 @@ import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 from sqlalchemy import make_url
 
+from assay.service.contract.fleet.gateway import gateway_address
 from assay.service.contract.weights.pulled import VARIABLE as WEIGHTS_ROOT
 from assay.service.contract.weights.pulled import default_weights_root
 from assay.service.store.connections import Connections, absolute
@@ -185,13 +185,7 @@ class WorkerSettings(Connections):
     @field_validator("gateway")
     @classmethod
     def _address(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if url and not (parts.hostname and parts.scheme in ("http", "https")):
-            raise ValueError(f"{url!r} given; allowed: https://host, or http://host on a network of your own")
-        address, api, _ = url.partition("/api/v1")
-        if api:
-            raise ValueError(f"{url!r} given; allowed: the service's address, {address}")
-        return url
+        return gateway_address(url)
 
     @field_validator("sandbox_user")
     @classmethod

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -16,7 +15,7 @@ from assay.service.cli import output
 from assay.service.cli.arguments import Subcommands, actions_of, add_remote, json_argument
 from assay.service.cli.commands import OK, Options, connected
 from assay.service.cli.usage import Parser
-from assay.service.contract.errors import AssayError, Forbidden, Unauthorized, Unavailable
+from assay.service.contract.errors import AssayError, Forbidden, Unauthorized
 from assay.service.contract.problems import Problems, message_of
 from assay.service.fitted_text import tell
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from assay.service.client import AssayClient
     from assay.service.workers.slurm import SlurmFleet
 
-WORKER_KEY = "ASSAY_WORKER_KEY"
-SERVICE = {"ASSAY_GATEWAY", "ASSAY_STATE"}
+URL, KEY, WORKER_KEY, GATEWAY = "ASSAY_URL", "ASSAY_KEY", "ASSAY_WORKER_KEY", "ASSAY_GATEWAY"
+SERVICE = {GATEWAY, "ASSAY_STATE"}
 AFTER = "the options after --"
 HELP = {
     "name": "its name, and its jobs' in Slurm (default: assay)",
@@ -60,9 +59,11 @@ def list_all(options: Options) -> int:
             one.name,
             one.engine,
             one.device,
-            "online" if one.online else f"away since {one.last_report}",
-            *map(str, (one.running, one.pending, one.most)),
-            one.reason,
+            "online" if one.online else f"{'ended' if one.ended else 'away since'} {one.last_report}",
+            # What Slurm has of a fleet without a controller, nobody has told.
+            *map(str, (one.running, one.pending) if one.online else ("?", "?")),
+            str(one.most),
+            one.reason if one.online else "",
             *map(str, (one.queued, one.busy, one.withheld)),
         ]
         for one in found
@@ -74,7 +75,6 @@ def list_all(options: Options) -> int:
 
 def slurm(options: Options) -> int:
     """Scales a fleet on Slurm until it is interrupted."""
-    from assay.service.workers import slurm_queue
     from assay.service.workers.slurm_controller import SlurmController
 
     fleet = fleet_of(options)
@@ -82,43 +82,93 @@ def slurm(options: Options) -> int:
     if options.dry_run:
         sys.stdout.write(script)
         sys.stdout.flush()
-        try:
-            slurm_queue.check(fleet)
-            _say(slurm_queue.tried(script))
-        except slurm_queue.SlurmUnavailable as error:
-            raise Unavailable(f"not checked by Slurm, or refused: {error}") from None
-        return OK
-    with suppress(slurm_queue.SlurmUnavailable):  # the controller asks again, and says so
-        slurm_queue.check(fleet)
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
     with connected(options) as client:
-        _check_key(client, fleet)
-        SlurmController(fleet, client, script).run(stopping, _say)
+        _check(client, fleet, script, dry=options.dry_run)
+        if options.dry_run:
+            return OK
+        stopping = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopping.set())
+        try:
+            SlurmController(fleet, client, script).run(stopping, _say)
+        except (Unauthorized, Forbidden) as error:
+            problems = Problems()
+            _add_key(problems, error)
+            problems.raise_if_any()
     return OK
 
 
-def _check_key(client: AssayClient, fleet: SlurmFleet) -> None:
-    """Raises InvalidSpec: the workers would have no key, or a key that the gateway refuses."""
-    at_gateway = "--gateway" in named_options(fleet.worker) or os.environ.get("ASSAY_GATEWAY")
-    if not at_gateway or os.environ.get(f"{WORKER_KEY}_FILE"):
-        return  # the file may be of the nodes alone
+def _check(client: AssayClient, fleet: SlurmFleet, script: str, *, dry: bool) -> None:
+    """Raises InvalidSpec: all that no wait mends; `dry`: also a service or a Slurm that is away."""
+    from assay.service.workers import slurm_queue
+
+    problems = Problems()
+    reached = _check_service(client, fleet, problems, dry=dry)
+    if gateway_of(fleet.worker)[1]:
+        _check_gateway(fleet, problems, refuse_silence=dry or reached)
+    before = len(problems)
+    try:
+        with problems.gathered():
+            slurm_queue.check(fleet)
+        if dry and len(problems) == before:
+            _say(slurm_queue.tried(script))
+    except slurm_queue.SlurmUnavailable as error:
+        if dry:  # else the controller asks again, and says so
+            problems.add(("the script",), f"not checked by Slurm, or refused: {error}")
+    problems.raise_if_any()
+
+
+def _check_service(client: AssayClient, fleet: SlurmFleet, problems: Problems, *, dry: bool) -> bool:
+    """Whether the service answers."""
+    try:
+        same = [one for one in client.fleets() if one.name == fleet.name and one.online]
+    except (Unauthorized, Forbidden) as error:
+        _add_key(problems, error)
+    except AssayError as error:
+        if dry:
+            problems.add((URL,), error.message, given=client.url)
+        return False
+    else:
+        for one in same:
+            text = f"a controller of the fleet {one.name} reported at {one.last_report} and has not ended"
+            _say(f"warning: {text}: if it still runs, stop it, or choose another --name")
+    return True
+
+
+def _add_key(problems: Problems, error: AssayError) -> None:
+    said = "has not the scope admin" if isinstance(error, Forbidden) else "the service refuses it"
+    if not isinstance(error, Forbidden) and not os.environ.get(KEY):
+        said = "is not set"
+    make = "`assay keys create --state DIR --name fleet --scope admin` makes a key"
+    problems.add((KEY,), f"{said}: {make}, on the service's machine")
+
+
+def _check_gateway(fleet: SlurmFleet, problems: Problems, *, refuse_silence: bool) -> None:
+    from assay.service.client import AssayClient
+    from assay.service.client.transport import BadAnswer, Unreachable
+
+    place, gateway = gateway_of(fleet.worker)
     key = os.environ.get(WORKER_KEY, "").strip()
     try:
-        client.try_gateway(key)
+        with AssayClient(gateway, key) as there:
+            there.try_gateway(key)
     except (Unauthorized, Forbidden):
-        problems, said = Problems(), "the gateway refuses it" if key else "is not set"
+        if os.environ.get(f"{WORKER_KEY}_FILE"):
+            return  # it may be of the nodes alone
+        said = "the gateway refuses it" if key else "is not set"
         make = "`assay keys create --scope worker --tenant nodes` makes a key"
         problems.add((WORKER_KEY,), f"{said}, and every worker would wait without end: {make}")
-        problems.raise_if_any()
+    except (Unreachable, BadAnswer) as error:
+        if refuse_silence:
+            problems.add((place,), f"no worker would find a service: {error.message}", given=gateway)
     except AssayError:
-        return  # the controller asks again
+        return  # of a service that is busy
 
 
 def fleet_of(options: Options) -> SlurmFleet:
     """The fleet that the options state. Raises InvalidSpec: every wrong option."""
     # Building its schema would take a hundredth of a second of every command's start.
+    from assay.service.contract.fleet.gateway import gateway_address
     from assay.service.workers.slurm import SlurmFleet
 
     problems = Problems()
@@ -135,9 +185,23 @@ def fleet_of(options: Options) -> SlurmFleet:
     if not named_options(worker) & {"--gateway", "--state"} and not SERVICE & {*os.environ}:
         allowed = "--gateway URL, or --state DIR that all nodes mount"
         problems.add((AFTER,), "name no service", given=" ".join(worker) or None, allowed=allowed)
+    place, gateway = gateway_of(worker)
+    try:
+        gateway_address(gateway)
+    except ValueError as error:
+        problems.add((place,), str(error))
     problems.raise_if_any()
     options.parser.verbs.choices["worker"].parse_args(worker)
     return fleet
+
+
+def gateway_of(words: Sequence[str]) -> tuple[str, str]:
+    """Where the address of the workers' gateway is given, and the address; empty where none is."""
+    for number, word in enumerate(words):
+        name, stated, value = word.partition("=")
+        if name == "--gateway":
+            return "--gateway after --", value if stated else "".join(words[number + 1 : number + 2])
+    return GATEWAY, os.environ.get(GATEWAY, "")
 
 
 def named_options(words: Sequence[str]) -> set[str]:
@@ -169,7 +233,7 @@ def _add_slurm(actions: Subcommands) -> None:
     for name, told in HELP.items():
         parser.add_argument(f"--{name}", required=name in ("partition", "max"), help=told)
     parser.add_argument(
-        "--dry-run", action="store_true", help="print a worker's script, and have Slurm check it"
+        "--dry-run", action="store_true", help="print a worker's script, and check all that a start needs"
     )
     parser.add_argument(
         "worker",

@@ -1,7 +1,7 @@
 """Keeps as many workers asked for as there is work: the loop of `assay fleet slurm`.
 
 What it has asked for is in Slurm's queue, the work in the service. Between two rounds it keeps only what it
-learns of workers that end unheard; a controller that is started again tries them anew.
+learns of workers that end unheard; a controller that is started again tries them again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from assay.service.client import AssayClient
-from assay.service.contract.errors import AssayError
+from assay.service.contract.errors import AssayError, Forbidden, Unauthorized
 from assay.service.workers import slurm_queue
 from assay.service.workers.fleet_wire import FleetReport, FleetStatus, Phase
 from assay.service.workers.slurm import SlurmFleet
@@ -47,11 +47,16 @@ class SlurmController:
         self._deaths, self._again_at = 0, float("-inf")
 
     def run(self, stopping: threading.Event, told: Callable[[str], None]) -> None:
-        """Rounds until it is stopped; a service or a Slurm that is away is asked again. `told`: news."""
+        """Rounds until it is stopped; a service or a Slurm that is away is asked again. `told`: news.
+
+        Raises Unauthorized, Forbidden: the service refuses the controller's key.
+        """
         last = ""
         while not stopping.is_set():
             try:
                 said = self.round()
+            except (Unauthorized, Forbidden):
+                raise
             except (SlurmUnavailable, AssayError) as error:
                 said = f"not scaled: {error}"
             if said != last:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,6 +27,17 @@ WireCount = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 WireDeviceCount = Annotated[int, Field(ge=0, le=64)]
 WireSeconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 WireFacts = dict[str, Any]  # Checked by a TypedDict of the contract
+
+
+def gateway_address(url: str) -> str:
+    """The same; ValueError: neither empty nor an address of HTTP, or with the interface's path."""
+    parts = urlsplit(url)
+    if url and not (parts.hostname and parts.scheme in ("http", "https")):
+        raise ValueError(f"{url!r} given; allowed: https://host, or http://host on a network of your own")
+    address, api, _ = url.partition("/api/v1")
+    if api:
+        raise ValueError(f"{url!r} given; allowed: the service's address, {address}")
+    return url
 
 
 class Call(BaseModel):

@@ -8,25 +8,43 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import update
 
 from assay.service.cli import commands, main
 from assay.service.client import AssayClient
-from assay.service.contract.errors import Unauthorized
+from assay.service.contract.errors import AssayError, Forbidden, Unauthorized
+from assay.service.store.store import Store
+from assay.service.store.tables import fleets
 from tests.service.workers.test_fleet_routes import FLEETS, REPORT
 from tests.support.fake_slurm import FakeSlurm
+from tests.support.pages import PAGE
 
 Run = Callable[..., tuple[int, str, str]]
 SLURM = ("fleet", "slurm", "--partition", "gpu", "--max", "2", "--dry-run")
 SERVICE = ("--gateway", "https://assay.example")
 
 
-def refusing(client: AssayClient, key: str) -> None:
+def nobody(request: httpx.Request) -> httpx.Response:
+    """An address that nobody has."""
+    raise httpx.ConnectError("refused", request=request)
+
+
+SILENT = httpx.MockTransport(nobody)
+
+
+def refusing(error: AssayError) -> Callable[..., Any]:
     """As a service does that asks for keys."""
-    raise Unauthorized("no key")
+
+    def refuse(*given: object) -> None:
+        raise error
+
+    return refuse
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, transport: Any) -> Run:
+    """The command; the service in this process asks for no keys, and takes all at its gateway."""
+
     def run(*arguments: str) -> tuple[int, str, str]:
         try:
             code = main.main(arguments)
@@ -35,7 +53,18 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tra
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
-    monkeypatch.setattr(commands, "AssayClient", lambda url: AssayClient(url, transport=transport))
+    try_gateway = AssayClient.try_gateway
+
+    def connected(url: str, key: str | None = None) -> AssayClient:
+        return AssayClient(url, key, transport=SILENT if "silent" in url else transport)
+
+    def tried(client: AssayClient, key: str) -> None:
+        if "silent" in client.url:
+            try_gateway(client, key)
+
+    monkeypatch.setattr(AssayClient, "try_gateway", tried)
+    monkeypatch.setattr(commands, "AssayClient", connected)
+    monkeypatch.setattr("assay.service.client.AssayClient", connected)
     return run
 
 
@@ -49,6 +78,23 @@ def test_it_lists_fleets(run: Run, api: httpx.Client) -> None:
     assert row.split() == ["a100", "Slurm", "cpu", "online", "3", "2", "64", "Priority", "0", "0", "0"]
     (found,) = json.loads(run("fleet", "--json")[1])
     assert (found["name"], found["pending"]) == ("a100", 2)
+
+
+def test_what_slurm_has_of_a_fleet_without_a_controller_is_unknown(
+    run: Run, api: httpx.Client, app_store: Store
+) -> None:
+    api.put(f"{FLEETS}/a100", json={**REPORT, "phase": "ends"})
+    row = run("fleet")[1].splitlines()[1].split()
+    assert (row[3], row[5:]) == ("ended", ["?", "?", "64", "0", "0", "0"])
+    assert '<td data-label="Controller"><strong>ended</strong></td>' in api.get("/workers", headers=PAGE).text
+    api.put(f"{FLEETS}/a100", json=REPORT)
+    with app_store.workers._database.writing() as connection:
+        connection.execute(update(fleets).values(seen_at=fleets.c.seen_at - 200))
+    row = run("fleet")[1].splitlines()[1].split()
+    assert (row[3:5], row[6:]) == (["away", "since"], ["?", "?", "64", "0", "0", "0"])
+    text = api.get("/workers", headers=PAGE).text
+    assert '<td data-label="Controller"><strong>away</strong></td>' in text
+    assert 'data-label="Running">?</td>' in text
 
 
 def test_a_dry_run_prints_the_script_and_has_slurm_check_it(
@@ -80,11 +126,77 @@ def test_workers_without_a_service_are_refused(run: Run, monkeypatch: pytest.Mon
 def test_workers_without_a_key_that_works_are_refused_at_once(
     run: Run, fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, key: str, said: str
 ) -> None:
-    monkeypatch.setattr(AssayClient, "try_gateway", refusing)
+    monkeypatch.setattr(AssayClient, "try_gateway", refusing(Unauthorized("no key")))
     monkeypatch.setenv("ASSAY_WORKER_KEY", key)
-    code, _, err = run(*SLURM[:-1], "--", *SERVICE, "--state", "/scratch")
-    assert (code, said in err, "assay keys create --scope worker" in err) == (2, True, True)
+    for words in (SLURM, SLURM[:-1]):
+        code, _, err = run(*words, "--", *SERVICE, "--state", "/scratch")
+        assert (code, said in err, "assay keys create --scope worker" in err) == (2, True, True)
     assert fake_slurm.rows() == []
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "said"),
+    [
+        ("", Unauthorized("no key"), "ASSAY_KEY: is not set"),
+        ("assay_x", Unauthorized("no key"), "ASSAY_KEY: the service refuses it"),
+        ("assay_x", Forbidden("no admin"), "ASSAY_KEY: has not the scope admin"),
+    ],
+)
+def test_a_controller_without_a_key_that_works_ends(
+    run: Run, fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, key: str, error: AssayError, said: str
+) -> None:
+    hint = "assay keys create --state DIR --name fleet --scope admin"
+    monkeypatch.setenv("ASSAY_KEY", key)
+    monkeypatch.setattr(AssayClient, "report_fleet", refusing(error))  # of late, as after a restart
+    code, _, err = run(*SLURM[:-1], "--", *SERVICE)
+    assert (code, said in err, hint in err) == (2, True, True)
+    monkeypatch.setattr(AssayClient, "fleets", refusing(error))
+    for words in (SLURM, SLURM[:-1]):
+        code, _, err = run(*words, "--", *SERVICE)
+        assert (code, said in err, hint in err) == (2, True, True)
+
+
+def test_a_dry_run_names_all_faults_at_once(
+    run: Run, fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AssayClient, "try_gateway", refusing(Unauthorized("no key")))
+    monkeypatch.setenv("ASSAY_URL", "http://silent.example")
+    code, _, err = run(*SLURM, "--partition", "gpus", "--", *SERVICE)
+    assert code == 2
+    places = [line.removeprefix("error:").split(":")[0].strip() for line in err.splitlines()]
+    assert places == ["ASSAY_URL", "ASSAY_WORKER_KEY", "--partition"]
+
+
+@pytest.mark.parametrize("words", [SLURM, SLURM[:-1]])
+def test_a_gateway_without_anybody_is_refused(
+    run: Run, fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    code, _, err = run(*words, "--", "--gateway=https://silent.example")
+    assert (code, fake_slurm.rows()) == (2, [])
+    assert "--gateway after --: no worker would find a service: " in err
+    monkeypatch.setenv("ASSAY_GATEWAY", "https://silent.example")
+    code, _, err = run(*words, "--", "--data-root", "/data")
+    assert (code, "ASSAY_GATEWAY: no worker would find a service: " in err) == (2, True)
+
+
+def test_the_form_of_a_gateway_is_the_workers_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "'assay.example:443' given; allowed: https://host, or http://host on a network of your own"
+    for words in (["--gateway", "assay.example:443"], ["--gateway=assay.example:443"]):
+        code, _, err = run(*SLURM, "--max", "x", "--", *words)
+        assert (code, "--max: must be an integer" in err) == (2, True)
+        assert f"--gateway after --: {said}" in err
+    monkeypatch.setenv("ASSAY_GATEWAY", "assay.example:443")
+    code, _, err = run(*SLURM, "--", "--data-root", "/data")
+    assert (code, f"ASSAY_GATEWAY: {said}" in err) == (2, True)
+
+
+def test_a_second_controller_of_a_name_is_warned(run: Run, fake_slurm: FakeSlurm, api: httpx.Client) -> None:
+    api.put(f"{FLEETS}/assay", json=REPORT)
+    warning = "warning: a controller of the fleet assay reported at "
+    code, _, err = run(*SLURM, "--", *SERVICE)
+    assert (code, err.startswith(warning), "choose another --name" in err) == (0, True, True)
+    api.put(f"{FLEETS}/assay", json={**REPORT, "phase": "ends"})
+    assert warning not in run(*SLURM, "--", *SERVICE)[2]
 
 
 def test_all_wrong_options_are_named_at_once(run: Run) -> None:
