@@ -191,7 +191,8 @@ def _supervise(
         supervisor.start()
     why = None
     while not stopping.wait(LOOK_SECONDS) and why is None:
-        why = end.reason(min(supervisor.idle_seconds for supervisor in supervisors))
+        idle = min(supervisor.idle_seconds for supervisor in supervisors)
+        why = end.reason(idle, cordoned=supervisors[0].is_cordoned)
     log.info("worker %s ends: %s", supervisors[0].known_as, why or "a signal")
     for supervisor in supervisors:
         supervisor.stop()

@@ -25,6 +25,7 @@ FIRST = 4  # Workers that are tried before any is known to find work
 MAX_WAIT_SECONDS = 300.0  # Before another worker is tried, where the last ended unheard
 MAX_REASON = 200
 TAIL_BYTES = 4096
+LINE_LENGTH = 80  # Its end says most, as after a shell's path
 
 
 def wanted(most: int, queued: int, busy: int) -> int:
@@ -120,7 +121,7 @@ class SlurmController:
             self._again_at = time.monotonic() + wait
             number, node = ends[0]
             log = f"{self._fleet.logs.rstrip('/')}/{self._fleet.name}-{number}.log"
-            said = f"{len(ends)} ended before the service heard of them, another is tried after {wait:.3g} s"
+            said = f"{len(ends)} ended before the service heard of any, another is tried after {wait:.3g} s"
             place = f"log {log} on {node or 'its node'}"
             self._dead = ": ".join(filter(None, (said, place, _last_line(log))))
         self._known = frozenset(jobs.pending) if status.heard else jobs.ids
@@ -153,7 +154,7 @@ class SlurmController:
 
 
 def _last_line(log: str) -> str:
-    """The last line of a log that is this user's and can be read here; else empty."""
+    """The end of the last line of a log that is this user's and can be read here; else empty."""
     try:
         file = os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -165,7 +166,7 @@ def _last_line(log: str) -> str:
         lines.seek(max(0, facts.st_size - TAIL_BYTES))
         found = lines.read().decode(errors="replace").split("\n")
     last = next((line for line in reversed(found) if line.strip()), "")
-    return "".join(letter for letter in last if letter.isprintable())
+    return "".join(letter for letter in last if letter.isprintable())[-LINE_LENGTH:]
 
 
 def _withheld(status: FleetStatus) -> str:

@@ -145,6 +145,17 @@ def alone(tmp_path: Path) -> Iterator[Callable[..., Alone]]:
         one.store.close()
 
 
+def test_a_drained_worker_gives_its_shard_back_and_ends(alone: Callable[..., Alone]) -> None:
+    worker = alone(WORKER_IDLE_SECONDS="600")
+    job_id = submit(worker.store, "shards=1 seconds=600")
+    wait_for(lambda: [state for state, *_ in worker.shards(job_id)] == ["running"], 60)
+    (known,) = worker.store.cordons.workers()
+    worker.store.cordons.set(known.name, drain=True, by_whom="an operator")
+    assert worker.process.wait(60) == 0, worker.log.read_text()
+    assert worker.shards(job_id) == [("queued", 0, 0)]
+    assert "ends: it is cordoned, and has no shard" in worker.log.read_text()
+
+
 @pytest.mark.costly
 def test_it_ends_when_it_has_had_no_work_for_its_time(alone: Callable[..., Alone]) -> None:
     worker = alone(WORKER_IDLE_SECONDS="3")

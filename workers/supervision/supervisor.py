@@ -112,6 +112,11 @@ class Supervisor(threading.Thread):
         """Seconds without a shard; 0 while a shard runs."""
         return max(0.0, time.monotonic() - self._idle_since)
 
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether an administrator has taken it out of service, and its last shard is over."""
+        return self._cordoned
+
     def ring(self) -> None:
         """Wakes the supervisor: there may be a shard to claim."""
         self._doorbell.set()

@@ -23,8 +23,10 @@ class WorkerEnd:
             return None
         return self.begun + self.max_seconds - self.grace_seconds - ENDING_SECONDS - time.monotonic()
 
-    def reason(self, idle_seconds: float) -> str | None:
+    def reason(self, idle_seconds: float, *, cordoned: bool = False) -> str | None:
         """Why a worker without work for so long ends now; None: it goes on."""
+        if self.idle_seconds is not None and cordoned and idle_seconds > 0:
+            return "it is cordoned, and has no shard"
         if self.idle_seconds is not None and idle_seconds >= self.idle_seconds:
             return f"no work for {self.idle_seconds:g} s"
         left = self.seconds_left()

@@ -192,7 +192,7 @@ def test_workers_that_end_unheard_are_asked_for_ever_later_and_told_to_all(
     (fake_slurm.folder / "ended").write_text("".join(f"101_{n}|FAILED|n1\n" for n in range(1, 5)))
     fake_slurm.write([])
     why = (
-        "4 ended before the service heard of them, another is tried after 60 s:"
+        "4 ended before the service heard of any, another is tried after 60 s:"
         f" log {tmp_path}/assay-101_1.log on n1: exec: /nope: not found"
     )
     assert controller.round() == f"6 shards queued, 0 running; 0 workers, 0 pending ({why})"
@@ -222,10 +222,10 @@ def test_workers_that_end_unheard_are_asked_for_ever_later_and_told_to_all(
 
 def test_the_log_of_another_user_or_a_pipe_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "mine").write_bytes(b"x" * 9000 + b"\nlast \x1b[1m\xff\n")
+    (tmp_path / "mine").write_bytes(b"x" * 9000 + b"\n" + b"y" * 99 + b"last \x1b[1m\xff\n")
     (tmp_path / "link").symlink_to(tmp_path / "mine")
     told = [slurm_controller._last_line(str(tmp_path / name)) for name in ("pipe", "link", "none", "mine")]
-    assert told == ["", "", "", "last [1m\ufffd"]
+    assert told == ["", "", "", "y" * 71 + "last [1m\ufffd"]
 
 
 def test_a_refused_submission_is_told_to_all(

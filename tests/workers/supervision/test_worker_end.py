@@ -21,6 +21,13 @@ def test_it_ends_after_a_time_without_work() -> None:
     assert end.reason(300.0) == "no work for 300 s"
 
 
+def test_a_cordoned_worker_ends_once_it_has_no_shard_if_it_ends_without_work() -> None:
+    end = WorkerEnd(idle_seconds=300)
+    assert end.reason(0.0, cordoned=True) is None
+    assert end.reason(0.1, cordoned=True) == "it is cordoned, and has no shard"
+    assert WorkerEnd(max_seconds=1000).reason(0.1, cordoned=True) is None
+
+
 def test_its_end_and_the_evaluators_grace_are_kept_free() -> None:
     end = WorkerEnd(max_seconds=1000, grace_seconds=8, begun=time.monotonic() - 500)
     assert end.seconds_left() == pytest.approx(1000 - 500 - 8 - ENDING_SECONDS, abs=0.5)
