@@ -308,7 +308,7 @@ def test_nothing_is_reached_but_the_stores(name: str) -> None:
     hooks = SETS[name].get("service", {}).get("egress", [])
     files = [towards("10.0.0.30/32", 9000)] if name in ("objects", "published") else []
     dns = OTHER_DNS if name == "authorities" else DNS
-    ingress = []
+    ingress: list[dict[str, Any]] = []
     if name == "selected":
         cidrs = [{"ipBlock": {"cidr": one}} for one in ("10.0.0.10/32", "10.0.1.0/24")]
         database = {**database, "to": [*cidrs, STORE_PODS]}

@@ -161,7 +161,7 @@ def test_pods_are_placed_by_their_values() -> None:
     assert found["service"]["spec"]["nodeSelector"] == {"pool": "cpu"}
 
 
-def test_only_the_service_and_the_keeper_say_how_much_is_repeated() -> None:
+def test_the_chart_leaves_the_share_of_repeated_shards_to_the_service() -> None:
     """The gateway takes no worker's word for it."""
     for name in SETS:
         for template in pods(rendered(name)).values():
