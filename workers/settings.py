@@ -194,14 +194,6 @@ class WorkerSettings(Connections):
             raise ValueError("ASSAY_SANDBOX=off gives no evaluator a user; allowed with it: off, auto")
         return user
 
-    @field_validator("gateway")
-    @classmethod
-    def _whole_service(cls, url: str) -> str:
-        address, interface, _ = url.partition("/api/v1")
-        if interface:
-            raise ValueError(f"{url!r} given; allowed: the service's address, {address}")
-        return url
-
     @field_validator("data_root", mode="before")
     @classmethod
     def _absolute_data_root(cls, path: str | Path | None) -> Path | None:

@@ -21,6 +21,7 @@ from assay.service.store.fleet.demand import demand_of
 from assay.service.store.fleet.identities import alive, forget_code, standing
 from assay.service.store.tables import RUNNING, cordons, fleets, shards, workers
 
+LOG = ": log "  # In a reason, before where a log lies and its last line
 HEARD_SECONDS = 180  # A controller silent for longer is away
 FORGOTTEN_SECONDS = 86400
 LATELY_SECONDS = 1.0
@@ -62,7 +63,8 @@ class Fleet:
             )
         if not self.pending and not self.reason:
             return ""
-        return f"waiting for {self.engine}" + (f": {self.reason}" if self.reason else "")
+        told = self.reason.partition(LOG)[0]  # tenants see no line of an operator's log
+        return f"waiting for {self.engine}" + (f": {told}" if told else "")
 
 
 class Fleets(StorePart):
