@@ -17,6 +17,7 @@ from assay.service.plots.theme import Vega, frame
 from assay.service.reports.numbers import params_text, row_params
 from assay.service.studies.result_wire import StudyCell, StudyComparison, StudyResults
 from benchmarks.evidence.archive import Archive, load
+from benchmarks.evidence.mechanism_map import attack_of, is_map, map_plot, map_table
 
 PLACE = re.compile(r"(<!-- evidence (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 HOUR = 3600
@@ -58,8 +59,15 @@ def section(name: str, path: Path) -> str:
     results = archive.results()
     primary = results.primary
     lines = [f"**{primary.text}.**\n"] if primary else []
-    lines.append(f"![Each arm less {results.baseline}, with 95 % intervals]({name}.svg)\n")
-    lines += _table(results)
+    if is_map(results):
+        lines += [
+            f"![Accuracy under attack against clean accuracy]({name}.svg)\n",
+            *map_table(results, label(attack_of(results))),
+            "",
+        ]
+    else:
+        lines.append(f"![Each arm less {results.baseline}, with 95 % intervals]({name}.svg)\n")
+        lines += _table(results)
     asked = [one for cell in results.cells for one in cell.comparisons if one.primary and one.power]
     lines += [f"Power: {one.power.text}.\n" for one in asked if one.power]
     return "\n".join([*lines, _facts(name, path, archive), ""])
@@ -125,10 +133,10 @@ def _facts(name: str, path: Path, archive: Archive) -> str:
 
 
 def drawn(results: StudyResults) -> str:
-    """The differences of all arms with their intervals, a panel for each arm, as SVG."""
+    """The differences of all arms with their intervals, a panel for each arm, or the map, as SVG."""
     import vl_convert
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "arm": one.arm,
             "cell": label(cell),
@@ -143,7 +151,8 @@ def drawn(results: StudyResults) -> str:
         if one.difference is not None and one.ci_low is not None and one.ci_high is not None
     ]
     arms = [arm for arm in results.arms if arm != results.baseline]
-    text = str(vl_convert.vegalite_to_svg(_plot(rows, arms, results.baseline), allowed_base_urls=[]))
+    plot = map_plot(results) if is_map(results) else _plot(rows, arms, results.baseline)
+    text = str(vl_convert.vegalite_to_svg(plot, allowed_base_urls=[]))
     return text if text.endswith("\n") else f"{text}\n"
 
 
