@@ -78,6 +78,7 @@ studies run study.json --dry-run
 studies run study.json --no-wait
 studies register study.json
 studies designs
+studies ready
 studies list
 studies show {study}
 studies extend {study} 7
@@ -125,7 +126,7 @@ delete {b}
 """
 
 SILENT = ("studies delete", "webhooks remove", "checkpoints delete", "delete")
-PRINTING = 34  # of these lines print a table
+PRINTING = 35  # of these lines print a table
 LAB, DECLARED = "the-laboratory", "c3" * 8
 MANY = "a name of many words, as people give them to the runs of a long evening of experiments"
 WHY = "the model needs more memory than the device of this worker has; a smaller batch, or execution.dtype"
