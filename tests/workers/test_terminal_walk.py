@@ -82,6 +82,7 @@ def test_no_process_breaks_a_word(terminal: Terminal, monkeypatch: pytest.Monkey
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(sys, "argv", command[3:])
+        monkeypatch.delitem(sys.modules, command[3], raising=False)  # another test may have imported it
         runpy.run_module(command[3], run_name="__main__")
 
     monkeypatch.setenv("COLUMNS", str(columns))
