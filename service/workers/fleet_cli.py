@@ -60,7 +60,7 @@ def list_all(options: Options) -> int:
             one.engine,
             one.device,
             "online" if one.online else f"{'ended' if one.ended else 'away since'} {one.last_report}",
-            # What Slurm has of a fleet without a controller, nobody has told.
+            # Without a controller, what Slurm has of a fleet is unknown.
             *map(str, (one.running, one.pending) if one.online else ("?", "?")),
             str(one.most),
             one.reason if one.online else "",

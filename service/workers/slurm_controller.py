@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from assay.service.client import AssayClient
 from assay.service.contract.errors import AssayError, Forbidden, Unauthorized
+from assay.service.contract.fleet.workers import LOG_FOLLOWS
 from assay.service.workers import slurm_queue
 from assay.service.workers.fleet_wire import FleetReport, FleetStatus, Phase
 from assay.service.workers.slurm import SlurmFleet
@@ -122,8 +123,8 @@ class SlurmController:
             number, node = ends[0]
             log = f"{self._fleet.logs.rstrip('/')}/{self._fleet.name}-{number}.log"
             said = f"{len(ends)} ended before the service heard of any, another is tried after {wait:.3g} s"
-            place = f"log {log} on {node or 'its node'}"
-            self._dead = ": ".join(filter(None, (said, place, _last_line(log))))
+            place = f"{said}{LOG_FOLLOWS}{log} on {node or 'its node'}"
+            self._dead = ": ".join(filter(None, (place, _last_line(log))))
         self._known = frozenset(jobs.pending) if status.heard else jobs.ids
 
     def _give_up(self, jobs: tuple[str, ...], state: str = slurm_queue.PENDING) -> None:

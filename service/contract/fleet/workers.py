@@ -12,6 +12,7 @@ WorkerState = Literal["online", "cordoned", "unknown", "unfit", "offline"]
 # `declared` by the service at its start, the others by an administrator.
 Admission = Literal["declared", "allowed", "withdrawn"]
 DIGEST_PATTERN = r"^[0-9a-f]{16}$"
+LOG_FOLLOWS = ": log "  # In a fleet's reason, before the place of a log, which is no tenant's
 
 
 class WorkerDevice(Answer):

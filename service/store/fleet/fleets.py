@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, case, delete, func, select, update
 
+from assay.service.contract.fleet.workers import LOG_FOLLOWS
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
@@ -21,7 +22,6 @@ from assay.service.store.fleet.demand import demand_of
 from assay.service.store.fleet.identities import alive, forget_code, standing
 from assay.service.store.tables import RUNNING, cordons, fleets, shards, workers
 
-LOG = ": log "  # In a reason, before where a log lies and its last line
 HEARD_SECONDS = 180  # A controller silent for longer is away
 FORGOTTEN_SECONDS = 86400
 LATELY_SECONDS = 1.0
@@ -63,7 +63,7 @@ class Fleet:
             )
         if not self.pending and not self.reason:
             return ""
-        told = self.reason.partition(LOG)[0]  # tenants see no line of an operator's log
+        told = self.reason.partition(LOG_FOLLOWS)[0]  # tenants see no line of an operator's log
         return f"waiting for {self.engine}" + (f": {told}" if told else "")
 
 

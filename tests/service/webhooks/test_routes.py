@@ -201,7 +201,7 @@ def test_the_end_of_an_extended_study_is_told_when_no_seed_is_to_be_added(
         worker.train(run["train"])
         worker.run(run["evaluate"], [1, 0, 1, 1])
     log = f"{HOOKS}/{hook['id']}/deliveries"
-    # Put off, in the same transaction as its claim: nobody holds it while the test makes it due.
+    # Put off in the transaction of its claim: no process holds it while the test makes it due.
     put_off = "SELECT sum(next_at > created_at + 1), count(*) FROM webhook_deliveries WHERE state = 'pending'"
 
     def pending() -> tuple[int, int]:

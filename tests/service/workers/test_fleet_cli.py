@@ -24,12 +24,12 @@ SLURM = ("fleet", "slurm", "--partition", "gpu", "--max", "2", "--dry-run")
 SERVICE = ("--gateway", "https://assay.example")
 
 
-def nobody(request: httpx.Request) -> httpx.Response:
-    """An address that nobody has."""
+def unreachable(request: httpx.Request) -> httpx.Response:
+    """An address without a service."""
     raise httpx.ConnectError("refused", request=request)
 
 
-SILENT = httpx.MockTransport(nobody)
+SILENT = httpx.MockTransport(unreachable)
 
 
 def refusing(error: AssayError) -> Callable[..., Any]:

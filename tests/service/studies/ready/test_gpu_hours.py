@@ -127,9 +127,9 @@ def _tables(value: Any) -> list[dict[str, Any]]:
 
 
 def test_what_is_unknown_is_said_and_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = hours(monkeypatch, planned(2, 1, None, (10, 0)), {"unknown": "nobody counted it"})
+    found = hours(monkeypatch, planned(2, 1, None, (10, 0)), {"unknown": "it was not counted"})
     assert (found.trainings, found.evaluations) == (0, 0)
-    assert hours_text(found) == "GPU-hours unknown: 'arm 0', 'arm 1': nobody counted it"
+    assert hours_text(found) == "GPU-hours unknown: 'arm 0', 'arm 1': it was not counted"
     for train, evaluate in (((1, 1), None), (None, None)):
         found = hours(monkeypatch, planned(1, 1, train, evaluate), TINY)
         assert "is known when the jobs are planned" in hours_text(found)
