@@ -39,8 +39,8 @@ class FleetStatus(Answer):
     `queued` shards could be run by its workers, `busy` shards are; `withheld` shards are queued for other
     code, or held back by a limit of their tenant. `identity`: of the code of its workers; empty for unknown.
     `refused`: why this code may take no work, "unknown" or "withdrawn"; else empty. `last_report` is ISO 8601
-    in UTC. `ended`: its controller said that it ends. `heard`: its workers with a sign of life in the last
-    minute; None from services of an earlier version.
+    in UTC. `ended`: its controller said that it ends. `names`: of its workers with a sign of life in the
+    last minute; None from services of an earlier version.
     """
 
     name: str
@@ -53,7 +53,7 @@ class FleetStatus(Answer):
     reason: str
     online: bool
     ended: bool = False
-    heard: int | None = None
+    names: list[str] | None = None
     queued: int
     busy: int
     withheld: int = 0

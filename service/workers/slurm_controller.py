@@ -1,7 +1,7 @@
 """Keeps as many workers asked for as there is work: the loop of `assay fleet slurm`.
 
 What it has asked for is in Slurm's queue, the work in the service. Between two rounds it keeps only what it
-learns of workers that end unheard; a controller that is started again tries them again.
+learns of workers that end unheard, and of their nodes; a controller that is started again tries them again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import stat
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -24,6 +25,8 @@ from assay.service.workers.slurm_queue import SlurmJobs, SlurmUnavailable
 ENGINE = "Slurm"
 FIRST = 4  # Workers that are tried before any is known to find work
 MAX_WAIT_SECONDS = 300.0  # Before another worker is tried, where the last ended unheard
+BAD_NODE_ENDS = 3  # Unheard on a node since one was heard there, while others are heard
+AVOIDED_SECONDS = 3600.0
 MAX_REASON = 200
 TAIL_BYTES = 4096
 LINE_LENGTH = 80  # Its end says most, as after a shell's path
@@ -44,7 +47,10 @@ class SlurmController:
     def __init__(self, fleet: SlurmFleet, client: AssayClient, script: str) -> None:
         self._fleet, self._client, self._script = fleet, client, script
         self._phase: Phase = "begins"
-        self._known: frozenset[str] = frozenset()  # numbers of the fleet's jobs in Slurm
+        self._known: frozenset[str] = frozenset()  # numbers of the fleet's jobs in Slurm, not heard so far
+        self._heard: frozenset[str] = frozenset()  # numbers of the others
+        self._ends: Counter[str] = Counter()  # unheard, by node
+        self._avoided: dict[str, float] = {}  # nodes, with the time at which they are tried again
         self._refused = self._dead = ""  # why Slurm, or its nodes, have no worker
         self._deaths, self._again_at = 0, float("-inf")
 
@@ -82,7 +88,8 @@ class SlurmController:
             raise
         if done or self._trouble != trouble:
             self._report(self._jobs())
-        because = self._trouble or (jobs.reason and f"{jobs.reason}{slurm_queue.remedy(jobs.reason)}")
+        reason = jobs.reason and f"{jobs.reason}{slurm_queue.remedy(jobs.reason)}"
+        because = "; ".join(filter(None, (self._trouble or reason, self._shunned)))
         because = because and f" ({because})"
         work = f"{status.queued} shards queued, {status.busy} running"
         return (
@@ -100,7 +107,7 @@ class SlurmController:
             most=fleet.max,
             running=jobs.running,
             pending=len(jobs.pending),
-            reason=(self._trouble or jobs.reason)[:MAX_REASON],
+            reason=(self._trouble or jobs.reason or self._shunned)[:MAX_REASON],
             phase=phase,
         )
         return self._client.report_fleet(fleet.name, report)
@@ -109,14 +116,29 @@ class SlurmController:
     def _trouble(self) -> str:
         return self._refused or self._dead
 
+    @property
+    def _shunned(self) -> str:
+        nodes = ", ".join(sorted(self._avoided))
+        return nodes and f"no worker is asked for on {nodes}: {BAD_NODE_ENDS} or more ended there unheard"
+
     def _look_for_deaths(self, jobs: SlurmJobs, status: FleetStatus) -> None:
-        """Notes workers that ended before the service heard of any; each such round doubles the wait."""
-        gone = self._known - jobs.ids
+        """Notes workers that ended before the service heard of them.
+
+        Where it hears of none, each such round doubles the wait; else the fault is their node's.
+        """
+        names = status.names or []
+        self._heard = self._heard.union(name.rpartition(".")[2] for name in names)
+        gone = self._known - jobs.ids - self._heard
+        self._heard &= jobs.ids
+        self._known = jobs.ids - self._heard
         # A worker may be heard and end between two looks.
         besides = ("CANCELLED", "COMPLETED") if self._fleet.idle <= self._fleet.every else ("CANCELLED",)
-        if status.heard is None or status.heard:
+        known = gone and status.names is not None
+        ends = slurm_queue.ended(self._fleet.name, gone, besides) if known else []
+        if names or status.names is None:
             self._deaths, self._dead = 0, ""
-        elif gone and (ends := slurm_queue.ended(self._fleet.name, gone, besides)):
+            self._judge_nodes(names, ends)
+        elif ends:
             self._deaths += 1
             wait = min(MAX_WAIT_SECONDS, self._fleet.every * 2**self._deaths)
             self._again_at = time.monotonic() + wait
@@ -125,7 +147,18 @@ class SlurmController:
             said = f"{len(ends)} ended before the service heard of any, another is tried after {wait:.3g} s"
             place = f"{said}{LOG_FOLLOWS}{log} on {node or 'its node'}"
             self._dead = ": ".join(filter(None, (place, _last_line(log))))
-        self._known = frozenset(jobs.pending) if status.heard else jobs.ids
+
+    def _judge_nodes(self, names: list[str], ends: list[tuple[str, str]]) -> None:
+        for name in names:
+            host = name.rpartition(":")[0].rpartition(":")[2].partition(".")[0]
+            self._ends.pop(host, None)
+        self._ends.update(node for _, node in ends if node)
+        now = time.monotonic()
+        bad = [node for node, count in self._ends.items() if count >= BAD_NODE_ENDS]
+        for node in bad:
+            del self._ends[node]
+        kept = {node: until for node, until in self._avoided.items() if until > now}
+        self._avoided = kept | dict.fromkeys(bad, now + AVOIDED_SECONDS)
 
     def _give_up(self, jobs: tuple[str, ...], state: str = slurm_queue.PENDING) -> None:
         slurm_queue.give_up(jobs, state)
@@ -142,7 +175,8 @@ class SlurmController:
             due = time.monotonic() >= self._again_at and not jobs.running and not jobs.pending
             missing = 1 if due else 0
         if missing > 0:
-            arrays = slurm_queue.submit(self._script, missing)
+            # Where no worker is heard, all nodes may be bad: Slurm would refuse a job without a node.
+            arrays = slurm_queue.submit(self._script, missing, self._avoided if status.names else ())
             asked = (f"{array}_{task}" for array, size in arrays.items() for task in range(1, size + 1))
             self._refused, self._known = "", self._known.union(asked)
             return f"{gone}; asked for {missing} more (array {', '.join(arrays)})"

@@ -134,10 +134,12 @@ def _rows(name: str, fields: str, *options: str) -> list[list[str]]:
     return rows
 
 
-def submit(script: str, count: int) -> dict[str, int]:
-    """Asks for so many workers; the ids of the arrays, with their sizes."""
+def submit(script: str, count: int, avoided: Collection[str] = ()) -> dict[str, int]:
+    """Asks for so many workers, on none of the avoided nodes; the ids of the arrays, with their sizes."""
     sizes = [min(AT_ONCE, count - at) for at in range(0, count, AT_ONCE)]
     command = ["sbatch", "--parsable", "--export=ALL"]
+    if avoided:
+        command.append(f"--exclude={','.join(sorted(avoided))}")
     return {
         _answer([*command, f"--array=1-{size}"], script, _passed()).strip().partition(";")[0]: size
         for size in sizes

@@ -28,6 +28,7 @@ DOWN_SECONDS = 14  # longer than Slurm waits for a silent node
 STRIKE_SECONDS = 20  # between two deaths
 MIN_STRIKES = 3
 MAX_WASTED = 0.05  # of the workers' time
+ASSAY = str(Path(sys.executable).with_name("assay"))
 QUICK = {"ASSAY_CHECKPOINT_SECONDS": "1", "ASSAY_LEASE_SECONDS": "20", "CUDA_VISIBLE_DEVICES": ""}
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -46,8 +47,8 @@ def cluster(tmp_path: Path) -> Iterator[SlurmCluster]:
 class Fleet:
     """The controller's process, beside a service without workers of its own."""
 
-    def __init__(self, cluster: SlurmCluster, state: Path) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: SlurmCluster, state: Path, command: str = ASSAY) -> None:
+        self.cluster, self._command = cluster, command
         self.service = RunningGateway(state, ASSAY_WORKERS="0", ASSAY_SHARD_SECONDS="1", **QUICK).start()
         self.store: Store = open_store(self.service.database, migrate=False)
         self._key = self.store.keys.create("fleet", ["admin"])[1]
@@ -61,11 +62,10 @@ class Fleet:
 
     def start(self) -> None:
         """Starts the controller."""
-        assay = str(Path(sys.executable).with_name("assay"))
-        command = [assay, "fleet", "slurm", "--name", "storm", "--partition", "gpu", "--max", "4"]
+        command = [ASSAY, "fleet", "slurm", "--name", "storm", "--partition", "gpu", "--max", "4"]
         command += ["--device", "cpu", "--constraint", "gpu", "--idle", "6", "--shard-seconds", "1"]
         command += ["--every", "1", "--max-seconds", "1800", "--logs", str(self.cluster.folder)]
-        command += ["--command", assay, "--", "--gateway", self.client.url]
+        command += ["--command", self._command, "--", "--gateway", self.client.url]
         kept = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")}
         keys = {"ASSAY_KEY": self._key, "ASSAY_WORKER_KEY": self.service.worker_key}
         own = {"ASSAY_URL": self.client.url, **keys, **FAST, **QUICK, **self.cluster.environment}
@@ -221,3 +221,17 @@ def test_a_node_that_dies_every_twenty_seconds_costs_little_and_no_number(
     print(f"{strikes} nodes died: {fleet.lost_seconds:.1f} s of {useful:.0f} s computed again, {share:.1%}")
     assert share <= MAX_WASTED
     wait_for(lambda: scaled_to_zero(fleet), 240)
+
+
+def test_a_node_where_workers_cannot_start_is_avoided(cluster: SlurmCluster, tmp_path: Path) -> None:
+    starter = tmp_path / "start"
+    starter.write_text(f'#!/bin/sh\n[ "$SLURMD_NODENAME" = n2 ] && exit 3\nexec {ASSAY} "$@"\n')
+    starter.chmod(0o755)
+    fleet = Fleet(cluster, tmp_path / "state", str(starter))
+    try:
+        work = Work(fleet.client, 3)
+        wait_for(lambda: "no worker is asked for on n2" in fleet.log.read_text(), 240)
+        wait_for(lambda: work.over, 240)
+        assert counts(fleet.store, *work.jobs) == (0, 0)
+    finally:
+        fleet.close()

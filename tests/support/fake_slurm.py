@@ -48,6 +48,10 @@ class FakeSlurm:
                 count -= 1
         self.write(rows)
 
+    def excluded(self) -> str:
+        """The nodes that the last submission excludes."""
+        return (self.folder / "excluded").read_text()
+
     def states(self) -> list[str]:
         """The states of the jobs."""
         return [row[1] for row in self.rows()]
@@ -87,6 +91,8 @@ def main(folder: str, name: str, given: list[str]) -> None:
         more = [[f"{array}_{n}", "PENDING", "None", fleet, comment] for n in range(int(first), int(last) + 1)]
         slurm.write(rows + more)
         (Path(folder) / f"script-{array}").write_text(script)
+        avoided = [word.partition("=")[2] for word in given if word.startswith("--exclude=")]
+        (Path(folder) / "excluded").write_text(",".join(avoided))
         (Path(folder) / "variables").write_text(" ".join(sorted(os.environ)))
         print(f"{array};cluster")
     else:

@@ -45,7 +45,7 @@ class Fleet:
     seen_at: float = 0.0  # unix seconds
     online: bool = field(default=False)  # whether its controller was heard lately, and has not ended
     ended: bool = False  # as its controller said
-    heard: int = 0  # its workers with a sign of life in the last minute
+    names: list[str] = field(default_factory=list)  # of its workers with a sign of life in the last minute
     queued: int = 0  # shards that its workers could run
     busy: int = 0  # shards that they run
     withheld: int = 0  # queued shards that they may not take: of other code, or over a tenant's limit
@@ -146,13 +146,13 @@ def _read(connection: Connection, defaults: Limits, name: str | None = None) -> 
         code = None if row.standing else row.identity
         work = demand_of(connection, row.device, row.devices, code, defaults)
         values = {**_values(row), "queued": work.claimable, "withheld": work.withheld}
-        found.append(Fleet(**values, busy=_busy(connection, row.name), heard=_heard(connection, row.name)))
+        found.append(Fleet(**values, busy=_busy(connection, row.name), names=_names(connection, row.name)))
     return found
 
 
-def _heard(connection: Connection, name: str) -> int:
-    lately = select(func.count()).select_from(workers).where(of_fleet(workers.c.name, name), alive())
-    return int(connection.execute(lately).scalar_one())
+def _names(connection: Connection, name: str) -> list[str]:
+    lately = select(workers.c.name).where(of_fleet(workers.c.name, name), alive())
+    return list(connection.execute(lately.order_by(workers.c.name)).scalars())
 
 
 def _busy(connection: Connection, name: str) -> int:

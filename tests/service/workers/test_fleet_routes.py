@@ -24,7 +24,7 @@ def test_a_report_is_answered_with_the_work_and_listed(api: httpx.Client, app_st
     status = answer.json()
     assert status.pop("last_report").endswith("Z")
     assert status == {
-        **REPORT, "name": "a100", "devices": 1, "online": True, "ended": False, "heard": 0, "queued": 5,
+        **REPORT, "name": "a100", "devices": 1, "online": True, "ended": False, "names": [], "queued": 5,
         "busy": 0, "withheld": 0, "identity": "", "refused": "",
     }  # fmt: skip
     api.put(f"{FLEETS}/a100", json={**REPORT, "running": 4, "pending": 0, "reason": ""})

@@ -155,11 +155,13 @@ def test_shards_of_other_code_are_asked_for_once(
     planned(app_store, 6, planned_by="0ld")
     assert controller.round().endswith("asked for 4 more (array 101)")
     fake_slurm.start(4)
-    app_store.workers.beat("w", "node", ["cpu"], 1, {}, 1, "node:assay.101_1", "new")
+    for number in range(1, 5):
+        app_store.workers.beat(f"w{number}", "node", ["cpu"], 1, {}, 1, f"node:assay.101_{number}", "new")
     idle = "0 shards queued, 0 running, 6 withheld for other code (`assay replan`), or by a tenant's limit"
     assert controller.round() == f"{idle}; 4 workers, 0 pending"
     fake_slurm.write([])  # they end
-    app_store.workers.gone("w")
+    for number in range(1, 5):
+        app_store.workers.gone(f"w{number}")
     assert controller.round() == f"{idle}; 0 workers, 0 pending"
     add(app_store, evaluate_spec())
     assert controller.round().startswith("1 shards queued, 0 running, 6 withheld"), "a plan is for any code"
@@ -219,6 +221,42 @@ def test_workers_that_end_unheard_are_asked_for_ever_later_and_told_to_all(
     app_store.workers.gone("w")
     (fake_slurm.folder / "ended").write_text("".join(f"102_{n}|CANCELLED|\n" for n in range(1, 4)))
     assert controller.round().endswith("0 pending; asked for 4 more (array 101)"), "a worker that was heard"
+
+
+def test_a_bad_node_beside_good_nodes_is_avoided_for_an_hour(
+    doomed: tuple[SlurmController, str],
+    fake_slurm: FakeSlurm,
+    app_store: Store,
+    client: AssayClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    controller, _ = doomed
+    clock = [0.0]
+    monkeypatch.setattr(slurm_controller, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    controller.round()
+    fake_slurm.start(4)
+    app_store.workers.beat("w1", "n1", ["cpu"], 1, {}, 1, "n1:assay.101_1")
+    app_store.workers.beat("w2", "n2", ["cpu"], 1, {}, 1, "cluster:n2.local:assay.101_2")
+    (fake_slurm.folder / "ended").write_text("".join(f"101_{n}|FAILED|n3\n" for n in (3, 4)))
+    fake_slurm.write(fake_slurm.rows()[:2])
+    said = controller.round()
+    assert said == "6 shards queued, 0 running; 2 workers, 0 pending; asked for 2 more (array 102)"
+    assert fake_slurm.excluded() == ""
+    ended = "102_1|FAILED|n3\n102_2|NODE_FAIL|n2\n"  # the second after a worker that was heard there
+    (fake_slurm.folder / "ended").write_text(ended)
+    fake_slurm.write(fake_slurm.rows()[:2])
+    avoided = "no worker is asked for on n3: 3 or more ended there unheard"
+    found = "6 shards queued, 0 running; 2 workers, 0 pending"
+    assert controller.round() == f"{found} ({avoided}); asked for 2 more (array 102)"
+    assert fake_slurm.excluded() == "n3"
+    assert [fleet.reason for fleet in client.fleets()] == [avoided]
+    fake_slurm.start(0)
+    assert controller.round().endswith(f"2 pending (Priority; {avoided})")
+    assert [fleet.reason for fleet in client.fleets()] == ["Priority"]
+    clock[0] = 3601
+    fake_slurm.write(fake_slurm.rows()[:2])
+    assert controller.round() == f"{found}; asked for 2 more (array 102)"
+    assert fake_slurm.excluded() == ""
 
 
 def test_the_log_of_another_user_or_a_pipe_is_not_read(tmp_path: Path) -> None:
