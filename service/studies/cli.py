@@ -52,10 +52,10 @@ def add_commands(subcommands: Subcommands) -> None:
     parser.add_argument(
         "--design", metavar="DIGEST", help="refuse a study that is not this registered design"
     )
-    told = "cut the study to so much computing, such as 13m: seeds, then length of training, then arms"
+    told = "cut the study to a time such as 13m, by jobs that measure it: seeds, length of training, arms"
     parser.add_argument("--budget", metavar="TIME", type=_budget, help=told)
     parser.add_argument(
-        "--dry-run", action="store_true", help="plan, estimate and tell GPU-hours, store nothing"
+        "--dry-run", action="store_true", help="plan, estimate and tell GPU-hours, store no study"
     )
     parser.add_argument("--seeds", type=count, metavar="N", help="so many seeds, in place of the file's")
     parser.add_argument("--no-wait", action="store_true", help="print the id and return")

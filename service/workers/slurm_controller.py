@@ -93,7 +93,8 @@ class SlurmController:
         because = because and f" ({because})"
         work = f"{status.queued} shards queued, {status.busy} running"
         return (
-            f"{work}{_withheld(status)}; {jobs.running} workers, {len(jobs.pending)} pending{because}{done}"
+            f"{work}{_withheld(status)}; {jobs.running} workers, {len(jobs.pending) + len(jobs.delayed)}"
+            f" pending{because}{done}"
         )
 
     def _jobs(self) -> SlurmJobs:
@@ -106,7 +107,7 @@ class SlurmController:
             device=fleet.device,
             most=fleet.max,
             running=jobs.running,
-            pending=len(jobs.pending),
+            pending=len(jobs.pending) + len(jobs.delayed),
             reason=(self._trouble or jobs.reason or self._shunned)[:MAX_REASON],
             phase=phase,
         )
@@ -170,7 +171,15 @@ class SlurmController:
         self._give_up(jobs.stale)
         if jobs.stale:
             gone += f"; gave {len(jobs.stale)} pending up that were asked for with other options"
-        missing = wanted(self._fleet.max, status.queued, status.busy) - jobs.running - len(jobs.pending)
+        need = wanted(self._fleet.max, status.queued, status.busy)
+        idle = jobs.delayed[max(0, need - jobs.running) :]  # others have started in their place
+        self._give_up(idle)
+        if idle:
+            gone += f"; gave {len(idle)} up that were requeued"
+        missing = need - jobs.running - len(jobs.pending)
+        if missing > 0:  # those in place of delayed jobs do not exceed the limit either
+            kept = len(jobs.delayed) - len(idle)
+            missing = max(0, min(missing, self._fleet.max - jobs.running - len(jobs.pending) - kept))
         if missing > 0 and self._deaths:
             due = time.monotonic() >= self._again_at and not jobs.running and not jobs.pending
             missing = 1 if due else 0

@@ -17,6 +17,7 @@ AT_ONCE = 1000  # Jobs of an array; Slurm's own limit is 1001 (MaxArraySize)
 PENDING = "PENDING"
 # Requeued as often as Slurm lets a job be (MaxBatchRequeue, 5): it starts no more.
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"})
+REQUEUED = "BeginTime"  # A pending job's reason: not before a time
 NO_REASON = frozenset({"None", "(null)", ""})
 SHORTER = "ask for less time, with a smaller --max-seconds"
 REMEDIES = {  # By what Slurm says: what it waits for will not come by itself
@@ -40,7 +41,8 @@ class SlurmUnavailable(Exception):
 class SlurmJobs:
     """The jobs of a fleet: ids of the pending, oldest first, with their most frequent reason; of the held.
 
-    `stale`: pending with other options than the present, not among `pending`. `ids`: of all.
+    Not among `pending`: `stale`, pending with other options than the present; `delayed`, requeued and not to
+    start for Slurm's two minutes. `ids`: of all.
     """
 
     running: int
@@ -48,6 +50,7 @@ class SlurmJobs:
     reason: str = ""
     held: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
+    delayed: tuple[str, ...] = ()
     ids: frozenset[str] = field(default=frozenset(), compare=False)
 
 
@@ -107,13 +110,15 @@ def jobs_of(name: str, script: str = "") -> SlurmJobs:
         if state == PENDING and present and comment != present and f"{comment}:".startswith(f"{ours}:")
     }
     pending = [(row[0], row[2]) for row in rows if row[1] == PENDING and row[0] not in old]
+    delayed = tuple(number for number, reason in pending if reason == REQUEUED)
     reasons = Counter(reason for _, reason in pending if reason not in NO_REASON)
     most = reasons.most_common(1)
     held = tuple(row[0] for row in rows if row[1] in HELD)
     running = len(rows) - len(pending) - len(held) - len(old)
-    waiting = tuple(number for number, _ in pending)
+    waiting = tuple(number for number, _ in pending if number not in delayed)
     ids = frozenset(row[0] for row in rows)
-    return SlurmJobs(running, waiting, most[0][0][:200] if most else "", held, tuple(sorted(old)), ids)
+    reason = most[0][0][:200] if most else ""
+    return SlurmJobs(running, waiting, reason, held, tuple(sorted(old)), delayed, ids)
 
 
 def ended(name: str, numbers: Iterable[str], besides: Collection[str]) -> list[tuple[str, str]]:

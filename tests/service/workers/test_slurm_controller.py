@@ -95,6 +95,33 @@ def test_workers_that_slurm_holds_are_replaced(
     assert fake_slurm.states() == ["RUNNING", "PENDING", "PENDING"]
 
 
+def test_a_requeued_worker_is_replaced_while_slurm_delays_it(
+    controller: SlurmController, fake_slurm: FakeSlurm, app_store: Store
+) -> None:
+    planned(app_store, 2)
+    delayed = ["7_2", "PENDING", "BeginTime", FLEET.name]
+    fake_slurm.write([["7_1", "RUNNING", "None", FLEET.name], delayed])
+    said = "2 shards queued, 0 running; 1 workers, 1 pending (BeginTime); asked for 1 more (array 8)"
+    assert controller.round() == said
+    assert controller.round() == "2 shards queued, 0 running; 1 workers, 2 pending (BeginTime)"
+    fake_slurm.write(
+        [[*row[:1], "RUNNING", "None", *row[3:]] if row[0] == "8_1" else row for row in fake_slurm.rows()]
+    )
+    said = "2 shards queued, 0 running; 2 workers, 1 pending (BeginTime); gave 1 up that were requeued"
+    assert controller.round() == said
+
+
+def test_a_fleet_at_its_limit_waits_for_a_delayed_worker(
+    fake_slurm: FakeSlurm, app_store: Store, client: AssayClient
+) -> None:
+    planned(app_store, 6)
+    full = FLEET.model_copy(update={"max": 2})
+    rows = [["7_1", "RUNNING", "None", FLEET.name], ["7_2", "PENDING", "BeginTime", FLEET.name]]
+    fake_slurm.write(rows)
+    said = SlurmController(full, client, full.script({})).round()
+    assert said == "6 shards queued, 0 running; 1 workers, 1 pending (BeginTime)"
+
+
 def test_a_job_says_what_it_waits_for(
     controller: SlurmController, fake_slurm: FakeSlurm, app_store: Store, client: AssayClient
 ) -> None:
