@@ -11,23 +11,35 @@ Sort = Literal[
     "created", "-created", "name", "-name", "clean", "-clean", "worst", "-worst", "n", "-n",
     "duration", "-duration", "seed", "-seed",
 ]  # fmt: skip
-"""What lists of jobs are sorted by, descending with `-`."""
+"""What lists are sorted by, descending with `-`; `worst` by the radius at which a tenth holds, then value."""
+
+
+TELLING = 0.1  # A radius at which fewer hold tells little about where the accuracy falls
 
 
 class SummaryValue(BaseModel, extra="forbid"):
-    """An accuracy in [0, 1] over `n` examples; `at` is the radius of the worst case, as `8/255`, or empty."""
+    """An accuracy in [0, 1] over `n` examples.
+
+    Of a worst case `radius` in the data's unit, and `at`, its text such as `8/255`; null and empty without.
+    """
 
     metric: str
     value: float
     n: int
     at: str = ""
+    radius: float | None = None
+
+    @property
+    def held_radius(self) -> float | None:
+        """The radius, 0 where less than a tenth holds: lists by worst case have the largest first."""
+        return 0.0 if self.radius is not None and self.value < TELLING else self.radius
 
 
 class JobSummary(BaseModel, extra="forbid"):
     """What lists of jobs show and sort by; null where the job has no such accuracy.
 
-    `worst` is the lowest that any one attack left at the largest radius where a tenth holds. `invalid`: codes
-    of the warnings that make numbers of the job invalid.
+    `worst` is the lowest that any one attack left at the largest radius where a tenth holds, else at the
+    smallest. `invalid`: codes of the warnings that make numbers of the job invalid.
     """
 
     clean: SummaryValue | None = None

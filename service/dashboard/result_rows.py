@@ -145,7 +145,7 @@ class ShownResults:
         return self.evaluations[self.pages[number - 1] : self.pages[number]]
 
     def groups(self, number: int) -> list[list[ShownEvaluation]]:
-        """The evaluations of a page by name, attacks after all others and noise last; the worst row first."""
+        """The evaluations of a page by name, attacks by their worst row, noise last; the worst row first."""
         names: dict[str, list[ShownEvaluation]] = {}
         for one in self.page(number):
             names.setdefault(one.result.name, []).append(one)

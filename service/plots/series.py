@@ -11,6 +11,7 @@ from typing import Any
 from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import PIXEL_STEPS, fraction_value
 from assay.service.contract.results import EvaluationResult, Metric, Results
+from assay.service.contract.summaries import TELLING
 from assay.service.contract.threat import Knowledge
 from assay.service.plots.theme import percent, unique_labels
 
@@ -25,7 +26,6 @@ UNATTACKED = {  # Accuracies whose rows have the accuracy without the attack, to
 }
 EPSILON = "epsilon"
 IN_STEPS = f"1/{PIXEL_STEPS}"
-TELLING = 0.1  # A radius at which fewer hold tells little about where the accuracy falls
 TITLES = {"miou": "mIoU"}
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from assay.service.catalog.catalog import load
 from assay.service.catalog.tasks import TaskFacts
 from assay.service.contract.results import EvaluationResult, Metric, Results
-from assay.service.contract.summaries import JobSummary, SummaryValue
+from assay.service.contract.summaries import TELLING, JobSummary, SummaryValue
 from assay.service.metrics.compare.sanity_checks import cross_checks
 from assay.service.plots.series import (
-    TELLING,
     TITLES,
     UNATTACKED,
     LabelledResults,
@@ -59,37 +59,34 @@ def _rule(results: Results) -> list[str]:
         return []
     epsilon, worst = telling(radii)
     held = (worst.metric.value or 0.0) >= TELLING
-    why = (
-        "the largest radius at which a tenth holds"
-        if held
-        else "the smallest radius, less than a tenth holds"
-    )
-    return [f"Worst case at {_radius(worst, epsilon)}: {why}."]
+    why = "at larger radii less than 10 % hold" if held else "the smallest radius run: less than 10 % hold"
+    return [f"The worst case is told at {_radius(worst, epsilon)}{':' if held else ','} {why}."]
 
 
 def summary(results: Results) -> JobSummary:
     """The accuracies of `headline`, for lists of jobs."""
     cases, other = worst_cases_of(results), _lowest(results)
     clean = next((accuracy(row) for row in unattacked(results)), None)
-    worst, at = None, ""
+    worst, at, radius = None, "", None
     row = None if other is None else other[0]
     if cases:
-        epsilon, case = telling(cases)
-        row, worst, at = case.row, case.metric, _radius(case, epsilon)
+        radius, case = telling(cases)
+        row, worst, at = case.row, case.metric, _radius(case, radius)
     elif other is not None:
         worst = other[1]
     if row is not None:
         clean = unattacked_accuracy(results, row) or clean
     across = cross_checks(results.evaluations, load().threat_of, load().radius_unit)
     invalid = _invalid(results.model_copy(update={"warnings": [*results.warnings, *across]}))
-    return JobSummary(clean=_value(clean, results), worst=_value(worst, results, at), invalid=invalid)
+    told = _value(worst, results, at=at, radius=radius)
+    return JobSummary(clean=_value(clean, results), worst=told, invalid=invalid)
 
 
-def _value(metric: Metric | None, results: Results, at: str = "") -> SummaryValue | None:
+def _value(metric: Metric | None, results: Results, **where: Any) -> SummaryValue | None:
     if metric is None or metric.value is None:
         return None
     names = (name for row in results.evaluations for name, one in row.metrics.items() if one is metric)
-    return SummaryValue(metric=next(names, ""), value=metric.value, n=metric.n, at=at)
+    return SummaryValue(metric=next(names, ""), value=metric.value, n=metric.n, **where)
 
 
 def _invalid(results: Results) -> list[str]:

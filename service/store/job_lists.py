@@ -18,13 +18,13 @@ from assay.service.store.tables import jobs, studies, study_jobs, tags
 
 MAX_PAGE_CHARACTERS = 4_000_000  # Of all specs on a page; one job is always on it.
 MAX_NUMBER = 2**63
-SORTED: Mapping[str, ColumnElement[Any]] = {
-    "name": jobs.c.name,
-    "clean": jobs.c.clean,
-    "worst": jobs.c.worst,
-    "n": jobs.c.examples,
-    "duration": jobs.c.finished_at - jobs.c.started_at,
-    "seed": jobs.c.seed,
+SORTED: Mapping[str, Sequence[ColumnElement[Any]]] = {
+    "name": [jobs.c.name],
+    "clean": [jobs.c.clean],
+    "worst": [jobs.c.worst_at, jobs.c.worst],
+    "n": [jobs.c.examples],
+    "duration": [jobs.c.finished_at - jobs.c.started_at],
+    "seed": [jobs.c.seed],
 }
 GROUP_TAGS = tags.alias("group_tags")
 # The table of a group's values, and the values: a study's newest first, a tag's by name.
@@ -64,8 +64,8 @@ def page_of_jobs(connection: Connection, **asked: Unpack[JobListing]) -> JobPage
     sort, group = asked.get("sort", "-created"), asked.get("group")
     by = jobs.c.id if asked.get("tag") is None else tags.c.job_id  # From the table with an index in order.
     leading = [key for item in GROUPED[group][1].items() for key in _keys(*item)] if group else []
-    value = SORTED.get(sort.removeprefix("-"))
-    inside = [] if value is None else _keys(value, sort.startswith("-"))
+    values = SORTED.get(sort.removeprefix("-"), ())
+    inside = [key for value in values for key in _keys(value, sort.startswith("-"))]
     order = [*leading, *inside, (by, sort != "created")]
     statement = _filtered(select(jobs.c.id, *_labelled(order)), asked)
     if cursor is not None:

@@ -37,7 +37,8 @@ def unknown_job(job_id: str) -> NotFound:
 def job_row(row: Row[Any]) -> JobRow:
     """A row of `jobs` as a value."""
     columns = dict(row._mapping)
-    for name in ("last_event", "progress_event_at", "paused_at", "seed", "clean", "worst", "examples"):
+    own = ("last_event", "progress_event_at", "paused_at", "seed", "clean", "worst", "worst_at", "examples")
+    for name in own:
         del columns[name]
     spec = columns["spec"]
     columns |= {"state": JobState(row.state), "name": spec["name"], "tags": list(spec["tags"])}
@@ -53,6 +54,7 @@ def summary_columns(summary: JobSummary) -> dict[str, Any]:
     return {
         "clean": None if clean is None else clean.value,
         "worst": None if worst is None else worst.value,
+        "worst_at": None if worst is None else worst.held_radius,
         "examples": None if counted is None else counted.n,
         "summary": summary.model_dump(mode="json"),
     }

@@ -44,7 +44,7 @@ from assay.service.store.columns import Identifier, Json, PlainText, metadata, w
 LANE = ("state", "tenant", "device", "identity", "requirements")  # Limits of claims, and their order
 CLAIM_ORDER = ("precedence", "job_id", "evaluation", "number")
 
-LISTED = "tenant kind state model study_id seed clean worst examples started_at finished_at name id"
+LISTED = "tenant kind state model study_id seed clean worst_at worst examples started_at finished_at name id"
 
 
 def _job(*, primary: bool = False) -> Column[str]:
@@ -90,6 +90,7 @@ jobs = Table(
     Column("seed", BigInteger),  # Sort keys; with `summary` null before success, and in early versions.
     Column("clean", Double),
     Column("worst", Double),
+    Column("worst_at", Double),  # `SummaryValue.held_radius`: worst cases at other radii are not compared
     Column("examples", BigInteger),
     Column("summary", Json),
     Column("trace", Text),  # `traceparent` of its submission; null outside a trace.

@@ -320,11 +320,15 @@ def test_lists_are_sorted_by_what_their_summaries_have(
 ) -> None:
     ids = [post(evaluate_body(seed=seed)) for seed in (2, 1, 3)]
     for job_id, value in zip(ids, (0.5, 0.25, None), strict=True):
-        worst = None if value is None else SummaryValue(metric="top1", value=value, n=100, at="8/255")
+        worst = (
+            None
+            if value is None
+            else SummaryValue(metric="top1", value=value, n=100, at="8/255", radius=8 / 255)
+        )
         app_store.jobs.summarise(job_id, summary_columns(JobSummary(worst=worst)))
     listed = api.get(JOBS, params={"sort": "-worst", "limit": 2}).json()
     assert [job["id"] for job in listed["items"]] == ids[:2]
-    value = {"metric": "top1", "value": 0.5, "n": 100, "at": "8/255"}
+    value = {"metric": "top1", "value": 0.5, "n": 100, "at": "8/255", "radius": 8 / 255}
     assert listed["items"][0]["summary"] == {"clean": None, "worst": value, "invalid": []}
     (last,) = api.get(JOBS, params={"sort": "-worst", "cursor": listed["next_cursor"]}).json()["items"]
     assert last["id"] == ids[2]

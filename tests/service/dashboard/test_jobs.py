@@ -47,7 +47,7 @@ def test_an_unknown_state_is_refused_with_those_that_there_are(api: httpx.Client
 
 
 def measured(store: Store, job_id: str, worst: float, *invalid: str) -> None:
-    found = SummaryValue(metric="top1", value=worst, n=300, at="8/255")
+    found = SummaryValue(metric="top1", value=worst, n=300, at="8/255", radius=8 / 255)
     clean = SummaryValue(metric="top1", value=0.87, n=300)
     store.jobs.summarise(job_id, summary_columns(JobSummary(clean=clean, worst=found, invalid=[*invalid])))
 
@@ -66,9 +66,11 @@ def test_jobs_have_columns_that_the_address_chooses_and_sorts(
     assert text.count('title="below_chance">invalid') == 2
     assert 'aria-sort="descending"><a href="/jobs?sort=worst">Worst case</a>' in text
     assert '<a href="/jobs?sort=seed">Seed</a>' in text
+    assert "Sorted by the radius at which 10&nbsp;% hold, then by the accuracy there." in text
     narrow = page(api, "/jobs?columns=seed&columns=n&sort=seed")
     assert narrow.index("run 0") < narrow.index("run 1") < narrow.index("run 2")
     assert "Worst case</a>" not in narrow
+    assert "Sorted by" not in narrow
     assert '<a href="/jobs?sort=-seed&amp;columns=seed&amp;columns=n">Seed</a>' in narrow
     assert "worst" in page(api, "/jobs?sort=wurst", 422)
     assert "clean" in page(api, "/jobs?columns=cleen", 422)

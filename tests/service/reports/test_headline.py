@@ -56,10 +56,10 @@ def test_a_grid_has_the_largest_radius_at_which_a_tenth_holds_and_the_last() -> 
     told = headline(results(CLEAN_ROW, attack("pgd", 0.8, "1/255"), PGD, attack("pgd", 0.03, "8/255")))
     assert told == (
         "60 of 100 images hold at 4/255 under the strongest attack run, 3 of 100 at 8/255; clean 87 of 100."
-        " Worst case at 4/255: the largest radius at which a tenth holds."
+        " The worst case is told at 4/255: at larger radii less than 10 % hold."
     )
     told = headline(results(attack("pgd", 0.08, "1/255"), attack("pgd", 0.03, "8/255")))
-    assert told.endswith(" Worst case at 1/255: the smallest radius, less than a tenth holds.")
+    assert told.endswith(" The worst case is told at 1/255, the smallest radius run: less than 10 % hold.")
 
 
 def test_a_smaller_radius_bounds_a_larger_one() -> None:
@@ -163,7 +163,7 @@ def test_several_data_sets_are_named() -> None:
 def test_a_summary_has_the_accuracies_of_the_sentence() -> None:
     found = summary(results(CLEAN_ROW, attack("pgd", 0.8, "1/255"), PGD, attack("pgd", 0.03, "8/255")))
     assert found.clean == SummaryValue(metric="top1", value=0.87, n=100)
-    assert found.worst == SummaryValue(metric="top1", value=0.6, n=100, at="4/255")
+    assert found.worst == SummaryValue(metric="top1", value=0.6, n=100, at="4/255", radius=4 / 255)
     assert found.invalid == []
 
 

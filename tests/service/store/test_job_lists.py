@@ -9,9 +9,10 @@ import pytest
 from sqlalchemy import insert, update
 
 from assay.service.contract.errors import InvalidSpec
-from assay.service.contract.summaries import Group, Sort
+from assay.service.contract.summaries import Group, JobSummary, Sort, SummaryValue
 from assay.service.store.ids import encode_cursor
 from assay.service.store.job_lists import SORTED
+from assay.service.store.row_mapping import summary_columns
 from assay.service.store.rows import JobGroup
 from assay.service.store.store import Store
 from assay.service.store.tables import jobs, studies, study_jobs
@@ -86,6 +87,18 @@ def test_jobs_without_a_value_are_last(
     assert [job_id for _, job_id in walk(store, limit, sort=sort)] == [made[number] for number in order]
 
 
+@pytest.mark.parametrize("limit", [1, 50])
+def test_worst_cases_at_other_radii_are_not_compared(store: Store, limit: int) -> None:
+    """33 % at 2/255 are no more robust than 27 % at 8/255; under a tenth holds at none of its radii."""
+    found = [(0.33, 2 / 255), (0.27, 8 / 255), (0.4, 2 / 255), (0.05, 8 / 255), (0.9, None), (None, None)]
+    ids = [add(store, evaluate_spec(name=str(number))) for number in range(len(found))]
+    for job_id, (value, radius) in zip(ids, found, strict=True):
+        worst = None if value is None else SummaryValue(metric="top1", value=value, n=100, radius=radius)
+        store.jobs.summarise(job_id, summary_columns(JobSummary(worst=worst)))
+    for sort, order in (("-worst", [1, 2, 0, 3, 4, 5]), ("worst", [3, 0, 2, 1, 4, 5])):
+        assert [ids.index(job_id) for _, job_id in walk(store, limit, sort=sort)] == order
+
+
 @pytest.mark.parametrize("limit", [1, 3, 50])
 @pytest.mark.parametrize(
     ("group", "order"),
@@ -131,11 +144,13 @@ def test_a_tag_filters_a_list_in_groups_of_tags(store: Store, made: list[str]) -
 def test_a_cursor_of_another_list_is_refused(store: Store, made: list[str]) -> None:
     cursor = store.jobs.listed(limit=1, sort="-worst").following
     assert cursor is not None
+    one = [0, 0.0, 0]
     forged = (
-        *(["-worst", None, *places] for places in ([], [0, 0.5], [0, "x", made[0]], [0, 1e400, made[0]])),
-        ["-worst", None, 0, 0.5, "no id"], ["-worst", None, True, 0.5, made[0]], [[[]]],
-        ["-worst", None, 2**40, 0.5, made[0]],
+        *(["-worst", None, *one, *places] for places in ([], [0.5], ["x", made[0]], [1e400, made[0]])),
+        ["-worst", None, *one, 0.5, "no id"], ["-worst", None, 0, 0.0, True, 0.5, made[0]], [[[]]],
+        ["-worst", None, 0, 0.0, 2**40, 0.5, made[0]],
     )  # fmt: skip
+    store.jobs.listed(cursor=encode_cursor(json.dumps(["-worst", None, *one, 0.5, made[0]])), sort="-worst")
     for given in (made[0], *(json.dumps(one) for one in forged), "[" * 100 + "]" * 100):
         with pytest.raises(InvalidSpec):
             store.jobs.listed(cursor=encode_cursor(given), sort="-worst")

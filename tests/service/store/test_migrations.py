@@ -6,7 +6,9 @@ import pytest
 from alembic import command
 from sqlalchemy import select, text
 
+from assay.service.contract.summaries import JobSummary, SummaryValue
 from assay.service.store.database import Database
+from assay.service.store.row_mapping import summary_columns
 from assay.service.store.store import Store, open_store
 from assay.service.store.tables import jobs, shards
 from assay.service.store.upgrade import configuration, upgrade
@@ -118,3 +120,17 @@ def test_jobs_of_earlier_versions_get_their_seeds_as_a_column(database: Database
         found = dict(connection.execute(select(jobs.c.id, jobs.c.seed)).all())
     assert [found[job_id] for job_id in (*made, *others)] == [*seeds, None, None, None]
     assert store.jobs.get(made[0]).summary is None
+
+
+def test_worst_cases_of_earlier_versions_are_summarised_again(database: Database) -> None:
+    """Workers do it: earlier summaries have no radius."""
+    upgrade(database)
+    store = Store(database)
+    values = (SummaryValue(metric="top1", value=0.3, n=9, at="2/255"), None)
+    made = [add(store, evaluate_spec()) for _ in values]
+    for job_id, worst in zip(made, values, strict=True):
+        store.jobs.summarise(job_id, summary_columns(JobSummary(worst=worst)))
+    with database.writing() as connection:
+        command.downgrade(configuration(connection), "0034")
+    upgrade(database)
+    assert [store.jobs.get(job_id).summary is None for job_id in made] == [True, False]

@@ -37,7 +37,16 @@ def test_every_column_is_a_field_or_left_out_by_name(store: Store) -> None:
         job = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
         shard = connection.execute(select(shards).where(shards.c.job_id == job_id)).first()
     assert shard is not None
-    hidden = {"last_event", "progress_event_at", "paused_at", "seed", "clean", "worst", "examples"}
+    hidden = {
+        "last_event",
+        "progress_event_at",
+        "paused_at",
+        "seed",
+        "clean",
+        "worst",
+        "worst_at",
+        "examples",
+    }
     assert {one.name for one in fields(JobRow)} == {*job._mapping, "name", "tags"} - hidden
     assert isinstance(job_row(job), JobRow)
     found = shard_row(shard)
