@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +19,7 @@ from assay.service.contract.results import (
 )
 from assay.service.dashboard.formats import by_severity
 from assay.service.metrics.compare.sanity_checks import EFFORT
-from assay.service.plots.series import is_noise, telling, worst_cases_of
+from assay.service.reports.headline import counted_row
 from assay.service.reports.numbers import (
     RADIUS,
     chosen_params,
@@ -29,6 +28,7 @@ from assay.service.reports.numbers import (
     params_text,
     split_params,
 )
+from assay.service.reports.tables import strongest_first
 
 # Metrics and parts together that a page of results shows at most, unless an evaluation has more.
 MAX_ROWS = 300
@@ -145,28 +145,12 @@ class ShownResults:
         return self.evaluations[self.pages[number - 1] : self.pages[number]]
 
     def groups(self, number: int) -> list[list[ShownEvaluation]]:
-        """The evaluations of a page by name, attacks by their worst row, noise last; the worst row first."""
-        names: dict[str, list[ShownEvaluation]] = {}
-        for one in self.page(number):
-            names.setdefault(one.result.name, []).append(one)
-        groups = [sorted(group, key=_goodness) for group in names.values()]
-        return sorted(groups, key=lambda group: _place(group[0]))
+        """The evaluations of a page, by name, as `strongest_first`."""
+        return strongest_first(self.page(number), lambda one: one.result.name, _first_metric)
 
 
-def _goodness(one: ShownEvaluation) -> float:
-    """A number that is the lower, the worse the first metric is; first without a value."""
-    metric = one.first[0][1] if one.first else None
-    if metric is None or metric.value is None:
-        return -math.inf
-    return metric.value if metric.higher_is_better else -metric.value
-
-
-def _place(one: ShownEvaluation) -> tuple[int, float]:
-    """The order of groups by their worst row: as given, attacks by what holds, noise."""
-    threat = load().threat_of(one.result.name)
-    if threat is None:
-        return 0, one.index
-    return (2 if is_noise(one.result) else 1), _goodness(one)
+def _first_metric(one: ShownEvaluation) -> Metric | None:
+    return one.first[0][1] if one.first else None
 
 
 def shown_results(results: Results) -> ShownResults:
@@ -182,8 +166,7 @@ def shown_results(results: Results) -> ShownResults:
         _shown(index, part, text, of_place.get(index, []))
         for index, (part, text) in enumerate(zip(given, texts, strict=True))
     ]
-    cases = worst_cases_of(results)
-    worst = telling(cases)[1].row if cases else None
+    worst = counted_row(results)
     return ShownResults(
         evaluations=tuple(evaluations),
         shared=tuple(shared),

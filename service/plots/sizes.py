@@ -43,6 +43,11 @@ def _enlarged(size: Size) -> Size:
     return round(SCALE * size[0]), round(SCALE * size[1])
 
 
+def page_width(svg: bytes) -> int:
+    """The width of an SVG on a page."""
+    return _enlarged(svg_size(svg[:HEAD_BYTES]) or USUAL)[0]
+
+
 def plot_sizes(settings: Settings, kinds: Sequence[str], files: Sequence[ArtifactRow]) -> dict[str, Size]:
     """The size of each plot of a job on a page: as stored when the job ended or the usual size, enlarged."""
     stored = {row.name: row for row in files}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.service.plots.render import RenderError, render
+from assay.service.plots.sizes import page_width
 from assay.service.plots.theme import Scheme, Vega
 
 logger = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ class Figure:
     description: str
     light: str
     dark: str
+    width: int  # in a page, pixels
 
 
 def figures(
@@ -37,19 +39,22 @@ def figures(
     found, notes = [], []
     for kind, spec in specs.items():
         try:
-            light, dark = (_address((draw or rendered)(spec, scheme)) for scheme in ("light", "dark"))
+            light, dark = ((draw or rendered)(spec, scheme) for scheme in ("light", "dark"))
         except (RenderError, OSError) as error:
             logger.warning("the plot %s of a report: %s", kind, error)
             notes.append(f"the plot {kind} could not be drawn now")
             continue
-        found.append(Figure(kind, _title(spec, kind), str(spec.get("description", "")), light, dark))
+        described = str(spec.get("description", ""))
+        found.append(
+            Figure(kind, _title(spec, kind), described, _address(light), _address(dark), page_width(light))
+        )
     return found, notes
 
 
 def picture(title: str, svg: bytes) -> Figure:
     """A drawn plot, in colours that follow the reader's scheme."""
-    address = _address(svg)
-    return Figure(title, title, f"{title}; its numbers are in the tables of the results", address, address)
+    address, described = _address(svg), f"{title}; its numbers are in the tables of the results"
+    return Figure(title, title, described, address, address, page_width(svg))
 
 
 def _title(spec: Vega, kind: str) -> str:

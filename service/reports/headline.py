@@ -65,21 +65,27 @@ def _rule(results: Results) -> list[str]:
 
 def summary(results: Results) -> JobSummary:
     """The accuracies of `headline`, for lists of jobs."""
-    cases, other = worst_cases_of(results), _lowest(results)
+    cases, row = worst_cases_of(results), counted_row(results)
     clean = next((accuracy(row) for row in unattacked(results)), None)
     worst, at, radius = None, "", None
-    row = None if other is None else other[0]
     if cases:
         radius, case = telling(cases)
-        row, worst, at = case.row, case.metric, _radius(case, radius)
-    elif other is not None:
-        worst = other[1]
+        worst, at = case.metric, _radius(case, radius)
+    elif row is not None:
+        worst = accuracy(row)
     if row is not None:
         clean = unattacked_accuracy(results, row) or clean
     across = cross_checks(results.evaluations, load().threat_of, load().radius_unit)
     invalid = _invalid(results.model_copy(update={"warnings": [*results.warnings, *across]}))
     told = _value(worst, results, at=at, radius=radius)
     return JobSummary(clean=_value(clean, results), worst=told, invalid=invalid)
+
+
+def counted_row(results: Results) -> EvaluationResult | None:
+    """The attack that the sentence counts; None without an accuracy under an attack."""
+    if cases := worst_cases_of(results):
+        return telling(cases)[1].row
+    return found[0] if (found := _lowest(results)) else None
 
 
 def _value(metric: Metric | None, results: Results, **where: Any) -> SummaryValue | None:

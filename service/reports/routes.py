@@ -25,8 +25,9 @@ from assay.service.reports import page
 from assay.service.reports.comparisons import significantly_best, warning_lines
 from assay.service.reports.figures import Figure, figures, picture
 from assay.service.reports.formats.csv_text import tidy_csv
+from assay.service.reports.headline import counted_row
 from assay.service.reports.tables import pivot
-from assay.service.reports.tidy import ReportedJob, tidy_rows
+from assay.service.reports.tidy import ReportedJob, comparison_key, tidy_rows
 from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -93,7 +94,12 @@ def get_report(
     drawn, missing = _figures(store, catalog, settings, rows, jobs) if format == "html" else ([], [])
     report = page.JobReport(
         jobs=jobs,
-        table=pivot(numbers, by=("attack", "name" if len(jobs) > 1 else "model"), best=best),
+        table=pivot(
+            numbers,
+            by=("attack", "name" if len(jobs) > 1 else "model"),
+            best=best,
+            counted=_counted(jobs),
+        ),
         comparison=comparison,
         figures=drawn,
         notes=missing,
@@ -135,6 +141,16 @@ def get_table(
     table = pivot(numbers, by=(rows, columns), metric=metric, best=best)
     table.notes.extend([*_grave(jobs), *_arithmetic(found, jobs), *notes])
     return _file(page.table_text(table, format), format, "table")
+
+
+def _counted(jobs: list[ReportedJob]) -> list[tuple[str, str]]:
+    """Job and key of every number that a sentence counts."""
+    attacks = [(job.id, row) for job in jobs if (row := counted_row(job.results))]
+    return [
+        (job, f" {comparison_key(row.name, row.params, row.data, row.protocol, name)}")
+        for job, row in attacks
+        for name in row.metrics
+    ]
 
 
 def _grave(jobs: list[ReportedJob]) -> list[str]:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import canonical
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.results import Metric
-from assay.service.reports.numbers import RADIUS, WITHOUT, number, params_text, printable, split_params
+from assay.service.contract.threat import Knowledge
+from assay.service.metrics.compare.sanity_checks import EFFORT
+from assay.service.reports.numbers import (
+    RADIUS,
+    WITHOUT,
+    chosen_params,
+    number,
+    params_text,
+    printable,
+    split_params,
+)
 from assay.service.reports.tidy import TidyRow
 
 Label = Callable[[TidyRow], str]
+Row = TypeVar("Row")
 MISSING = "-"
 FIELDS: Mapping[str, Label] = {
     "attack": lambda row: row.attack,
@@ -45,6 +58,7 @@ class Table:
     header: list[str]  # labels of the rows, then of each column
     rows: list[tuple[str, list[TableCell | None]]]  # label and cells; None is a missing number
     notes: list[str] = field(default_factory=list)  # on protocol, examples, intervals and parameters
+    counted: Collection[str] = ()  # labels of rows that a sentence counts
 
 
 def pivot(
@@ -53,12 +67,15 @@ def pivot(
     by: tuple[str, str] = ("attack", "model"),
     metric: str | None = None,
     best: Collection[tuple[str, str]] = (),
+    counted: Collection[tuple[str, str]] | None = None,
 ) -> Table:
     """The numbers as a table, with rows and columns `by` two fields: a key of `FIELDS`, or a parameter.
 
     Further words in the heads tell numbers of a cell apart; parameters tell an attack from its namesakes.
     Without a metric: each evaluation's first, or all where `by` has "metric". `best`: job and key of bold
-    numbers. Raises InvalidSpec: no such field or metric; the details have the nearest.
+    numbers. `counted`, of a report on attacks: numbers of the sentence; then attacks are last, the strongest
+    first, and notes have no parameter at its default. Raises InvalidSpec: no such field or metric; the
+    details have the nearest.
     """
     _check(rows, by, metric)
     chosen = [row for row in rows if "part" in by or not row.part]
@@ -72,7 +89,10 @@ def pivot(
             for row in chosen
             if row.first or (row.part and (row.job, row.attack, row.metric_name) in firsts)
         ]
-    attacks, shared = _attack_labels(chosen, by)
+    if counted is not None:
+        groups = strongest_first(chosen, lambda row: row.attack, lambda row: row.metric)
+        chosen = [row for group in groups for row in group]
+    attacks, shared = _attack_labels(chosen, by, brief=counted is not None)
     labels = {**FIELDS, "attack": lambda row: attacks[id(row)]}
     across, down = _label(labels, by[0]), _labels(chosen, labels, by)
     heads = list(dict.fromkeys(down(row) for row in chosen))
@@ -89,7 +109,35 @@ def pivot(
     with_value = [line for line in lines if any(cell and cell.value != MISSING for cell in line[1])]
     if empty := [name for name, _ in lines if name not in dict(with_value)]:
         left.append(f"without a value: {', '.join(empty)}")
-    return Table([by[0], *heads], with_value, [*notes_on(chosen, across), *shared, *left])
+    notes = [*notes_on(chosen, across), *shared, *left]
+    told = list(dict.fromkeys(across(row) for row in chosen if (row.job, row.key) in (counted or ())))
+    if told:
+        notes.insert(0, f"worst case: {', '.join(told)}")
+    return Table([by[0], *heads], with_value, notes, told)
+
+
+def strongest_first(
+    rows: Iterable[Row], name: Callable[[Row], str], metric: Callable[[Row], Metric | None]
+) -> list[list[Row]]:
+    """Rows by name, attacks last, the strongest first, then noise; in a group the worst row first."""
+
+    def goodness(row: Row) -> float:
+        found = metric(row)
+        if found is None or found.value is None:
+            return -math.inf
+        return found.value if found.higher_is_better else -found.value
+
+    def place(numbered: tuple[int, list[Row]]) -> tuple[int, float]:
+        number, group = numbered
+        if (threat := load().threat_of(name(group[0]))) is None:
+            return 0, number
+        return (2 if threat.knowledge is Knowledge.NOISE else 1), goodness(group[0])
+
+    names: dict[str, list[Row]] = {}
+    for row in rows:
+        names.setdefault(name(row), []).append(row)
+    groups = [sorted(group, key=goodness) for group in names.values()]
+    return [group for _, group in sorted(enumerate(groups), key=place)]
 
 
 def _check(rows: Sequence[TidyRow], by: tuple[str, str], metric: str | None) -> None:
@@ -108,11 +156,16 @@ def _check(rows: Sequence[TidyRow], by: tuple[str, str], metric: str | None) -> 
     problems.raise_if_any()
 
 
-def _attack_labels(rows: Sequence[TidyRow], by: tuple[str, str]) -> tuple[dict[int, str], list[str]]:
+def _attack_labels(
+    rows: Sequence[TidyRow], by: tuple[str, str], *, brief: bool
+) -> tuple[dict[int, str], list[str]]:
     """Each row's attack with the parameters that tell it apart, but those with their own field."""
-    params = [
-        {name: value for name, value in row.shown(row.params).items() if name not in by} for row in rows
-    ]
+
+    def told(row: TidyRow) -> dict[str, Any]:
+        kept = {*EFFORT, *chosen_params(row.attack, row.params)} if brief else {*row.params}
+        return {name: one for name, one in row.shown(row.params).items() if name in kept and name not in by}
+
+    params = [told(row) for row in rows]
     shown, shared = split_params([(row.attack, one) for row, one in zip(rows, params, strict=True)])
     texts = {id(row): f"{row.attack} {text}".strip() for row, text in zip(rows, shown, strict=True)}
     return texts, shared

@@ -78,6 +78,7 @@ def test_page_loads_nothing_and_escapes_names(api: httpx.Client, pair: str) -> N
     assert "link" not in tags.seen
     assert all(address.startswith(("data:image/svg+xml;", "#")) for address in tags.addresses)
     assert "first &lt;script&gt;" in answer.text
+    assert answer.text.count('<tr class="counted">') == 1
     assert "Comparison" in answer.text
     assert "weights_sha256" in answer.text or "Provenance" in answer.text
 

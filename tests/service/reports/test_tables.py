@@ -54,6 +54,28 @@ def test_rows_without_the_parameter_come_first_and_words_keep_their_order() -> N
     assert [name for name, _ in pivot(rows, by=("norm", "model")).rows] == ["Linf", "-"]
 
 
+def test_a_report_has_attacks_by_strength_and_names_the_worst_case() -> None:
+    """Defaults are in the spec below; steps are effort, which a reader asks for first."""
+    rows = [
+        row("uniform_noise", 0.1, epsilon="8/255"),
+        row("fgsm", 0.5, epsilon="8/255"),
+        row("pgd", 0.6, epsilon="4/255", steps=10, backend="native", random_start=True),
+        row("pgd", 0.3, epsilon="8/255", steps=10, backend="native", random_start=True),
+        row("clean", 0.9),
+    ]
+    table = pivot(rows, counted=[("job", rows[3].key)])
+    assert [name for name, _ in table.rows] == [
+        "clean", "pgd epsilon=8/255", "pgd epsilon=4/255", "fgsm epsilon=8/255",
+        "uniform_noise epsilon=8/255",
+    ]  # fmt: skip
+    assert [*table.counted] == ["pgd epsilon=8/255"]
+    assert table.notes[0] == "worst case: pgd epsilon=8/255"
+    assert "pgd: steps=10" in table.notes
+    plain = pivot(rows)
+    assert plain.rows[0][0] == "uniform_noise epsilon=8/255"
+    assert "pgd: steps=10 backend=native random_start=true" in plain.notes
+
+
 def test_a_row_without_any_value_is_named_below() -> None:
     kept = row("pgd", 0.3, epsilon="8/255")
     gone = row("swap", 0.3, epsilon="8/255")
