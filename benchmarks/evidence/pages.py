@@ -18,6 +18,7 @@ from assay.service.reports.numbers import params_text, row_params
 from assay.service.studies.result_wire import StudyCell, StudyComparison, StudyResults
 from benchmarks.evidence.archive import Archive, load
 from benchmarks.evidence.mechanism_map import attack_of, is_map, map_plot, map_table
+from benchmarks.evidence.spectral import is_spectral, spectral_lines, spectral_plot
 
 PLACE = re.compile(r"(<!-- evidence (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 HOUR = 3600
@@ -65,6 +66,8 @@ def section(name: str, path: Path) -> str:
             *map_table(results, label(attack_of(results))),
             "",
         ]
+    elif is_spectral(results):
+        lines += spectral_lines(results, name)
     else:
         lines.append(f"![Each arm less {results.baseline}, with 95 % intervals]({name}.svg)\n")
         lines += _table(results)
@@ -151,7 +154,12 @@ def drawn(results: StudyResults) -> str:
         if one.difference is not None and one.ci_low is not None and one.ci_high is not None
     ]
     arms = [arm for arm in results.arms if arm != results.baseline]
-    plot = map_plot(results) if is_map(results) else _plot(rows, arms, results.baseline)
+    if is_map(results):
+        plot = map_plot(results)
+    elif is_spectral(results):
+        plot = spectral_plot(results)
+    else:
+        plot = _plot(rows, arms, results.baseline)
     text = str(vl_convert.vegalite_to_svg(plot, allowed_base_urls=[]))
     return text if text.endswith("\n") else f"{text}\n"
 
