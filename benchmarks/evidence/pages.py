@@ -80,12 +80,19 @@ def _table(results: StudyResults) -> list[str]:
     others = [arm for arm in results.arms if arm != results.baseline]
     head = ["", results.baseline, *others]
     rows = [head, ["---"] * len(head)]
-    for cell in results.cells:
+    for name, cell in zip(_labels(results), results.cells, strict=True):
         means = {one.arm: _mean(one.mean, one.sd, cell) for one in cell.arms}
-        rows.append([label(cell), *(means.get(arm, "") for arm in results.arms)])
+        rows.append([name, *(means.get(arm, "") for arm in results.arms)])
         found = {one.arm: _difference(one, cell) for one in cell.comparisons}
         rows.append(["less the baseline", "", *(found.get(arm, "") for arm in others)])
     return [*("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def _labels(results: StudyResults) -> list[str]:
+    """The rows' names; with the metric where an evaluation has several."""
+    names = [label(cell) for cell in results.cells]
+    told = zip(names, results.cells, strict=True)
+    return [name if names.count(name) == 1 else f"{name}: {cell.metric}" for name, cell in told]
 
 
 def label(cell: StudyCell) -> str:
@@ -142,13 +149,13 @@ def drawn(results: StudyResults) -> str:
     rows: list[dict[str, Any]] = [
         {
             "arm": one.arm,
-            "cell": label(cell),
+            "cell": name,
             "d": 100 * one.difference,
             "low": 100 * one.ci_low,
             "high": 100 * one.ci_high,
             "question": QUESTIONS[0 if one.primary else 1],
         }
-        for cell in results.cells
+        for name, cell in zip(_labels(results), results.cells, strict=True)
         if cell.unit in SHARES
         for one in cell.comparisons
         if one.difference is not None and one.ci_low is not None and one.ci_high is not None

@@ -13,7 +13,7 @@ from assay.service.studies.results import MeasuredArm, StudyPlan
 from benchmarks.evidence import __main__ as command
 from benchmarks.evidence.__main__ import differences
 from benchmarks.evidence.archive import FOLDER, Archive, joined, load, reduced, save
-from benchmarks.evidence.pages import section, stale
+from benchmarks.evidence.pages import _table, drawn, label, section, stale
 from tests.support.studies import Method, study_arms
 
 CELLS = [(Method(0.5), Method(0.6)), (Method(0.3), Method(0.3))]
@@ -101,6 +101,17 @@ def test_files_of_earlier_sessions_are_joined(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("sys.argv", ["evidence", "collect", "whole", "0" * 26])
     with pytest.raises(SystemExit):
         command.main()
+
+
+def test_metrics_of_an_evaluation_are_rows_of_their_own() -> None:
+    found = simulated(range(3)).results()
+    first, *others = found.cells
+    again = first.model_copy(update={"metric": "top5"})
+    several = found.model_copy(update={"cells": [first, again, *others]})
+    assert [text.split("|")[1].strip() for text in _table(several)[2:-1:2]] == [
+        "cell 0: top1", "cell 0: top5", *(label(cell) for cell in others),
+    ]  # fmt: skip
+    assert "cell 0: top1" in drawn(several)
 
 
 def test_pages_are_made_and_checked(tmp_path: Path) -> None:
