@@ -175,7 +175,7 @@ class Catalog:
         if self._left_out and not others:
             reasons = "; ".join(f"{package}: {reason}" for package, reason in self._left_out.items())
             message += f"; installed packages whose components are left out: {readable(reasons)}"
-        message += _other_form(kinds, name)
+        message += other_form(kinds, name)
         problems.add(loc, message, given=name, allowed=known, nearest=nearest(name, known, self._also(kinds)))
         return None
 
@@ -239,13 +239,14 @@ class Catalog:
                     for space, name in sorted(check_syntax(rule.expression))
                     if name in known.get(space, {})
                 }
-                values = ", ".join(f"{name} is {value}" for name, value in used.items())
-                message = f"{rule.message} ({values}){reason}"
                 if (meant := _in_pixel_steps(component, rule.expression, known)) is not None:
                     place, near = meant
-                    problems.add((*loc, place), message, given=own[place], nearest=near)
+                    problems.add((*loc, place), rule.message + reason, given=own[place], nearest=near)
                 else:
-                    problems.add(loc, message, given=used, allowed=rule.expression)
+                    values = ", ".join(_in_words(name, value, component.kind) for name, value in used.items())
+                    problems.add(
+                        loc, f"{rule.message} ({values}){reason}", given=used, allowed=rule.expression
+                    )
         for parameter, kind, reference in component.references(params):
             nested = self.find(kind, reference["name"])
             inner = dict(namespaces)
@@ -290,6 +291,13 @@ class Catalog:
         return component
 
 
+def _in_words(place: str, value: object, kind: str) -> str:
+    """A value of a rule as a user writes it: "heads is 5", "the data's classes is 2"."""
+    space, _, name = place.partition(".")
+    owner = f"the {space}'s " if space in ("model", "data") and space != kind else ""
+    return f"{owner}{name} is {value if isinstance(value, str) else json.dumps(value, default=str)}"
+
+
 def _in_pixel_steps(component: Component, expression: str, known: Namespaces) -> tuple[str, str] | None:
     """A parameter, and the fraction with which it would keep a rule: "8/255" for 8."""
     own, properties = known["params"], component.parameters["properties"]
@@ -304,10 +312,11 @@ def _in_pixel_steps(component: Component, expression: str, known: Namespaces) ->
     return None
 
 
-def _other_form(kinds: Sequence[str], name: str) -> str:
+def other_form(kinds: Sequence[str], name: str) -> str:
     """How a path, a file or code is given, which replaces a name."""
     forms = (form for kind in kinds for form in OTHER_FORMS.get(kind, []))
-    return next((f"; {said}" for pattern, said in forms if re.fullmatch(pattern, name)), "")
+    said = next((f"; {said}" for pattern, said in forms if re.fullmatch(pattern, name)), "")
+    return said.replace("FOLDER", readable(Path(name).name) or "NAME")
 
 
 def _with_article(kind: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from assay.service.catalog.schema_text import choices
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import Subcommands, add, count, json_argument
-from assay.service.cli.commands import Options, UsageError
+from assay.service.cli.commands import Options
 from assay.service.cli.evaluation_service import (
     again_text,
     asked_service,
@@ -26,7 +26,7 @@ from assay.service.cli.job_progress import follow_to_end
 from assay.service.cli.progress_bars import Spinner
 from assay.service.client import AssayClient
 from assay.service.client.class_check import stated_classes
-from assay.service.client.data_place import place_of
+from assay.service.client.data_place import place_of, unseen, wrong
 from assay.service.client.evaluation import (
     DEFAULT_SUITE,
     EXAMPLE,
@@ -43,6 +43,7 @@ from assay.service.client.evaluation import (
 )
 from assay.service.client.example_model import EXAMPLE as EXAMPLE_MODEL
 from assay.service.client.example_model import EXAMPLE_DATA
+from assay.service.client.local import check_state
 from assay.service.client.one_line import Subject, check_subject
 from assay.service.contract.errors import InvalidSpec, NoResults, Unavailable
 from assay.service.contract.extras import require
@@ -243,20 +244,23 @@ def _measure(
     own = asked is None
     if own:
         require("a service on this machine", "service", "worker")
-    waiting, problems, data = Spinner(), Problems(), _data(options)
+    waiting, problems, names, place = Spinner(), Problems(), None, unseen(options.data or "")
     given = options.model, options.weights, options.normalization, options.image_size
     subject = Subject(*given, tell=waiting.tell)
     with problems.gathered():
         names = stated_classes(options.class_names, options.labels)
-        place = place_of(data, options.crop_fraction, names, options.labels)
+    with problems.gathered():
+        place = place_of(_data(options), options.crop_fraction, names, options.labels)
     with problems.gathered():
         check_subject(subject)
     with problems.gathered():
         if options.report is not None:
             check_report(options.report, "--report")
-    problems.raise_if_any()
+    with problems.gathered():
+        if own:
+            check_state(state)
     request = Request(subject, place, suites, evaluations, options.limit, _job_options(options))
-    check_request(request, own=own)
+    check_request(request, own=own, found=problems)
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
     with (
         waiting,
@@ -284,7 +288,8 @@ def _measure(
 
 def _data(options: Options) -> str:
     if options.data is None and options.model != EXAMPLE_MODEL:
-        raise UsageError(f"--data is required: {FORMS_OF_DATA}; {EXAMPLE_MODEL} alone has data of its own")
+        message = f"--data is required; {EXAMPLE_MODEL} alone has data of its own"
+        raise wrong(("data",), message, allowed=FORMS_OF_DATA)
     return options.data or EXAMPLE_DATA
 
 

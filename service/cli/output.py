@@ -339,16 +339,21 @@ def error_text(
 
 def detail_text(detail: ErrorDetail) -> str:
     """One wrong field: `evaluations[0].params.epsilonn: unknown parameter; did you mean "epsilon"?`."""
-    parts = [f"{path_text(detail.loc)}: {detail.message}"]
-    if detail.given is not None:
-        parts.append(f"given {json.dumps(detail.given)}")
+    hint = "" if detail.nearest is None else f"; did you mean {detail.nearest!r}?"
+    parts = []
+    if detail.given is not None and not _of_rule(detail):
+        parts.append(f"given {json.dumps(detail.given).removesuffix('.0')}")
     if isinstance(detail.allowed, list):
         more = ", ..." if len(detail.allowed) > MAX_LISTED else ""
         parts.append(f"allowed: {', '.join(map(str, detail.allowed[:MAX_LISTED]))}{more}")
     elif detail.allowed is not None and not isinstance(detail.given, dict):
-        # a rule across parameters is given their values, and its expression is for programs.
         allowed = detail.allowed if isinstance(detail.allowed, str) else json.dumps(detail.allowed)
         parts.append(f"allowed: {allowed}")
-    if detail.nearest is not None:
-        parts.append(f"did you mean {detail.nearest!r}?")
-    return printable("; ".join(parts))
+    more = (" " if hint else "; ") + "; ".join(parts) if parts else ""
+    return printable(f"{path_text(detail.loc)}: {detail.message}{hint}{more}")
+
+
+def _of_rule(detail: ErrorDetail) -> bool:
+    """Whether a rule across parameters is broken: its message says the values that programs are given."""
+    given = detail.given
+    return isinstance(given, dict) and bool(given) and all(re.match(r"[a-z]+\.\w", name) for name in given)

@@ -16,7 +16,15 @@ from typing import Any, cast
 from assay.service.catalog.catalog import load
 from assay.service.catalog.component import EVALUATIONS
 from assay.service.client.class_check import check_classes, checked_data, classes_of
-from assay.service.client.data_place import Component, DataPlace, by_labels, check_root, data_spec, wrong
+from assay.service.client.data_place import (
+    CROP,
+    Component,
+    DataPlace,
+    by_labels,
+    check_root,
+    data_spec,
+    wrong,
+)
 from assay.service.client.first_look import check_files, check_function, check_images
 from assay.service.client.jobs import AssayClient
 from assay.service.client.local import local_service
@@ -98,34 +106,37 @@ def _value(text: str) -> Any:
         return [_value(word.strip()) for word in words] if plain else text
 
 
-def check_request(request: Request, *, own: bool) -> None:
+def check_request(request: Request, *, own: bool, found: Problems | None = None) -> None:
     """Refuse what is wrong in names, parameters, code and files, all at once, before a service is asked.
 
     InvalidSpec. For the `own` service of this machine nothing is left for later that needs no model.
+    `found`: faults of the same call, told with the others; a place with a fault is `unseen`.
     """
-    problems = Problems()
+    problems = found or Problems()
     references: dict[str, dict[str, Any]] = {}
     for text in request.evaluations:
         with problems.gathered():
             references[text] = evaluation_of(text)
+    catalog, more = load(), bool(importlib.metadata.entry_points(group=PACKAGES))
+    before = [one.loc[0] for one in problems.details]
+    data, doubted, seen = None, ["model"] in [one.loc for one in problems.details], False
+    with problems.gathered():
+        if own and not more and not doubted:
+            check_form(request.subject, [one.model_dump(by_alias=True) for one in catalog.list("model")])
+        if is_made(request.subject) and not request.subject.model.endswith(ONNX) and not doubted:
+            check_function(request.subject.model, request.subject.folder)
     if not own:
         problems.raise_if_any()
         return
-    catalog, more = load(), bool(importlib.metadata.entry_points(group=PACKAGES))
-    data = None
-    with problems.gathered():
-        if not more:
-            check_form(request.subject, [one.model_dump(by_alias=True) for one in catalog.list("model")])
-        if is_made(request.subject) and not request.subject.model.endswith(ONNX):
-            check_function(request.subject.model, request.subject.folder)
     with problems.gathered():
         if (known := known_data(request.place)) is not None:
-            check_root(request.place, known)
-            whole = trained_elsewhere(request.subject)
-            data = data_spec(request.place, known, whole=whole)
-            check_classes(request.subject, request.place)
+            data = data_spec(request.place, known, whole=trained_elsewhere(request.subject))
+            if not {*before} & {*OF_DATA, CROP}:
+                check_root(request.place, known)
+                seen = True
+                check_classes(request.subject, request.place)
     with problems.gathered():
-        if data is not None:
+        if seen:
             check_images(checked_data(request.place), request.place, request.subject.tell)
     _check_evaluations(request, references, data, problems)
     problems.raise_if_any()
@@ -161,7 +172,7 @@ def _check_evaluations(
         skipped = ["model", *(OF_DATA if doubted else [])]
         names = [*asked]
         problems.details += [
-            one.model_copy(update={"loc": [names[int(one.loc[1])], *one.loc[2:]]})
+            one.model_copy(update={"loc": [names[int(one.loc[1])], *_within(one.loc)]})
             if one.loc[0] == "evaluations" and len(one.loc) > 1
             else one
             for one in found.details
@@ -269,7 +280,12 @@ def _as_asked(request: Request, count: int, loc: list[str | int]) -> list[str | 
     if loc[:1] != ["evaluations"] or len(loc) < 2 or not isinstance(loc[1], int):
         return loc
     place = loc[1] - (count - len(texts))
-    return [texts[place], *loc[2:]] if 0 <= place < len(texts) else loc
+    return [texts[place], *_within(loc)] if 0 <= place < len(texts) else loc
+
+
+def _within(loc: Sequence[str | int]) -> Sequence[str | int]:
+    """The place in an attack's text, which names parameters alone."""
+    return loc[3:] if loc[2:3] == ["params"] else loc[2:]
 
 
 def _evaluations(client: AssayClient, request: Request, data: str) -> list[dict[str, Any]]:

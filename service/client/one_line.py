@@ -29,7 +29,7 @@ from assay.service.client.example_model import EXAMPLE, EXAMPLE_WEIGHTS
 from assay.service.client.jobs import AssayClient
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.extras import require
-from assay.service.contract.problems import nearest, renamed
+from assay.service.contract.problems import Problems, nearest, renamed
 from assay.service.contract.weights.options import normalization_in
 from assay.service.contract.weights.pulled import FORMS as PULLED
 from assay.service.contract.weights.pulled import parse_reference
@@ -75,15 +75,19 @@ class Subject:
 
 
 def check_subject(subject: Subject) -> None:
-    """Refuse missing files, and files that are no models."""
-    text = subject.model
-    if not text.lstrip().startswith("{"):
-        _check_name(text)
-    if subject.weights is not None and subject.weights.partition(":")[0] not in ("job", "checkpoint"):
-        _refuse_pickle(subject.weights, ("model", "weights"), "then that file")
-        _file(subject.weights, ("model", "weights"))
-    mean_and_std(None if subject.normalization == "data" else subject.normalization)
-    _check_effect(subject)
+    """Refuse missing files, files that are no models and options without an effect, all at once."""
+    problems, text = Problems(), subject.model
+    with problems.gathered():
+        if not text.lstrip().startswith("{"):
+            _check_name(text)
+    with problems.gathered():
+        if subject.weights is not None and subject.weights.partition(":")[0] not in ("job", "checkpoint"):
+            _refuse_pickle(subject.weights, ("model", "weights"), "then that file")
+            _file(subject.weights, ("model", "weights"))
+    with problems.gathered():
+        mean_and_std(None if subject.normalization == "data" else subject.normalization)
+    _check_effect(subject, problems)
+    problems.raise_if_any()
 
 
 def _check_name(text: str) -> None:
@@ -105,27 +109,26 @@ def _refuse_pickle(text: str, loc: tuple[str, ...], then: str) -> None:
         raise wrong(loc, "is a pickle, which could run code", given=text, allowed=allowed)
 
 
-def _check_effect(subject: Subject) -> None:
+def _check_effect(subject: Subject, problems: Problems) -> None:
     text, weights = subject.model, subject.weights
     named = subject.label or text
     source = text.startswith(("job:", "checkpoint:")) or _is_reference(text)
     if weights is not None and (source or text.endswith((PROGRAM, ONNX, WEIGHTS))):
         message = f"has no effect on {named}, which has weights of its own"
-        raise wrong(
-            ("model", "weights"), message, given=weights, allowed="a function or a model of the catalog"
-        )
+        allowed = "a function or a model of the catalog"
+        problems.add(("model", "weights"), message, given=weights, allowed=allowed)
     if subject.normalization is not None and (source or text.endswith(PROGRAM)):
         message = f"has no effect on {named}, which is measured on pixels in [0, 1] as it is"
         allowed = (
             "a function, an ONNX model or a safetensors file; a program has it from its export (mean=, std=)"
         )
-        raise wrong(("normalization",), message, given=subject.normalization, allowed=allowed)
+        problems.add(("normalization",), message, given=subject.normalization, allowed=allowed)
     if subject.image_size is not None and not is_made(subject):
         message = f"has no effect on {named}"
         allowed = (
             'a function or an ONNX model; in the catalog as {"name": ..., "params": {"image_size": ...}}'
         )
-        raise wrong(("image_size",), message, given=subject.image_size, allowed=allowed)
+        problems.add(("image_size",), message, given=subject.image_size, allowed=allowed)
 
 
 def _is_reference(text: str) -> bool:

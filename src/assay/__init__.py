@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from assay.service.client.data_place import Component, DataPlace
     from assay.service.client.one_line import Subject
     from assay.service.client.result_views import ResultsView
+    from assay.service.contract.problems import Problems
 
 __all__ = ["evaluate"]
+
+STARTING = "starting: loading Assay"  # said before imports, which take seconds the first time
 
 
 def evaluate(
@@ -88,9 +91,12 @@ def evaluate(
         MissingExtra: a module needs the worker here, and so does a service of one's own; an ImportError.
         EvaluationFailed: the job did not succeed; what was measured before stays in the state folder.
     """
+    tell = _say if progress else _say_nothing
+    tell(STARTING)
+
     from assay.service.cli.progress_bars import Bars
     from assay.service.client.class_check import stated_classes
-    from assay.service.client.data_place import place_of
+    from assay.service.client.data_place import place_of, unseen
     from assay.service.client.evaluation import (
         DEFAULT_SUITE,
         Request,
@@ -102,23 +108,32 @@ def evaluate(
         service_for,
         write_report,
     )
+    from assay.service.client.local import check_state
+    from assay.service.contract.problems import Problems
 
     attacks = [attacks] if isinstance(attacks, str) or not isinstance(attacks, Sequence) else attacks
-    if report is not None:
-        check_report(Path(report))
     own, address = (
         f"is kept in {state}, and the same call goes on",
         url or os.environ.get("ASSAY_URL") or None,
     )
     suites = [suite] if suite is not None else [] if attacks else [DEFAULT_SUITE]
     options: dict[str, Any] = {"seed": seed, "execution": {"device": device}}
-    tell = _say if progress else _say_nothing
     if not isinstance(model, str | Path):
         options["name"] = type(model).__name__
-    subject = _subject(model, weights, normalization, image_size, tell)
-    place = place_of(str(data), crop_fraction, stated_classes(class_names, labels), labels)
+    problems, names, place = Problems(), None, unseen(str(data))
+    subject = _subject(model, weights, normalization, image_size, tell, problems)
+    with problems.gathered():
+        names = stated_classes(class_names, labels)
+    with problems.gathered():
+        place = place_of(str(data), crop_fraction, names, labels)
+    with problems.gathered():
+        if report is not None:
+            check_report(Path(report))
+    with problems.gathered():
+        if address is None:
+            check_state(Path(state))
     request = Request(subject, place, suites, attacks, limit, options)
-    check_request(request, own=address is None)
+    check_request(request, own=address is None, found=problems)
     with contextlib.ExitStack() as stack:
 
         def started() -> AssayClient:
@@ -161,19 +176,23 @@ def _subject(
     normalization: str | None,
     image_size: int | None,
     tell: Callable[[str], None],
+    problems: Problems,
 ) -> Subject:
     """The model of a call; of a module the file that its export will write, which knows the options."""
-    from assay.service.client.data_place import wrong
-    from assay.service.client.one_line import Subject, check_subject
+    from assay.service.client.one_line import Subject, check_subject, mean_and_std
 
     if isinstance(model, str | Path):
         subject = Subject(str(model), weights, normalization, image_size, tell=tell)
-        check_subject(subject)
+        with problems.gathered():
+            check_subject(subject)
         return subject
-    _check_module(model)
+    with problems.gathered():
+        _check_module(model)
+    with problems.gathered():
+        mean_and_std(normalization)
     name = type(model).__name__
     if weights is not None:
-        raise wrong(("weights",), "has no effect on a module, which has its own", given=weights)
+        problems.add(("weights",), "has no effect on a module, which has its own", given=weights)
     return Subject(f"{name}.pt2", label=name, tell=tell)
 
 

@@ -531,7 +531,7 @@ class TestResolve:
         }
         catalog.check_rules(spec, SimpleNamespace(classes=3, channels=1, size=(8, 8)), catalog=fake)
         with pytest.raises(
-            ValueError, match=r"model.params: narrow \(data.classes is 10, model.width is 8\)"
+            ValueError, match=r"model.params: narrow \(the data's classes is 10, width is 8\)"
         ):
             catalog.check_rules(spec, SimpleNamespace(classes=10, channels=1, size=None), catalog=fake)
         with pytest.raises(ValueError, match="wider than the images"):

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from assay.service.catalog.catalog import load
 from assay.service.cli import output
 from assay.service.cli.markdown import comparison_markdown
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
 from assay.service.contract.problems import Problems
 from assay.service.contract.results import Artifact, EvaluationResult, Job, JobError, Metric, Results, Warning
+from assay.service.submission.validate import validate
 
 
 def test_tables_align_numbers_right_and_texts_left() -> None:
@@ -29,7 +31,7 @@ def test_errors_name_every_field() -> None:
     ]  # fmt: skip
     assert output.error_text(InvalidSpec("2 are wrong", details)).splitlines() == [
         "error: 2 are wrong",
-        "  evaluations[0].params.stepss: unknown parameter; given 3; allowed: steps; did you mean 'steps'?",
+        "  evaluations[0].params.stepss: unknown parameter; did you mean 'steps'? given 3; allowed: steps",
         '  seed: must be an integer; given "\\u001b"; allowed: an integer',
     ]
 
@@ -260,3 +262,23 @@ def test_invalid_numbers_of_a_job_are_marked_in_lists() -> None:
     assert job.summary is not None
     job.summary.invalid = ["constant_prediction"]
     assert "10.0 % invalid  10.0 % at 2/255 invalid  vit" in output.jobs_table([job])
+
+
+@pytest.mark.parametrize(
+    ("attack", "model", "said"),
+    [
+        ({"name": "pgd", "params": {"epsilon": 8}}, {}, "did you mean '8/255'? given 8"),
+        ({"name": "autoattack", "params": {"version": "custom"}}, {}, "(stages is null, version is custom)"),
+        ({"name": "clean"}, {"heads": 5, "width": 96}, "(heads is 5, width is 96)"),
+    ],
+)
+def test_a_broken_rule_is_said_in_the_words_of_the_user(
+    attack: dict[str, Any], model: dict[str, Any], said: str
+) -> None:
+    reference = {"name": "symvit", "params": model}
+    body = {"kind": "evaluate", "model": reference, "data": {"name": "digits"}, "evaluations": [attack]}
+    with pytest.raises(InvalidSpec) as caught:
+        validate(load(), body)
+    text = output.error_text(caught.value)
+    assert said in text
+    assert not re.search(r"\b(params|data|model)\.\w+( is |\":)", text)

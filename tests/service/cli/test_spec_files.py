@@ -140,9 +140,8 @@ def test_the_service_s_errors_name_the_lines_of_a_yaml_file(write: Write, assay:
     assert lines[0].startswith("error: train.yaml:6: seed: must be an integer")
     assert any(
         line.startswith(
-            "  train.yaml:10: evaluations[0].params.epsilonn: unknown parameter; given 0.001; allowed:"
+            "  train.yaml:10: evaluations[0].params.epsilonn: unknown parameter; did you mean 'epsilon'?"
         )
-        and line.endswith("did you mean 'epsilon'?")
         for line in lines
     )
 

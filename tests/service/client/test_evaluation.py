@@ -102,7 +102,7 @@ def test_places_in_errors_are_those_of_the_call(tmp_path: Path) -> None:
     path.write_bytes(b"weights")
     asked = Request(Subject("checkpoint:ours"), place_of("digits"), (), ["pgd eps=1"])
     service.loc = ["evaluations", 1, "params", "eps"]
-    with pytest.raises(InvalidSpec, match=r"^attack 'pgd eps=1'.params.eps: is wrong"):
+    with pytest.raises(InvalidSpec, match=r"^attack 'pgd eps=1'.eps: is wrong"):
         complete_spec(service, asked)  # type: ignore[arg-type]
     for query, words in (("normalization", "^normalization: is wrong"), ("model", "^model: is wrong")):
         service.loc = ["query", query]
@@ -179,8 +179,8 @@ def test_what_became_of_a_job_is_said_once() -> None:
     ("text", "words"),
     [
         ("pgdd epsilon=4/255", "attack 'pgdd epsilon=4/255'.name: there is no evaluation or attack 'pgdd'"),
-        ("pgd eps=4/255", "attack 'pgd eps=4/255'.params.eps: unknown parameter; did you mean 'epsilon'?"),
-        ("pgd steps=0", "params.steps"),
+        ("pgd eps=4/255", "attack 'pgd eps=4/255'.eps: unknown parameter; did you mean 'epsilon'?"),
+        ("pgd steps=0", "attack 'pgd steps=0'.steps: must be"),
         ("fgsm epsilon=1/255 epsilon=2/255", "epsilon is given twice"),
     ],
 )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+import assay
+from assay.service.cli.main import main
 from assay.service.client import evaluation, first_look
 from assay.service.client.class_check import checked_data
 from assay.service.client.data_place import place_of
@@ -52,6 +57,45 @@ def cut(path: Path) -> None:
     path.write_bytes(content[: len(content) * 2 // 3])
 
 
+WRONG = {
+    "weights": "no.safetensors",
+    "normalization": "inceptoin",
+    "labels": "labls.txt",
+    "report": "no/a.md",
+}
+
+
+def by_python(own: dict[str, str]) -> list[tuple[str, str | None]]:
+    with pytest.raises(InvalidSpec) as caught:
+        assay.evaluate(
+            "nest:build", "./nowhere", attacks=["pgd epsilon=8", "square queries=0"], **WRONG, **own
+        )
+    return [(path_text(one.loc), one.nearest) for one in caught.value.details]
+
+
+def by_command(own: dict[str, str]) -> list[tuple[str, str | None]]:
+    attacks = ["--attack", "pgd epsilon=8", "--attack", "square queries=0"]
+    more = [f"--{name}={value}" for name, value in {**WRONG, **own}.items()]
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        assert main(["evaluate", "nest:build", "--data", "./nowhere", *attacks, *more]) == 2
+    lines = [line.removeprefix("error:").strip() for line in said.getvalue().splitlines()]
+    found = [re.fullmatch(r"(?:--)?(.*?): .*?(?:did you mean '(.*?)'\?.*)?", line) for line in lines]
+    return [(line[1], line[2]) for line in found if line is not None]
+
+
+@pytest.mark.parametrize("door", [by_python, by_command])
+@pytest.mark.parametrize("own", [True, False])
+def test_every_fault_of_a_call_is_told_at_once(door: Any, own: bool, folder: Path) -> None:
+    """`door` calls from Python or from the shell; a service elsewhere judges the attacks."""
+    (folder.parent / "state").write_text("no folder")
+    where = {"state": "state"} if own else {"url": "http://127.0.0.1:9"}
+    attacks = {"attack 'pgd epsilon=8'.epsilon": "8/255", "attack 'square queries=0'.queries": None}
+    assert dict(door(where)) == {
+        "model": "nets:build", "data": None, "model.weights": None, "normalization": "inception",
+        "labels": None, "report": None, **({**attacks, "state": None} if own else {}),
+    }  # fmt: skip
+
+
 def test_images_that_break_off_behind_a_good_header_are_told_with_all_others(folder: Path) -> None:
     cut(folder / "cat" / "1.png")
     cut(folder / "dog" / "2.jpg")
@@ -91,9 +135,9 @@ def test_every_wrong_part_is_told_at_once(folder: Path) -> None:
     assert [place for place, _ in found] == [
         "model",
         "data",
-        "attack 'pgd epsilon=4'.params.epsilon",
+        "attack 'pgd epsilon=4'.epsilon",
         "attack 'pgdd'.name",
-        "attack 'fgsm eps=1/255'.params.eps",
+        "attack 'fgsm eps=1/255'.eps",
     ]
 
 
@@ -155,7 +199,9 @@ def test_a_path_is_told_as_given_and_in_full() -> None:
     assert (detail.given, detail.message) == ("./nope", f"there is no folder {Path.cwd()}/nope")
 
 
-def test_a_service_elsewhere_judges_the_rest() -> None:
-    request = Request(Subject("nets:biuld"), place_of("digits"), evaluations=["pgd epsilon=4"])
+def test_a_service_elsewhere_judges_what_is_not_of_this_machine() -> None:
+    request = Request(Subject("nets:build"), place_of("digits"), evaluations=["pgd epsilon=4"])
     check_request(request, own=False)
+    with pytest.raises(InvalidSpec, match="has no 'biuld'"):
+        check_request(Request(Subject("nets:biuld"), place_of("digits")), own=False)
     assert evaluation.evaluation_of("pgd epsilon=4")["params"] == {"epsilon": 4}
