@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol, TextIO, TypeVar
 
 from assay.service.cli import output
@@ -41,11 +42,15 @@ def follow_to_end(
     label = output.printable(job.name) or job.id
     with Bars([label], out) as bars:
         said, mark, heard = "", None, 0.0
+        names = {one.get("name") for one in job.spec.get("evaluations", [])}
+        results = _Results(partial(bars.note, label))
 
         def draw(now: Job, event: Event | None = None) -> None:
             nonlocal said, mark, heard
             at = None if event is None else event.at
-            if event is None and not now.state.terminal and now.message not in ("", said):
+            silent = event is None and not now.state.terminal
+            # How far an evaluation is belongs to the bar, and no longer to its line of results.
+            if silent and now.message not in ("", said) and now.message.partition(" ")[0] not in names:
                 said = now.message
                 bars.note(label, output.printable(said))
             moved = (now.state, now.progress.done, now.message)
@@ -53,15 +58,44 @@ def follow_to_end(
                 mark, heard = moved, time.monotonic()
             elif not now.state.terminal:
                 now = now.model_copy(update={"message": awaited_text(now, time.monotonic() - heard)})
-            if event is not None and event.type == "metric" and (found := headline(event.data)):
-                bars.note(label, found, at)
+            if event is not None and event.type == "metric":
+                results.add(event.data, at)
+            if now.state.terminal:
+                results.end()
             bars.draw({label: now}, at)
 
-        ended = follow(client, job, draw)
+        try:
+            ended = follow(client, job, draw)
+        finally:
+            results.end()
     if ended.state == JobState.SUCCEEDED:
         return OK
     tell(told(f"job {ended.id} {ended_text(ended)}"))
     return JOB_FAILED
+
+
+class _Results:
+    """Results of evaluations, said in the order of the job: shards end in any order."""
+
+    def __init__(self, say: Callable[[str, str | None], None]) -> None:
+        self._say, self._next = say, 0
+        self._held: dict[int, str] = {}
+
+    def add(self, data: Mapping[str, Any], at: str | None) -> None:
+        """Says a result, and those after it that have waited for it; or keeps it for the results before."""
+        self._held[data.get("evaluation", self._next)] = headline(data)
+        while self._next in self._held:
+            self._tell(self._next, at)
+            self._next += 1
+
+    def end(self) -> None:
+        """Says the results that are left: of a job that ended before the results between."""
+        for place in sorted(self._held):
+            self._tell(place, None)
+
+    def _tell(self, place: int, at: str | None) -> None:
+        if found := self._held.pop(place):
+            self._say(found, at)
 
 
 def ended_text(job: Job) -> str:
@@ -160,6 +194,8 @@ def applied(job: Job, event: Event) -> Job:
         changes = {"progress": data}
     elif event.type == "log":
         changes = {"message": data["message"]}
+    elif event.type == "metric" and job.message.partition(" ")[0] == data.get("name"):
+        changes = {"message": ""}  # its number is there
     elif event.type == "state":
         changes = {name: data[name] for name in ("state", "attempt", "message", "error")}
         if data["state"] == JobState.RUNNING:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 WIDTH, NARROW = 30, 10  # columns of a bar, and of a bar on a narrow terminal
-STATE, GAPS = 14, 4  # columns of the percentage and the state, and between the parts of a line
+PERCENT, STATE, GAPS = 4, 9, 5  # columns of the percentage, of the state, and between the parts of a line
+FACTS = 64  # columns that a bar leaves where it can be longer
 LABEL_SHARE = 3  # a label has at most this part of the terminal
 MESSAGE, DOTS = 60, " ..."
 WORK = " of the work"  # planned: examples of an attack are more of it than clean ones
@@ -61,7 +62,11 @@ class Bars:
         self._progress: Progress | None = None
         console = console_of(self._output)
         if console is not None:
-            self._progress = _live(console)
+            label = min(max(map(len, labels)), console.width // LABEL_SHARE)
+            rest = console.width - label - PERCENT - STATE - GAPS
+            bar = min(WIDTH, max(NARROW, rest - FACTS))
+            self._room = rest - bar  # columns of a line's facts
+            self._progress = _live(console, label, bar, self._room)
             self._tasks: dict[str, TaskID] = {
                 label: self._progress.add_task(label, total=None, state="", style="default", facts="")
                 for label in labels
@@ -110,13 +115,6 @@ class Bars:
             return fitting("", now.message, "", self._room)
         speed = f"{rate(more / seconds)} {now.unit}/s" if more > 0 and seconds > 0 else ""
         return fitting(now.left, now.message, speed, self._room)
-
-    @property
-    def _room(self) -> int:
-        """Columns that the other parts of a line leave for its facts."""
-        assert self._progress is not None
-        width = self._progress.console.width
-        return width - min(max(map(len, self._tasks)), width // LABEL_SHARE) - NARROW - STATE - GAPS
 
     def _say_change(self, label: str, now: ProgressLine, at: str | None) -> None:
         state, tenth, seconds = self._said.get(label, ("", 0, 0.0))
@@ -251,17 +249,19 @@ def _spinner(console: Console, text: str) -> Progress:
     return live
 
 
-def _live(console: Console) -> Progress:
+def _live(console: Console, label: int, bar: int, facts: int) -> Progress:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
     from rich.table import Column
 
-    text = Column(no_wrap=True, overflow="ellipsis", max_width=console.width // LABEL_SHARE)
+    def fixed(width: int) -> Column:
+        return Column(no_wrap=True, overflow="ellipsis", width=width)
+
     return Progress(
-        TextColumn("{task.description}", markup=False, table_column=text),
-        BarColumn(WIDTH),
-        TaskProgressColumn(),
-        TextColumn("[{task.fields[style]}]{task.fields[state]}"),
-        TextColumn("{task.fields[facts]}", markup=False),
+        TextColumn("{task.description}", markup=False, table_column=fixed(label)),
+        BarColumn(bar),
+        TaskProgressColumn(table_column=fixed(PERCENT)),
+        TextColumn("[{task.fields[style]}]{task.fields[state]}", table_column=fixed(STATE)),
+        TextColumn("{task.fields[facts]}", markup=False, table_column=fixed(facts)),
         console=console,
         refresh_per_second=REFRESHES,
         redirect_stdout=False,

@@ -162,6 +162,16 @@ def evaluate(
         return client.results(job.id)
 
 
+def command() -> int:
+    """Run the `assay` command, which says first that it starts where that is waited for."""
+    if {"evaluate", "attack"}.intersection(sys.argv[1:2]) and not {"-h", "--help"}.intersection(sys.argv):
+        _say(STARTING)
+
+    from assay.service.cli.main import main
+
+    return main()
+
+
 def _say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -144,3 +145,35 @@ def test_the_suite_that_was_not_chosen_says_how_to_choose(
     assert len(said.splitlines()) == 1
     assert main(["evaluate", "checkpoint:x", "--data", "digits", "--suite", "quick"]) == 2
     assert "without --suite" not in capsys.readouterr().err
+
+
+LIGHT = """
+import sys
+class First:
+    def write(self, text):
+        heavy = {"pydantic", "httpx", "rich", "torch", "numpy", "sqlalchemy"}
+        print(text, sorted(heavy & {*sys.modules}))
+        raise SystemExit
+sys.stderr, sys.argv = First(), ["assay", *sys.argv[2:], "x:y", "--data", "digits"]
+import assay
+exec(CALL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "verb"),
+    [("assay.command()", "evaluate"), ("assay.command()", "attack"), ("assay.evaluate('x:y', 'digits')", "")],
+)
+def test_the_first_line_comes_before_slow_imports(call: str, verb: str) -> None:
+    code = LIGHT.replace("CALL", repr(call))
+    done = subprocess.run([sys.executable, "-P", "-c", code, "", verb], capture_output=True, text=True)
+    assert done.stdout == "starting: loading Assay\n []\n", done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["evaluate", "--help"], ["jobs", "--help"]])
+def test_what_is_quick_says_no_such_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["assay", *arguments])
+        with pytest.raises(SystemExit):
+            assay.command()
+    assert capsys.readouterr().err == ""

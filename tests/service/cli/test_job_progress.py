@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from assay.service.cli import job_progress, progress_bars
-from assay.service.cli.job_progress import awaited_text, follow_to_end, or_quiet
+from assay.service.cli.job_progress import _Results, awaited_text, follow_to_end, or_quiet
 from assay.service.client import AssayClient
 from assay.service.contract.errors import Unavailable
 from assay.service.contract.events import Event
@@ -49,6 +49,30 @@ def test_errors_of_the_items_are_raised() -> None:
     with pytest.raises(Unavailable, match="gone"):
         next(found)
     assert [*or_quiet(iter([3]), 60)] == [3]
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
+@pytest.mark.parametrize("ended", [3, 2])
+def test_results_are_said_in_the_order_of_the_job(order: tuple[int, ...], ended: int) -> None:
+    """Of a job that ends early every result that came is said."""
+    said: list[str] = []
+    results = _Results(lambda text, at: said.append(text))
+    metric = {"value": 0.5, "n": 4, "ci_low": 0.1, "ci_high": 0.9, "ci_method": "wilson",
+              "higher_is_better": True, "unit": "proportion"}  # fmt: skip
+    for place in order[:ended]:
+        results.add({"evaluation": place, "name": f"attack{place}", "metrics": {"top1": metric}}, None)
+    results.end()
+    assert [text.partition(":")[0] for text in said] == [f"attack{place}" for place in sorted(order[:ended])]
+
+
+@pytest.mark.parametrize(("message", "left"), [("pgd", ""), ("pgd 1/255: 3 left", ""), ("pgd_l2", "pgd_l2")])
+def test_the_message_about_an_evaluation_goes_with_its_result(
+    transport: httpx.BaseTransport, train_body: Callable[..., dict[str, Any]], message: str, left: str
+) -> None:
+    with AssayClient("http://127.0.0.1", transport=transport) as client:
+        job = client.submit(train_body()).model_copy(update={"message": message})
+    event = Event(id=1, type="metric", at="2026-01-01T00:00:00Z", data={"evaluation": 0, "name": "pgd"})
+    assert job_progress.applied(job, event).message == left
 
 
 class Quiet:

@@ -165,9 +165,9 @@ MESSAGE = "assay_fast 2/255: 214 of 355 left after apgd_pairs"
 @pytest.mark.parametrize(
     ("columns", "shown"),
     [
-        (60, "27% running 12 min left"),
-        (80, "27% running 12 min left  assay_fast ..."),
-        (120, f"27% running 12 min left  {MESSAGE}"),
+        (60, "27% running   12 min left"),
+        (80, "27% running   12 min left  assay_fast ..."),
+        (120, f"27% running   12 min left  {MESSAGE}"),
     ],
 )
 def test_a_line_fits_the_terminal_with_state_and_share_whole(
@@ -185,6 +185,26 @@ def test_a_line_fits_the_terminal_with_state_and_share_whole(
     assert re.fullmatch(rf"example +[━╸╺]{{10,}} +{re.escape(shown)}", last)
     assert "[]" not in "".join(lines)
     assert any(part.startswith(LABELS[1]) for part in lines) == (columns > 60)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+def test_every_line_of_a_job_is_as_long_as_the_others(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """The bar stays where it is, whatever the state, the share and the message are."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with terminal, Bars(["example"]) as bars:
+        for state, share, left, said in (
+            ("queued", 0.0, "", ""), ("running", 0.0, numbers.ESTIMATING, "clean"),
+            ("running", 0.3, "12 min left", MESSAGE), ("canceling", 0.9, "9 s left", "pgd"),
+            ("succeeded", 1.0, "", ""),
+        ):  # fmt: skip
+            line = progress_bars.ProgressLine(state, share, "9/33", 9, "examples", left, said, ended=False)
+            bars.show({"example": line})
+            bars._progress.refresh()  # type: ignore[union-attr]
+    lines = [part for part in re.split(r"[\r\n]+", ESCAPES.sub("", terminal.text())) if "━" in part]
+    assert len({len(line) for line in lines}) == 1 < len(lines)
+    assert len({len(re.search(r"[━╸╺]+", line)[0]) for line in lines}) == 1  # type: ignore[index]
 
 
 def test_the_speed_stands_where_there_is_room_for_the_message_too() -> None:
