@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from assay.service.catalog.catalog import load
 from assay.service.catalog.schema_text import describe
 from assay.service.cli.terminal import coloured, console_of, terminal_table
 from assay.service.contract.errors import AssayError, ErrorDetail
@@ -22,7 +23,7 @@ from assay.service.contract.results import (
     Warning,
 )
 from assay.service.contract.summaries import JobSummary
-from assay.service.contract.warning_codes import WarningMeaning
+from assay.service.contract.warning_codes import WarningMeaning, warning_meanings
 from assay.service.fitted_text import fitted, say
 from assay.service.metrics.compare.bracket import bracket_line
 from assay.service.reports.comparisons import comparison_lines, warning_lines
@@ -200,12 +201,24 @@ def results_text(results: Results, *, full: bool) -> str:
         ran = len(results.evaluations)
         whole = f"all {count} metrics of {ran} evaluation{'' if ran == 1 else 's'}"
         more = f"`assay results {results.job} --full` prints {whole}"
-        told = ", ".join(dict.fromkeys(one.code for one in every))
-        parts.append(_fitted(more + (f" and what the warnings say: {told}" if told else "")))
+        parts.append(_fitted(more + (" and what each warning says" if every else "")))
         resized = dict.fromkeys(one.message for one in every if one.code == "resized_images")
         parts += [_fitted(printable(message)) for message in resized]
     if rows:
         parts.append(table(("CASE", "EVALUATION", "METRIC", "VALUE", "95 % INTERVAL", "N"), rows))
+    if rows:
+        known = load()
+        names = dict.fromkeys(part.name for part in results.evaluations)
+        threats = [(name, threat) for name in names if (threat := known.threat_of(name)) is not None]
+        parts += [
+            _fitted(f"{name}: {known.find_evaluation(name).summary}")
+            for name, threat in threats
+            if threat.search == "ensemble"  # no other name says less of what is run
+        ]
+    if rows and not full:
+        causes = {one.code: _sentence(one) for one in warning_meanings()}
+        told = {one.code: one.severity for one in every if one.severity != "invalid"}
+        parts += [_fitted(f"{how} {code}: {causes[code]}.") for code, how in told.items()]
     return "\n".join([*parts, *filter(None, [_fitted(printable(results.headline))])])
 
 
@@ -274,8 +287,13 @@ def catalog_table(components: Sequence[Mapping[str, Any]]) -> str:
 
 def warnings_table(meanings: Iterable[WarningMeaning]) -> str:
     """A line per code."""
-    rows = [(one.severity, one.code, ", ".join(one.where), one.cause.partition(". ")[0]) for one in meanings]
+    rows = [(one.severity, one.code, ", ".join(one.where), _sentence(one)) for one in meanings]
     return table(("SEVERITY", "CODE", "WHERE", "CAUSE"), rows)
+
+
+def _sentence(one: WarningMeaning) -> str:
+    """The first sentence of a cause, without its full stop: "et al. 2020" ends none."""
+    return re.split(r"\.(?= [A-Z]|$)", one.cause)[0]
 
 
 def warning_text(one: WarningMeaning) -> str:

@@ -11,6 +11,7 @@ from assay.service.cli.markdown import comparison_markdown
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
 from assay.service.contract.problems import Problems
 from assay.service.contract.results import Artifact, EvaluationResult, Job, JobError, Metric, Results, Warning
+from assay.service.contract.warning_codes import warning_meanings
 from assay.service.submission.validate import validate
 
 
@@ -219,15 +220,35 @@ def test_the_short_text_has_doubts_and_a_count() -> None:
     assert output.results_text(found, full=False).splitlines() == [
         "Not complete. The job failed: t: why",
         "invalid repeated_differently: use no number",
-        "`assay results j --full` prints all 2 metrics of 1 evaluation and what the warnings say:"
-        " repeated_differently, subset",
+        "`assay results j --full` prints all 2 metrics of 1 evaluation and what each warning says",
         "CASE        EVALUATION  METRIC   VALUE  95 % INTERVAL     N",
         "worst case  pgd 2/255   top1    50.0 %  [10.0 %, 90.0 %]  4",
+        "note subset: `limit` left out examples.",
         "Not complete\\x1b: 2 of 4.",
     ]
     full = output.results_text(found, full=True).splitlines()
     assert full[0].startswith("EVALUATION  PARAMS")
     assert full[-1] == "Not complete\\x1b: 2 of 4."
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_name_of_several_attacks_is_explained_once_below_the_table(full: bool) -> None:
+    attacked = results().evaluations[0]
+    names = (
+        "pgd",
+        *[one.name for one in load().list("attack") if one.threat and one.threat.search == "ensemble"],
+    )
+    found = results(evaluations=[attacked.model_copy(update={"name": name}) for name in names * 2])
+    lines = output.results_text(found, full=full).splitlines()
+    for name in names[1:]:
+        assert lines.count(f"{name}: {load().find('attack', name).summary}") == 1
+    assert f"pgd: {load().find('attack', 'pgd').summary}" not in lines
+
+
+def test_every_warning_has_a_sentence_that_is_whole() -> None:
+    table = output.warnings_table(warning_meanings())
+    assert "(Tramer et al. 2020" in table
+    assert table.count("(") == table.count(")")
 
 
 def test_without_an_attack_the_short_text_is_the_first_metric_of_each() -> None:
