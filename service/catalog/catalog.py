@@ -244,9 +244,8 @@ class Catalog:
                     problems.add((*loc, place), rule.message + reason, given=own[place], nearest=near)
                 else:
                     values = ", ".join(_in_words(name, value, component.kind) for name, value in used.items())
-                    problems.add(
-                        loc, f"{rule.message} ({values}){reason}", given=used, allowed=rule.expression
-                    )
+                    message = f"{rule.message} ({values}){reason}"
+                    problems.add(loc, message, given=used, allowed=rule.expression)
         for parameter, kind, reference in component.references(params):
             nested = self.find(kind, reference["name"])
             inner = dict(namespaces)

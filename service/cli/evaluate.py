@@ -25,14 +25,11 @@ from assay.service.cli.evaluation_service import (
 from assay.service.cli.job_progress import follow_to_end
 from assay.service.cli.progress_bars import Spinner
 from assay.service.client import AssayClient
-from assay.service.client.class_check import stated_classes
-from assay.service.client.data_place import place_of, unseen, wrong
 from assay.service.client.evaluation import (
     DEFAULT_SUITE,
     EXAMPLE,
     Request,
     check_device,
-    check_report,
     check_request,
     complete_spec,
     measured_cost,
@@ -43,7 +40,7 @@ from assay.service.client.evaluation import (
 )
 from assay.service.client.example_model import EXAMPLE as EXAMPLE_MODEL
 from assay.service.client.example_model import EXAMPLE_DATA
-from assay.service.client.local import check_state
+from assay.service.client.first_look import look_at_place
 from assay.service.client.one_line import Subject, check_subject
 from assay.service.contract.errors import InvalidSpec, NoResults, Unavailable
 from assay.service.contract.extras import require
@@ -57,7 +54,10 @@ from assay.service.submission.shape import execution_options
 # Options of a job's `execution`: with a value, and without.
 CHOSEN, SWITCHED = ("dtype", "screening", "compile"), ("channels_last", "capture")
 # Fields of errors that are options of this name.
-OPTIONS = (*("normalization", "image_size", "crop_fraction", "device", "state"), *("class_names", "labels"))
+OPTIONS = (
+    *("normalization", "image_size", "crop_fraction", "device", "state"),
+    *("class_names", "labels", "report"),
+)
 FORMS_OF_DATA = "a data set by name, NAME:PATH for one at a path, or the path of a folder FOLDER/CLASS/IMAGE"
 EXAMPLES = (
     "example --report report.html",
@@ -244,21 +244,16 @@ def _measure(
     own = asked is None
     if own:
         require("a service on this machine", "service", "worker")
-    waiting, problems, names, place = Spinner(), Problems(), None, unseen(options.data or "")
+    waiting, problems = Spinner(), Problems()
+    if options.data is None and options.model != EXAMPLE_MODEL:
+        message = f"--data is required; {EXAMPLE_MODEL} alone has data of its own"
+        problems.add(("data",), message, allowed=FORMS_OF_DATA)
     given = options.model, options.weights, options.normalization, options.image_size
     subject = Subject(*given, tell=waiting.tell)
-    with problems.gathered():
-        names = stated_classes(options.class_names, options.labels)
-    with problems.gathered():
-        place = place_of(_data(options), options.crop_fraction, names, options.labels)
+    data = options.data or EXAMPLE_DATA, options.crop_fraction, options.class_names, options.labels
+    place = look_at_place(problems, *data, report=options.report, state=state if own else None)
     with problems.gathered():
         check_subject(subject)
-    with problems.gathered():
-        if options.report is not None:
-            check_report(options.report, "--report")
-    with problems.gathered():
-        if own:
-            check_state(state)
     request = Request(subject, place, suites, evaluations, options.limit, _job_options(options))
     check_request(request, own=own, found=problems)
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
@@ -284,13 +279,6 @@ def _measure(
         except (KeyboardInterrupt, Unavailable):
             _tell(interrupted_text(begun.id, state if own else None, client.url))
             raise
-
-
-def _data(options: Options) -> str:
-    if options.data is None and options.model != EXAMPLE_MODEL:
-        message = f"--data is required; {EXAMPLE_MODEL} alone has data of its own"
-        raise wrong(("data",), message, allowed=FORMS_OF_DATA)
-    return options.data or EXAMPLE_DATA
 
 
 def _begun(client: AssayClient, left: Sequence[Job], spec: Mapping[str, Any]) -> Job:

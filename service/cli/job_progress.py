@@ -59,15 +59,11 @@ def follow_to_end(
             elif not now.state.terminal:
                 now = now.model_copy(update={"message": awaited_text(now, time.monotonic() - heard)})
             if event is not None and event.type == "metric":
-                results.add(event.data, at)
-            if now.state.terminal:
-                results.end()
+                results.add(event.data)
+            results.tell(at, every=now.state.terminal)
             bars.draw({label: now}, at)
 
-        try:
-            ended = follow(client, job, draw)
-        finally:
-            results.end()
+        ended = follow(client, job, draw)
     if ended.state == JobState.SUCCEEDED:
         return OK
     tell(told(f"job {ended.id} {ended_text(ended)}"))
@@ -75,27 +71,22 @@ def follow_to_end(
 
 
 class _Results:
-    """Results of evaluations, said in the order of the job: shards end in any order."""
+    """Results of evaluations, told in the order of the job: shards end in any order."""
 
-    def __init__(self, say: Callable[[str, str | None], None]) -> None:
-        self._say, self._next = say, 0
+    def __init__(self, tell: Callable[[str, str | None], None]) -> None:
+        self._tell, self._turn = tell, 0
         self._held: dict[int, str] = {}
 
-    def add(self, data: Mapping[str, Any], at: str | None) -> None:
-        """Says a result, and those after it that have waited for it; or keeps it for the results before."""
-        self._held[data.get("evaluation", self._next)] = headline(data)
-        while self._next in self._held:
-            self._tell(self._next, at)
-            self._next += 1
+    def add(self, data: Mapping[str, Any]) -> None:
+        """Keeps a result until its turn."""
+        self._held[max(data.get("evaluation", 0), self._turn)] = headline(data)
 
-    def end(self) -> None:
-        """Says the results that are left: of a job that ended before the results between."""
-        for place in sorted(self._held):
-            self._tell(place, None)
-
-    def _tell(self, place: int, at: str | None) -> None:
-        if found := self._held.pop(place):
-            self._say(found, at)
+    def tell(self, at: str | None, *, every: bool) -> None:
+        """Tells the results whose turn it is; `every`: also those behind a result that never came."""
+        while self._turn in self._held or (every and self._held):
+            if found := self._held.pop(self._turn, ""):
+                self._tell(found, at)
+            self._turn += 1
 
 
 def ended_text(job: Job) -> str:

@@ -209,11 +209,10 @@ def results_text(results: Results, *, full: bool) -> str:
     if rows:
         known = load()
         names = dict.fromkeys(part.name for part in results.evaluations)
-        threats = [(name, threat) for name in names if (threat := known.threat_of(name)) is not None]
         parts += [
-            _fitted(f"{name}: {known.find_evaluation(name).summary}")
-            for name, threat in threats
-            if threat.search == "ensemble"  # no other name says less of what is run
+            _fitted(f"{name}: {known.find('attack', name).summary}")
+            for name in names  # no other name says less of what is run
+            if (threat := known.threat_of(name)) is not None and threat.search == "ensemble"
         ]
     if rows and not full:
         causes = {one.code: _sentence(one) for one in warning_meanings()}
@@ -358,9 +357,11 @@ def error_text(
 def detail_text(detail: ErrorDetail) -> str:
     """One wrong field: `evaluations[0].params.epsilonn: unknown parameter; did you mean "epsilon"?`."""
     hint = "" if detail.nearest is None else f"; did you mean {detail.nearest!r}?"
-    parts = []
-    if detail.given is not None and not _of_rule(detail):
-        parts.append(f"given {json.dumps(detail.given).removesuffix('.0')}")
+    parts, given = [], detail.given
+    # A rule across parameters says their values; given they are for programs.
+    of_rule = isinstance(given, dict) and given and all("." in name for name in given)
+    if given is not None and not of_rule:
+        parts.append(f"given {json.dumps(given).removesuffix('.0')}")
     if isinstance(detail.allowed, list):
         more = ", ..." if len(detail.allowed) > MAX_LISTED else ""
         parts.append(f"allowed: {', '.join(map(str, detail.allowed[:MAX_LISTED]))}{more}")
@@ -369,9 +370,3 @@ def detail_text(detail: ErrorDetail) -> str:
         parts.append(f"allowed: {allowed}")
     more = (" " if hint else "; ") + "; ".join(parts) if parts else ""
     return printable(f"{path_text(detail.loc)}: {detail.message}{hint}{more}")
-
-
-def _of_rule(detail: ErrorDetail) -> bool:
-    """Whether a rule across parameters is broken: its message says the values that programs are given."""
-    given = detail.given
-    return isinstance(given, dict) and bool(given) and all(re.match(r"[a-z]+\.\w", name) for name in given)

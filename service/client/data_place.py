@@ -48,12 +48,6 @@ class DataPlace:
         return text if root is None else text.replace(f"${ROOT_VARIABLE}", str(root))
 
 
-def unseen(text: str) -> DataPlace:
-    """A place with a fault: the data set alone that its text names, for what else is looked at."""
-    name, colon, _ = text.partition(":")
-    return DataPlace(name if colon and re.fullmatch(r"\w+", name) else None)
-
-
 def place_of(
     text: str,
     crop_fraction: float | None = None,

@@ -16,15 +16,7 @@ from typing import Any, cast
 from assay.service.catalog.catalog import load
 from assay.service.catalog.component import EVALUATIONS
 from assay.service.client.class_check import check_classes, checked_data, classes_of
-from assay.service.client.data_place import (
-    CROP,
-    Component,
-    DataPlace,
-    by_labels,
-    check_root,
-    data_spec,
-    wrong,
-)
+from assay.service.client.data_place import Component, DataPlace, by_labels, check_root, data_spec, wrong
 from assay.service.client.first_look import check_files, check_function, check_images
 from assay.service.client.jobs import AssayClient
 from assay.service.client.local import local_service
@@ -51,7 +43,7 @@ DEFAULT_SUITE = "quick"
 EXAMPLE = "such as 'pgd epsilon=4/255 steps=20'"
 FIRST = 9  # before jobs that an earlier call left in the state folder
 PROBED = 32  # Examples that measure a model's speed before a cost is said
-OF_DATA = ("data", "class_names", "labels")  # places in errors
+OF_DATA = ("data", "class_names", "labels", "crop_fraction")  # places in errors
 PACKAGES = "assay.components"  # entry points of packages with components
 
 
@@ -110,7 +102,7 @@ def check_request(request: Request, *, own: bool, found: Problems | None = None)
     """Refuse what is wrong in names, parameters, code and files, all at once, before a service is asked.
 
     InvalidSpec. For the `own` service of this machine nothing is left for later that needs no model.
-    `found`: faults of the same call, told with the others; a place with a fault is `unseen`.
+    `found`: faults of the same call, told with the others; a place with a fault names its data set alone.
     """
     problems = found or Problems()
     references: dict[str, dict[str, Any]] = {}
@@ -118,8 +110,8 @@ def check_request(request: Request, *, own: bool, found: Problems | None = None)
         with problems.gathered():
             references[text] = evaluation_of(text)
     catalog, more = load(), bool(importlib.metadata.entry_points(group=PACKAGES))
-    before = [one.loc[0] for one in problems.details]
-    data, doubted, seen = None, ["model"] in [one.loc for one in problems.details], False
+    places = [one.loc for one in problems.details]
+    data, doubted, seen = None, ["model"] in places, False
     with problems.gathered():
         if own and not more and not doubted:
             check_form(request.subject, [one.model_dump(by_alias=True) for one in catalog.list("model")])
@@ -131,7 +123,7 @@ def check_request(request: Request, *, own: bool, found: Problems | None = None)
     with problems.gathered():
         if (known := known_data(request.place)) is not None:
             data = data_spec(request.place, known, whole=trained_elsewhere(request.subject))
-            if not {*before} & {*OF_DATA, CROP}:
+            if not any(place[0] in OF_DATA for place in places):
                 check_root(request.place, known)
                 seen = True
                 check_classes(request.subject, request.place)
@@ -294,15 +286,6 @@ def _evaluations(client: AssayClient, request: Request, data: str) -> list[dict[
     if plain is not None and plain["name"] not in (one["name"] for one in found):
         found.insert(0, plain)
     return [*found, *({"suite": name} for name in request.suites)]
-
-
-def check_report(target: Path, field: str = "report") -> None:
-    """Refuse a file that no report can be written to."""
-    report_format(target, field)
-    if target.is_dir() or not target.parent.is_dir():
-        raise wrong(
-            (field,), "it cannot be written", given=str(target), allowed="a file in a folder that is there"
-        )
 
 
 def write_report(client: AssayClient, job: str, target: Path) -> None:

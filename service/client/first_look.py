@@ -17,11 +17,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from assay.service.catalog.catalog import Checked, load
-from assay.service.client.data_place import DataPlace, wrong
-from assay.service.contract.problems import nearest
+from assay.service.client.class_check import stated_classes
+from assay.service.client.data_place import DataPlace, place_of, wrong
+from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.stored_specs import EvaluateJobSpec
+from assay.service.reports.client import report_format
 from assay.service.submission.class_folders import images_of, no_images
 from assay.service.submission.data_look import look_at_data
 
@@ -32,6 +35,42 @@ LISTED = 20  # files in a message
 # A module with any of these may have names that its text does not show.
 DYNAMIC = re.compile(r"import\s*\*|\b(globals|exec|eval|setattr|vars|__dict__|__getattr__|__path__)\b")
 REMEDY = "; replace or remove it"  # of readers, about one file
+
+
+def look_at_place(
+    problems: Problems,
+    data: str,
+    crop: float | None,
+    names: Any,
+    labels: str | Path | None,
+    **files: Path | None,
+) -> DataPlace:
+    """The place of a call's data; notes faults of it, of a `report` and of a `state` folder.
+
+    A place with a fault is as much of the text as names a data set, for what else is looked at.
+    """
+    stated, place = None, DataPlace(data.partition(":")[0] if re.match(r"\w+:", data) else None)
+    with problems.gathered():
+        stated = stated_classes(names, labels)
+    with problems.gathered():
+        place = place_of(data, crop, stated, labels)
+    with problems.gathered():
+        if (report := files["report"]) is not None:
+            check_report(report)
+    state = (files["state"] or Path()).absolute()
+    if not next(part for part in (state, *state.parents) if part.exists()).is_dir():
+        allowed = "a folder that can be written"
+        problems.add(("state",), "it cannot be written", given=str(files["state"]), allowed=allowed)
+    return place
+
+
+def check_report(target: Path, field: str = "report") -> None:
+    """Refuse a file that no report can be written to."""
+    report_format(target, field)
+    if target.is_dir() or not target.parent.is_dir():
+        raise wrong(
+            (field,), "it cannot be written", given=str(target), allowed="a file in a folder that is there"
+        )
 
 
 def check_function(text: str, folder: Path) -> None:

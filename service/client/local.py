@@ -18,7 +18,6 @@ from typing import IO
 from assay.service.client.data_place import wrong
 from assay.service.client.jobs import AssayClient
 from assay.service.client.transport import KEY_VARIABLE, Unreachable
-from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.extras import require
 from assay.service.files.state_lock import PRIVATE, Holder, holder_of
 
@@ -92,24 +91,13 @@ def in_use(holder: Holder) -> str:
     return f"{holder}; {use}, or give this call its own folder: --state DIR"
 
 
-def check_state(state: Path) -> None:
-    """Refuse a state folder that cannot be made or written; nothing is made."""
-    there = next(place for place in (state.absolute(), *state.absolute().parents) if place.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-        raise _no_state(state, "it cannot be written")
-
-
-def _no_state(state: Path, why: str | None) -> InvalidSpec:
-    allowed = "a folder that can be written"
-    return wrong(("state",), f"cannot be the state folder: {why}", given=str(state), allowed=allowed)
-
-
 def _log_in(state: Path) -> IO[bytes]:
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         return (state / LOG).open("ab")
     except OSError as error:
-        raise _no_state(state, error.strerror) from None
+        message = f"cannot be the state folder: {error.strerror}"
+        raise wrong(("state",), message, given=str(state), allowed="a folder that can be written") from None
 
 
 def _wait_until_ready(client: AssayClient, process: subprocess.Popen[bytes], log: Path, begun: int) -> None:

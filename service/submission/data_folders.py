@@ -154,7 +154,9 @@ def _check_name(name: str) -> FolderProblem | None:
         )
         return FolderProblem(message, allowed)
     if any(part in ("", ".", "..") for part in name.rstrip("/").split("/")):
-        return FolderProblem('must not contain "..", "." or empty parts', allowed)
+        inside = os.path.normpath(name)
+        near = None if inside.startswith(".") else inside
+        return FolderProblem('must not contain "..", "." or empty parts', allowed, near)
     return None
 
 

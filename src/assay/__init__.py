@@ -95,12 +95,9 @@ def evaluate(
     tell(STARTING)
 
     from assay.service.cli.progress_bars import Bars
-    from assay.service.client.class_check import stated_classes
-    from assay.service.client.data_place import place_of, unseen
     from assay.service.client.evaluation import (
         DEFAULT_SUITE,
         Request,
-        check_report,
         check_request,
         ended,
         known_data,
@@ -108,7 +105,7 @@ def evaluate(
         service_for,
         write_report,
     )
-    from assay.service.client.local import check_state
+    from assay.service.client.first_look import look_at_place
     from assay.service.contract.problems import Problems
 
     attacks = [attacks] if isinstance(attacks, str) or not isinstance(attacks, Sequence) else attacks
@@ -120,18 +117,10 @@ def evaluate(
     options: dict[str, Any] = {"seed": seed, "execution": {"device": device}}
     if not isinstance(model, str | Path):
         options["name"] = type(model).__name__
-    problems, names, place = Problems(), None, unseen(str(data))
+    problems = Problems()
     subject = _subject(model, weights, normalization, image_size, tell, problems)
-    with problems.gathered():
-        names = stated_classes(class_names, labels)
-    with problems.gathered():
-        place = place_of(str(data), crop_fraction, names, labels)
-    with problems.gathered():
-        if report is not None:
-            check_report(Path(report))
-    with problems.gathered():
-        if address is None:
-            check_state(Path(state))
+    files = {"report": Path(report) if report else None, "state": Path(state) if address is None else None}
+    place = look_at_place(problems, str(data), crop_fraction, class_names, labels, **files)
     request = Request(subject, place, suites, attacks, limit, options)
     check_request(request, own=address is None, found=problems)
     with contextlib.ExitStack() as stack:

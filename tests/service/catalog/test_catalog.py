@@ -597,6 +597,25 @@ class TestRules:
         assert set(found) == {"model.params", "model.params.attention.name"}
 
 
+@pytest.mark.parametrize(
+    ("data", "place", "said", "near"),
+    [
+        ({"name": "./my/pics"}, "data.name", '"params": {"folder": "pics"}}', None),
+        ({"name": "/data/pics/"}, "data.name", '"params": {"folder": "pics"}}', None),
+        ({"name": "image_folder", "params": {"folder": "./my/pics"}}, "data.params.folder", "", "my/pics"),
+        ({"name": "image_folder", "params": {"folder": "../pics"}}, "data.params.folder", "", None),
+    ],
+)
+def test_a_path_in_a_spec_is_answered_with_what_is_written_in_its_place(
+    data: dict[str, Any], place: str, said: str, near: str | None
+) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        validate(load(), {**evaluate_body(), "model": {"name": "symvit"}, "data": data})
+    (detail,) = [one for one in caught.value.details if path_text(one.loc) == place]
+    assert said in detail.message
+    assert detail.nearest == near
+
+
 class TestTasksAndFit:
     def test_tasks_must_match(self) -> None:
         found = problems(evaluate_body(data={"name": "scenes"}))

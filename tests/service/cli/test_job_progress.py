@@ -60,8 +60,9 @@ def test_results_are_said_in_the_order_of_the_job(order: tuple[int, ...], ended:
     metric = {"value": 0.5, "n": 4, "ci_low": 0.1, "ci_high": 0.9, "ci_method": "wilson",
               "higher_is_better": True, "unit": "proportion"}  # fmt: skip
     for place in order[:ended]:
-        results.add({"evaluation": place, "name": f"attack{place}", "metrics": {"top1": metric}}, None)
-    results.end()
+        results.add({"evaluation": place, "name": f"attack{place}", "metrics": {"top1": metric}})
+        results.tell(None, every=False)
+    results.tell(None, every=True)
     assert [text.partition(":")[0] for text in said] == [f"attack{place}" for place in sorted(order[:ended])]
 
 
