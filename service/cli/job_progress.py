@@ -6,7 +6,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, Protocol, TextIO, TypeVar
 
 from assay.service.cli import output
@@ -43,7 +42,6 @@ def follow_to_end(
     with Bars([label], out) as bars:
         said, mark, heard = "", None, 0.0
         names = {one.get("name") for one in job.spec.get("evaluations", [])}
-        results = _Results(partial(bars.note, label))
 
         def draw(now: Job, event: Event | None = None) -> None:
             nonlocal said, mark, heard
@@ -58,9 +56,8 @@ def follow_to_end(
                 mark, heard = moved, time.monotonic()
             elif not now.state.terminal:
                 now = now.model_copy(update={"message": awaited_text(now, time.monotonic() - heard)})
-            if event is not None and event.type == "metric":
-                results.add(event.data)
-            results.tell(at, every=now.state.terminal)
+            if event is not None and event.type == "metric" and (found := headline(event.data)):
+                bars.note(label, found, at)
             bars.draw({label: now}, at)
 
         ended = follow(client, job, draw)
@@ -68,25 +65,6 @@ def follow_to_end(
         return OK
     tell(told(f"job {ended.id} {ended_text(ended)}"))
     return JOB_FAILED
-
-
-class _Results:
-    """Results of evaluations, told in the order of the job: shards end in any order."""
-
-    def __init__(self, tell: Callable[[str, str | None], None]) -> None:
-        self._tell, self._turn = tell, 0
-        self._held: dict[int, str] = {}
-
-    def add(self, data: Mapping[str, Any]) -> None:
-        """Keeps a result until its turn."""
-        self._held[max(data.get("evaluation", 0), self._turn)] = headline(data)
-
-    def tell(self, at: str | None, *, every: bool) -> None:
-        """Tells the results whose turn it is; `every`: also those behind a result that never came."""
-        while self._turn in self._held or (every and self._held):
-            if found := self._held.pop(self._turn, ""):
-                self._tell(found, at)
-            self._turn += 1
 
 
 def ended_text(job: Job) -> str:

@@ -104,7 +104,7 @@ def check_request(request: Request, *, own: bool, found: Problems | None = None)
     InvalidSpec. For the `own` service of this machine nothing is left for later that needs no model.
     `found`: faults of the same call, told with the others; a place with a fault names its data set alone.
     """
-    problems = found or Problems()
+    problems = Problems() if found is None else found
     references: dict[str, dict[str, Any]] = {}
     for text in request.evaluations:
         with problems.gathered():

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from assay.service.cli import job_progress, progress_bars
-from assay.service.cli.job_progress import _Results, awaited_text, follow_to_end, or_quiet
+from assay.service.cli.job_progress import awaited_text, follow_to_end, or_quiet
 from assay.service.client import AssayClient
 from assay.service.contract.errors import Unavailable
 from assay.service.contract.events import Event
@@ -49,21 +49,6 @@ def test_errors_of_the_items_are_raised() -> None:
     with pytest.raises(Unavailable, match="gone"):
         next(found)
     assert [*or_quiet(iter([3]), 60)] == [3]
-
-
-@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
-@pytest.mark.parametrize("ended", [3, 2])
-def test_results_are_said_in_the_order_of_the_job(order: tuple[int, ...], ended: int) -> None:
-    """Of a job that ends early every result that came is said."""
-    said: list[str] = []
-    results = _Results(lambda text, at: said.append(text))
-    metric = {"value": 0.5, "n": 4, "ci_low": 0.1, "ci_high": 0.9, "ci_method": "wilson",
-              "higher_is_better": True, "unit": "proportion"}  # fmt: skip
-    for place in order[:ended]:
-        results.add({"evaluation": place, "name": f"attack{place}", "metrics": {"top1": metric}})
-        results.tell(None, every=False)
-    results.tell(None, every=True)
-    assert [text.partition(":")[0] for text in said] == [f"attack{place}" for place in sorted(order[:ended])]
 
 
 @pytest.mark.parametrize(("message", "left"), [("pgd", ""), ("pgd 1/255: 3 left", ""), ("pgd_l2", "pgd_l2")])
