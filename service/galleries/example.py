@@ -33,7 +33,7 @@ from assay.service.files.file_store import FileStore
 from assay.service.galleries.files import UNREADABLE, class_text, gallery_files, read_gallery
 from assay.service.galleries.pages import MAX_WORDS, ShownItem, evaluation_labels, shown_items
 from assay.service.galleries.saved import SavedExample, read_saved, saved_file
-from assay.service.plots.routes import Scheme, plot_answer
+from assay.service.plots.routes import Narrow, Scheme, plot_answer
 from assay.service.plots.trace import EXPLAINED, SIZE, read_steps, seen_codes, trace
 from assay.service.reports.numbers import chosen_params, row_params
 from assay.service.store.rows import ArtifactRow, JobRow
@@ -128,7 +128,7 @@ def show_example(
 @router.get("/jobs/{job_id}/examples/{evaluation}/{number}/trace.svg")
 def show_trace(
     job: JobDep, evaluation: int, number: int, request: Request, store: StoreDep, settings: SettingsDep,
-    scheme: Scheme = "light",
+    scheme: Scheme = "light", narrow: Narrow = False,
 ) -> Response:  # fmt: skip
     """The steps of the evaluation's attack on the example, as a plot."""
     rows = _found(store, job, evaluation, number, store.results.of(job.id))[1]
@@ -137,7 +137,8 @@ def show_trace(
     steps = read_steps(settings.file_store, file, example)
     if not steps:
         raise NotFound(f"no steps of evaluation {evaluation} on example {number} were kept")
-    return plot_answer(request, settings, trace(steps, example), "svg", scheme, f"assay-{job.id}-trace")
+    spec, name = trace(steps, example), f"assay-{job.id}-trace"
+    return plot_answer(request, settings, spec, "svg", scheme, name, narrow=narrow)
 
 
 def _found(

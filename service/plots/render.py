@@ -141,13 +141,15 @@ def render(
     format: Format,  # noqa: A002 (the contract's name)
     *,
     scheme: Scheme = "light",
+    narrow: bool = False,
     cache: Path | None = None,
 ) -> bytes:
     """A plot as a file's content, kept in `cache`; a PNG has 3 pixels for each of the spec. RenderError."""
-    path = None if cache is None else cache / f"{digest(spec, format, scheme)}.{format}"
+    drawn = themed(spec, scheme, narrow=narrow)
+    path = None if cache is None else cache / f"{digest(drawn, format)}.{format}"
     if path is not None and path.is_file():
         return path.read_bytes()
-    content = _RENDERER.render(themed(spec, scheme), format)
+    content = _RENDERER.render(drawn, format)
     if path is not None:
         _keep(path, content)
     return content
@@ -162,9 +164,9 @@ def bundle(cache: Path) -> tuple[Path, str]:
     return path, version
 
 
-def digest(spec: Vega, format: str, scheme: Scheme) -> str:  # noqa: A002 (the contract's name)
-    """A rendered plot's name: equal for equal input and version of the rendering."""
-    parts = json.dumps([VERSION, _version(), themed(spec, scheme), format], sort_keys=True)
+def digest(drawn: Vega, format: str) -> str:  # noqa: A002 (the contract's name)
+    """The name of a rendered plot, by its themed spec: equal for equal input and version of the rendering."""
+    parts = json.dumps([VERSION, _version(), drawn, format], sort_keys=True)
     return hashlib.sha256(parts.encode()).hexdigest()
 
 

@@ -50,6 +50,7 @@ MAX_PICTURE_BYTES = 4 * 2**20
 OF_TABLE = re.compile(r"plot-([0-9]{3,})-(\w+)\.svg")  # as `workers/jobs/merge.py` names the plot of a table
 
 Scheme = Annotated[Literal["light", "dark"], Query(description="colours")]
+Narrow = Annotated[bool, Query(description="drawn for a phone: panels and legend below each other")]
 PlotName = Annotated[str, Path(description=", ".join(KINDS), examples=["curve"])]
 Format = Annotated[PlotFormat, Query(description="`vl.json` is the Vega-Lite specification with its data")]
 JobIds = Annotated[
@@ -91,6 +92,7 @@ def get_plot(
     settings: SettingsDep,
     format: Format = "svg",  # noqa: A002 (the contract's name)
     scheme: Scheme = "light",
+    narrow: Narrow = False,
     v: Version = "",
 ) -> Response:
     """The plot as an image or as its specification; the same as long as the results are the same."""
@@ -99,7 +101,8 @@ def get_plot(
     spec = job_plots(store, catalog, settings, job).get(kind)
     if spec is None:
         raise NoResults(f"job {job.id} has no plot {kind!r}; it needs {KINDS[kind].needs}")
-    return plot_answer(request, settings, spec, format, scheme, f"assay-{job.id}-{kind}")
+    name = f"assay-{job.id}-{kind}"
+    return plot_answer(request, settings, spec, format, scheme, name, narrow=narrow)
 
 
 @router.get(
@@ -117,10 +120,11 @@ def plot_jobs(
     settings: SettingsDep,
     format: Format = "svg",  # noqa: A002 (the contract's name)
     scheme: Scheme = "light",
+    narrow: Narrow = False,
 ) -> Response:
     """The results of the jobs overlaid, or side by side, under the names of the jobs."""
     _, spec = jobs_and_plot(store, catalog, settings, kind, jobs)
-    return plot_answer(request, settings, spec, format, scheme, f"assay-{kind}")
+    return plot_answer(request, settings, spec, format, scheme, f"assay-{kind}", narrow=narrow)
 
 
 def jobs_and_plot(
@@ -215,10 +219,13 @@ def plot_answer(
     format: PlotFormat,  # noqa: A002 (the contract's name)
     scheme: Literal["light", "dark"],
     name: str,
+    *,
+    narrow: bool = False,
 ) -> Response:
     """The plot with its ETag; a plot that the client has already is not rendered."""
     assert format in get_args(PlotFormat)
-    etag = f'"{digest(spec, format, scheme)[:32]}"'
+    drawn = themed(spec, scheme, narrow=narrow)
+    etag = f'"{digest(drawn, format)[:32]}"'
     if (same := unchanged(request, etag)) is not None:
         return same
     headers = {
@@ -227,9 +234,9 @@ def plot_answer(
         "Content-Disposition": f'inline; filename="{name}.{format}"',
     }
     if format == "vl.json":
-        return Response(json.dumps(themed(spec, scheme)), media_type=VEGA_LITE, headers=headers)
+        return Response(json.dumps(drawn), media_type=VEGA_LITE, headers=headers)
     try:
-        content = render(spec, format, scheme=scheme, cache=settings.state / "plots")
+        content = render(spec, format, scheme=scheme, narrow=narrow, cache=settings.state / "plots")
     except (RenderError, OSError) as error:
         logger.warning("%s: %s", name, error)
         message = "the plot could not be rendered now; its specification is at format=vl.json"

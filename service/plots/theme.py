@@ -22,9 +22,11 @@ Scheme = Literal["light", "dark"]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 WIDTH, HEIGHT = 250, 170  # Pixels, 72 to the inch in a PDF: about a column of 3.3 inches.
 MAX_LABEL = 60
+MAX_NAME = 44  # Of a legend: a longer name loses its middle, as names that begin alike differ at the end.
+NARROW, NARROW_TITLE, NARROW_RIGHT = 200, 270, 20  # Pixels of a panel, a title and the padding on a phone
 LINE = "line"
 PERCENT = "%"  # Decimals follow from the step: no two ticks read alike
-MAX_TITLE = 90
+MAX_TITLE, MAX_TEXT = 90, 2000
 
 PALETTES: Mapping[Scheme, tuple[str, ...]] = {  # Without yellow on white, dark blue on black: hard to see.
     "light": ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#737373"),
@@ -61,9 +63,41 @@ def config(scheme: Scheme) -> Vega:
     return found | {"range": {"category": list(PALETTES[scheme]), "symbol": list(SHAPES)}}
 
 
-def themed(spec: Vega, scheme: Scheme) -> Vega:
-    """The spec in a colour scheme; its data are shared, not copied."""
-    return {**spec, "config": config(scheme)}
+def themed(spec: Vega, scheme: Scheme, *, narrow: bool = False) -> Vega:
+    """The spec in a colour scheme, `narrow` for a phone; its data are shared, not copied."""
+    found = config(scheme)
+    if not narrow:
+        return {**spec, "config": found}
+    found["view"]["continuousWidth"] = NARROW
+    found["title"] |= {"frame": "bounds", "limit": NARROW_TITLE}
+    found["padding"]["right"] = NARROW_RIGHT
+    found["legend"] |= {"orient": "bottom", "columns": 1, "layout": {"bottom": {"direction": "vertical"}}}
+    return {**_stacked(spec), "config": found}
+
+
+def _stacked(view: Vega) -> Vega:
+    """The view with panels below each other, and a legend in place of names beside lines."""
+    found = {("vconcat" if key == "hconcat" else key): value for key, value in view.items()}
+    if "concat" in found:
+        found["columns"] = 1
+    if isinstance(found.get("width"), int):
+        found["width"] = min(found["width"], NARROW)
+    for key in {"vconcat", "concat", "layer"} & found.keys():
+        found[key] = [_stacked(part) for part in found[key]]
+    layers = found.get("layer", [])
+    beside = [layer for layer in layers if isinstance(layer["mark"], dict) and "limit" in layer["mark"]]
+    if beside:
+        found["layer"] = [_with_legend(layer) for layer in layers if layer not in beside]
+    return found
+
+
+def _with_legend(layer: Vega) -> Vega:
+    encoding = {
+        channel: {**field, "legend": {"title": None}} if "legend" in field else field
+        for channel, field in layer["encoding"].items()
+        if isinstance(field, dict)
+    }
+    return {**layer, "encoding": encoding}
 
 
 def frame(kind: str, title: str, body: Vega, *, description: str, subtitle: str = "") -> Vega:
@@ -74,7 +108,7 @@ def frame(kind: str, title: str, body: Vega, *, description: str, subtitle: str 
     return {
         "$schema": SCHEMA,
         "title": heading,
-        "description": shortened(description, 2000),
+        "description": shortened(description, MAX_TEXT),
         "usermeta": {"assay": {"kind": kind}},
         **body,
         "config": config("light"),
@@ -89,13 +123,15 @@ def shortened(text: str, limit: int = MAX_LABEL) -> str:
 
 
 def unique_labels(texts: Sequence[str]) -> list[str]:
-    """Shortened labels, told apart by a number where two would be equal."""
+    """Labels of a legend: long ones without their middle, told apart by a number where two would be equal."""
     labels: list[str] = []
     for place, text in enumerate(texts):
-        label = shortened(text) or "(no name)"
+        label = shortened(text, MAX_TEXT) or "(no name)"
+        if len(label) > MAX_NAME:
+            label = f"{label[: MAX_NAME // 2]}…{label[1 - MAX_NAME // 2 :]}"
         if label in labels:
             ending = f" ({place + 1})"
-            label = shortened(label, MAX_LABEL - len(ending)) + ending
+            label = shortened(label, MAX_NAME - len(ending)) + ending
         labels.append(label)
     return labels
 

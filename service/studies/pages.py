@@ -20,7 +20,7 @@ from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import made_once, render
 from assay.service.dashboard.live import MAX_JOBS
 from assay.service.dashboard.pending import Pending
-from assay.service.plots.routes import Scheme, plot_answer
+from assay.service.plots.routes import Narrow, Scheme, plot_answer
 from assay.service.reports.numbers import difference_bounds, number
 from assay.service.store.tenants import TenantStore
 from assay.service.studies import routes as api
@@ -119,14 +119,19 @@ def show(request: Request, study: StudyDep, store: StoreDep) -> Response:
 
 @router.get("/studies/{study_id}/curve.svg")
 def curve(
-    request: Request, study: StudyDep, store: StoreDep, settings: SettingsDep, scheme: Scheme = "light"
+    request: Request,
+    study: StudyDep,
+    store: StoreDep,
+    settings: SettingsDep,
+    scheme: Scheme = "light",
+    narrow: Narrow = False,
 ) -> Response:
     """The curve of a study, whose results the page has made."""
     results = made_once(request.app, StudyTables).of(store, study)
     spec = None if results is None else study_curve(results)
     if spec is None:
         raise NoResults(f"study {study.id} has no curve: it needs an attack with an epsilon")
-    return plot_answer(request, settings, spec, "svg", scheme, f"assay-{study.id}-curve")
+    return plot_answer(request, settings, spec, "svg", scheme, f"assay-{study.id}-curve", narrow=narrow)
 
 
 def _open_jobs(study: StudyRow) -> list[str]:

@@ -52,7 +52,12 @@ CARDS = """() => [...document.querySelectorAll('.plots .plot')].map((card) => {
   const boxes = [card, card.querySelector('.pan'), image].map((one) => one.getBoundingClientRect());
   const [all, room, drawn] = boxes;
   const shown = Math.min(drawn.width, room.width) * drawn.height;
-  return [all.height, shown / (all.width * all.height), 9 * 1.4 * drawn.width / image.getAttribute('width')];
+  return [all.height, shown / (all.width * all.height), 9 * drawn.width / image.naturalWidth];
+})"""
+# The width of each plot's room, of the plot, and of its file.
+PLOTS = """() => [...document.querySelectorAll('.pan')].map((room) => {
+  const image = room.querySelector('img');
+  return [room.clientWidth, image.getBoundingClientRect().width, image.naturalWidth];
 })"""
 # What is wider than the window or than a box that hides or scrolls it, code aside.
 CUT = """() => [...document.querySelectorAll('main *')].filter((one) => {
@@ -179,7 +184,24 @@ def test_a_job_begins_with_its_sentence_and_its_curve(
         assert places[1] < 600, "the curve is on the first screen"
 
 
-@pytest.mark.parametrize("width", [390, 1280, 1440])
+def test_a_phone_has_every_plot_with_its_legend_and_folds_the_rest(open_page: Open, site: Site) -> None:
+    page = open_page("/", size="phone")
+    both = ",".join(site.measured)
+    for path in (f"/jobs/{site.measured[0]}", f"/compare?jobs={both}", f"/studies/{site.study}"):
+        page.goto(path)
+        assert page.locator("details.fold[open]").count() == 0, path
+        assert page.evaluate(HEIGHT) < 4000, path
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        load(page)
+        for room, plot, natural in page.evaluate(PLOTS):
+            assert plot <= room + 1, (path, "no legend or axis is cut")
+            assert 9 * plot / natural >= 10, (path, "letters can be read")
+    page.goto(f"/jobs/{site.measured[0]}")
+    page.locator("nav.contents a[href='#plots']").click()
+    assert page.locator("details.fold[open] #plots").count() == 1, "a link unfolds its part"
+
+
+@pytest.mark.parametrize("width", [1280, 1440])
 def test_cards_of_plots_have_one_height_and_are_filled(open_page: Open, site: Site, width: int) -> None:
     page = open_page("/")
     page.set_viewport_size({"width": width, "height": 900})

@@ -26,7 +26,16 @@ function sortBy(table, header, column) {
   table.tBodies[0].append(...rows.flat());
 }
 
+// On a phone secondary parts are folded; a link to a part unfolds it.
+const phone = matchMedia("(max-width: 40rem)");
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[href^='#']");
+  const fold = link && document.getElementById(link.hash.slice(1))?.closest("details");
+  if (fold) fold.open = true;
+});
+
 function enhance(part) {
+  for (const one of phone.matches ? part.querySelectorAll("details.fold") : []) one.open = one.contains(document.querySelector(":target"));
   for (const button of part.querySelectorAll("button.copy")) {
     button.hidden = false;
     button.addEventListener("click", async () => {
@@ -73,12 +82,12 @@ let refreshing = false;
 const nameOf = (one) => `${one.tagName} ${one.textContent.trim()}`;
 
 function replaceResults(old, fresh) {
+  enhance(fresh);
   const open = new Set([...old.querySelectorAll("details[open] > summary")].map(nameOf));
   for (const summary of fresh.querySelectorAll("details > summary")) {
     if (open.has(nameOf(summary))) summary.parentElement.open = true;
   }
   const focused = old.contains(document.activeElement) ? nameOf(document.activeElement) : null;
-  enhance(fresh);
   old.replaceWith(fresh);
   if (focused === null) return;
   for (const one of fresh.querySelectorAll("a[href], button, summary, [tabindex]")) {

@@ -11,11 +11,15 @@ function show(handler, event, item, value) {
 
 async function draw() {
   const scheme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  const answer = await fetch(`${place.dataset.spec}&scheme=${scheme}`);
+  const narrow = matchMedia("(max-width: 40rem)").matches;
+  const answer = await fetch(`${place.dataset.spec}&scheme=${scheme}&narrow=${narrow}`);
   if (!answer.ok || !window.vegaEmbed) return;
   const spec = await answer.json();
   // A single view is drawn as wide as the page; several side by side keep their size.
-  if (spec.layer || spec.mark) Object.assign(spec, { width: Math.min(820, place.closest("main").clientWidth - 260), height: 420 });
+  if (spec.layer || spec.mark) {
+    const room = place.closest("main").clientWidth;
+    Object.assign(spec, { width: narrow ? room - 130 : Math.min(820, room - 260), height: narrow ? 280 : 420 });
+  }
   const drawn = document.createElement("div");
   await window.vegaEmbed(drawn, spec, {
     actions: false, ast: true, defaultStyle: false, mode: "vega-lite", renderer: "canvas", tooltip: show,

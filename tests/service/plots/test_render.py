@@ -46,9 +46,9 @@ def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def test_the_digest_changes_with_the_renderer(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = digest({}, "svg", "light")
+    before = digest({}, "svg")
     monkeypatch.setattr(rendering.importlib.metadata, "version", lambda name: "0")
-    assert digest({}, "svg", "light") != before
+    assert digest({}, "svg") != before
 
 
 @pytest.mark.slow

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from assay.service.plots.kinds import LabelledResults, plots_of
-from assay.service.plots.theme import COLOURS, MAX_LABEL, PALETTES, SHAPES, cycled, themed, unique_labels
+from assay.service.plots.renderer import _rendered
+from assay.service.plots.sizes import svg_size
+from assay.service.plots.theme import COLOURS, MAX_NAME, PALETTES, SHAPES, cycled, themed, unique_labels
 
 
 def test_labels_are_short_and_unique() -> None:
     labels = unique_labels(["a" * 100, "a" * 100, "", "b"])
     assert len(set(labels)) == 4
-    assert max(map(len, labels)) == MAX_LABEL
+    assert max(map(len, labels)) == MAX_NAME
+
+
+def test_names_that_begin_alike_differ_in_what_a_legend_shows() -> None:
+    long = "RPC against softmax attention on digits, trained for 25 epochs: "
+    names = [f"{long}{arm}, seed {seed}" for arm in ("softmax", "RPC") for seed in (0, 1)]
+    labels = unique_labels(names)
+    assert [label[-14:] for label in labels] == [name[-14:] for name in names]
+    assert {label[:22] for label in labels} == {long[:22]}
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_on_a_phone_panels_and_legends_are_below_each_other(job: LabelledResults, several: bool) -> None:
+    jobs = [job, replace(job, label="w" * 100)] if several else [job]
+    for kind, spec in plots_of(jobs).items():
+        narrow = themed(spec, "light", narrow=True)
+        drawn = _rendered(narrow, "svg")
+        size = svg_size(drawn)
+        assert size is not None
+        assert size[0] < 390, kind
+        labels = {"curve": [b"pgd", b"fgsm"]}.get(kind, [])
+        assert all(b"role-legend-label" in drawn and label in drawn for label in labels), kind
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
