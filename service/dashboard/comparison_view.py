@@ -12,7 +12,14 @@ from assay.service.contract.results import Unit, Warning
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
 from assay.service.metrics.compare.comparison import ComparedValue, Comparison, ComparisonRow
 from assay.service.reports.comparisons import TESTS
-from assay.service.reports.numbers import WITHOUT, difference_bounds, number, row_params, split_params
+from assay.service.reports.numbers import (
+    WITHOUT,
+    difference_bounds,
+    number,
+    param_text,
+    row_params,
+    split_params,
+)
 
 # A difference with a lower adjusted p is significant.
 LEVEL = 0.05
@@ -120,7 +127,7 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
         for name, part in value.items():
             yield from _flat(part, path if name == "params" else f"{path}.{name}")
     elif value is not None:
-        yield path.removesuffix(".name"), value if isinstance(value, str) else json.dumps(value)
+        yield path.removesuffix(".name"), param_text(path, value)
 
 
 def _value(value: ComparedValue, unit: Unit | None) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from assay.service.contract.results import EvaluationResult, StageBreakdown
+from assay.service.plots.series import is_unattacked
 
 # Columns in the order in which they are shown; other columns of the outcomes follow, up to `MAX_COLUMNS`.
 ORDER = (
@@ -37,11 +38,17 @@ class ExampleChoice:
     label: str | None = None  # a class; None for all classes
 
 
-def joined_columns(shards: Sequence[Columns]) -> dict[str, list[Any]]:
-    """The columns that all shards have, one shard after another, with a single value for each example."""
+def joined_columns(shards: Sequence[Columns], result: EvaluationResult | None = None) -> dict[str, list[Any]]:
+    """The columns that all shards have, one shard after another, with a single value for each example.
+
+    Without `clean_correct` where the `result` is of examples as they are: right or wrong, never broken.
+    """
     if not shards:
         return {}
     common = [name for name in shards[0] if all(name in shard for shard in shards)]
+    common = [
+        name for name in common if name != "clean_correct" or result is None or not is_unattacked(result)
+    ]
     joined = {name: [*chain.from_iterable(shard[name] for shard in shards)] for name in common}
     return {name: values for name, values in joined.items() if {list, dict}.isdisjoint(map(type, values))}
 

@@ -158,14 +158,19 @@ def neighbours(
     """
     count = example_count(job, evaluation, results)
     plain = number - 1 if number else None, number + 1 if number + 1 < count else None
+    said = f"number {number} of the data (0 to {count - 1})"
     if address == ExampleAddress():
-        return *plain, f"{number + 1} of {count}"
+        return *plain, said
     rows = chosen_examples(store, job, evaluation, results, address)[2]
     if number not in rows:
-        return *plain, f"{number + 1} of {count}, not among the {len(rows)} chosen"
+        return *plain, f"{said}, not among the {len(rows)} chosen"
     place = rows.index(number)
     before = rows[place - 1] if place else None
-    return before, rows[place + 1] if place + 1 < len(rows) else None, f"{place + 1} of {len(rows)} chosen"
+    after = rows[place + 1] if place + 1 < len(rows) else None
+    what = f"{address.only} example {place + 1} of {len(rows)}".strip()
+    what += f" of class {address.label}" if address.label else ""
+    order = f" by {TITLES.get(address.sort, address.sort)}" if address.sort else ""
+    return before, after, f"{what}{order}, {said}"
 
 
 def _columns(
@@ -189,7 +194,7 @@ def _with_smallest(
     store: TenantStore, job: JobRow, evaluation: int, results: dict[int, EvaluationResult]
 ) -> dict[str, list[Any]]:
     shards = store.results.columns(job.id, evaluation)
-    columns = joined_columns(shards)
+    columns = joined_columns(shards, results[evaluation])
     if "id" not in columns:
         raise NotFound(f"evaluation {evaluation} of job {job.id} has no outcomes of examples")
     epsilons = grid_of(evaluation, results)

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from assay.service.catalog.catalog import load
+from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Job, Metric, Warning
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard.form_fields import parted
-from assay.service.reports.numbers import left_text, metric_cells, number, params_text, set_params, speed_text
+from assay.service.reports.numbers import (
+    chosen_params,
+    left_text,
+    metric_cells,
+    number,
+    params_text,
+    set_params,
+    speed_text,
+)
 
 MAX_SHORT = 60
 # Shades of words by their loss, and the width of each in nats.
@@ -18,11 +30,14 @@ LOSS_BANDS, LOSS_BAND_WIDTH = 5, 2.0
 
 
 def short(text: object, length: int = MAX_SHORT) -> str:
-    """The text without control characters, cut to a length with an ellipsis."""
+    """The text without control characters, cut to a length with an ellipsis, between words if it can be."""
     whole = str(text)
     if not whole.isprintable():
         whole = "".join(c if c.isprintable() else " " for c in whole)
-    return whole if len(whole) <= length else f"{whole[: length - 1]}…"
+    if len(whole) <= length:
+        return whole
+    words, space, _ = whole[:length].rpartition(" ")
+    return f"{words if space and len(words) > length // 2 else whole[: length - 1]}…"
 
 
 def duration(seconds: float | None) -> str:
@@ -90,9 +105,9 @@ def pretty(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def parameters(params: Mapping[str, Any]) -> str:
-    """Parameters that are set, as `epsilon=2/255 steps=20`."""
-    return params_text(set_params(params))
+def parameters(params: Mapping[str, Any], kind: str = "", name: str = "") -> str:
+    """Parameters that are set, as `epsilon=2/255 steps=20`; with a component those that are no default."""
+    return params_text(chosen_params(name, params, kind) if name else set_params(params))
 
 
 def model_title(model: Mapping[str, Any]) -> str:
@@ -106,8 +121,13 @@ def data_title(data: Mapping[str, Any]) -> str:
 
 
 def label_title(label: str) -> str:
-    """A data set's `data_label` with its folder first and without parameters that are not set."""
+    """A data set's `data_label` with its folder first and without parameters at their defaults."""
     name, _, params = label.removesuffix(")").partition("(")
+    with suppress(NotFound):
+        for key, part in load().find("data", name).parameters["properties"].items():
+            default = re.escape(f"{key}={part.get('default')}")
+            params = re.sub(rf"(^|, ){default}(?=, |$)", "", params)
+    params = params.translate(str.maketrans("[]", "()", "'"))
     given = [one for one in params.split(", ") if one and not one.endswith("=None")]
     given.sort(key=lambda one: not one.startswith("folder="))
     return f"{name}({', '.join(given)})" if given else name

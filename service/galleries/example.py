@@ -90,7 +90,7 @@ def show_example(
     columns = shown_columns(cells)
     folded = folded_columns(cells, columns, load().norm_of(result.name, result.params))
     values = {
-        "title": f"Example {example}",
+        "title": f"Example {example}, number {number}",
         "section": "/jobs",
         "job": job_view(store, job),
         "index": evaluation,
@@ -153,7 +153,9 @@ def _found(
     if not 0 <= number < count:
         raise NotFound(f"{this} has no example {number}; allowed: 0 to {count - 1}")
     found = store.results.example(job.id, number, evaluation)
-    rows: dict[int, Columns] = {index: joined_columns([row]) for index, row in found.items()}
+    rows: dict[int, Columns] = {
+        index: joined_columns([row], results.get(index)) for index, row in found.items()
+    }
     if not rows.get(evaluation, {}).get("id"):
         raise NotFound(f"{this} has no outcomes of examples")
     return results, rows

@@ -63,8 +63,8 @@ class ShownItem:
         if self.item.kind == "text" and self.item.label is None:
             return "words swapped" if self.item.succeeded else "unchanged"
         if self.item.kind == "segmentation":
-            return "fewer pixels right" if self.item.succeeded else "held out"
-        return "broken" if self.item.succeeded else "held out"
+            return "fewer pixels right" if self.item.succeeded else "survived"
+        return "broken" if self.item.succeeded else "survived"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from assay.service.contract.stored_specs import Spec, UserSpec, WeightsReference
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
 from assay.service.leaderboard.entries import LeaderboardEntry, Method, gravest_first, value_of
 from assay.service.metrics.statistics.student_t import quantile
+from assay.service.reports.numbers import chosen_params
 
 LEVEL = 0.05
 READING = ("part", "normalization", "positions")  # What of a reference to weights changes their model.
@@ -33,11 +34,13 @@ def method_of(job: str, spec: UserSpec, sha256: str | None, trainings: Mapping[s
     reading = {name: (source or {}).get(name) for name in READING}
     made = {"model": [model["name"], model["params"]], "reading": reading}
     training = trainings.get((source or {}).get("job", ""))
-    params = dict(model["params"])
+    params = chosen_params(model["name"], model["params"], "model")
     recipe, seed = "random weights", spec["seed"] if source is None else None
     if training is not None and training["kind"] == "train":
         recipe, seed = f"{training['recipe']['name']} on {data_label(training['data'])}", training["seed"]
-        params |= {f"recipe {name}": value for name, value in training["recipe"]["params"].items()}
+        made_by = training["recipe"]
+        chosen = chosen_params(made_by["name"], made_by["params"], "recipe")
+        params |= {f"recipe {name}": value for name, value in chosen.items()}
     elif source is not None:
         recipe = "weights of unknown training" if {"job", "checkpoint"} & source.keys() else "pulled weights"
     origin = _origin(source, sha256, trainings)

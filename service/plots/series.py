@@ -14,6 +14,7 @@ from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.contract.summaries import TELLING
 from assay.service.contract.threat import Knowledge
 from assay.service.plots.theme import percent, unique_labels
+from assay.service.reports.numbers import param_text
 
 ACCURACIES = (  # A row's first is its accuracy.
     "top1", "expected_top1", "accuracy_under_attack", "expected_accuracy_under_attack", "miou",
@@ -107,10 +108,13 @@ def epsilon_of(row: EvaluationResult) -> float | None:
 
 def unattacked(results: Results) -> Iterator[EvaluationResult]:
     """The rows that measure an accuracy on the data as they are."""
-    for row in results.evaluations:
-        attacked = EPSILON in row.params or "attack_success_rate" in row.metrics
-        if not attacked and not row.breakdown and accuracy(row) is not None:
-            yield row
+    return filter(is_unattacked, results.evaluations)
+
+
+def is_unattacked(row: EvaluationResult) -> bool:
+    """Whether the row measures an accuracy on the data as they are."""
+    attacked = EPSILON in row.params or "attack_success_rate" in row.metrics
+    return not attacked and not row.breakdown and accuracy(row) is not None
 
 
 def unattacked_accuracy(results: Results, row: EvaluationResult) -> Metric | None:
@@ -225,7 +229,7 @@ def _named(rows: Mapping[str, EvaluationResult]) -> dict[str, str]:
             if any(one.get(setting) != every[0].get(setting) for one in every)
         ]
         for key, settings in variants.items():
-            told = [f"{setting}={_text(settings.get(setting))}" for setting in differing]
+            told = [f"{setting}={param_text(setting, settings.get(setting))}" for setting in differing]
             texts[key] = ", ".join([name, *told])
     return dict(zip(texts, unique_labels(list(texts.values())), strict=True))
 
@@ -241,10 +245,6 @@ def _settings(row: EvaluationResult) -> dict[str, Any]:
 
 def _key(row: EvaluationResult) -> str:
     return json.dumps([row.name, _settings(row)], sort_keys=True, default=str)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def label_of_one(jobs: Sequence[LabelledResults]) -> str:

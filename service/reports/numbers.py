@@ -127,7 +127,7 @@ def left_text(job: Job) -> str:
 
 def params_text(params: Mapping[str, Any]) -> str:
     """Parameters as `epsilon=2/255 steps=20`; a numeric radius in steps of 8-bit pixels."""
-    return " ".join(f"{name}={_param_text(name, value)}" for name, value in params.items())
+    return " ".join(f"{name}={param_text(name, value)}" for name, value in params.items())
 
 
 def shown_params(
@@ -162,17 +162,25 @@ def set_params(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value is not None}
 
 
-def chosen_params(name: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """An evaluation's parameters that are not their defaults, beside its radius."""
+def chosen_params(name: str, params: Mapping[str, Any], kind: str = "") -> dict[str, Any]:
+    """A component's parameters that are not their defaults, nested ones too, beside its radius.
+
+    Without a `kind` the name is of an evaluation or attack.
+    """
     try:
-        fields = load().find_evaluation(name).parameters["properties"]
+        component = load().find(kind, name) if kind else load().find_evaluation(name)
     except NotFound:
-        fields = {}
-    return {
-        key: value
-        for key, value in set_params(params).items()
-        if key == RADIUS or key not in fields or value != fields[key].get("default")
-    }
+        return set_params(params)
+    kept: dict[str, Any] = {}
+    for key, value in set_params(params).items():
+        part = component.parameters["properties"].get(key, {})
+        own, default = value, part.get("default")
+        if isinstance(value, Mapping) and "component" in part:
+            nested = chosen_params(value["name"], value.get("params", {}), part["component"])
+            own, default = {"name": value["name"], "params": nested}, {"params": {}, **(default or {})}
+        if key == RADIUS or own != default:
+            kept[key] = own
+    return kept
 
 
 def conditions(row: EvaluationResult) -> dict[str, Any]:
@@ -180,9 +188,17 @@ def conditions(row: EvaluationResult) -> dict[str, Any]:
     return {**row_params(row), "protocol": row.protocol, "data": row.data.get("name")}
 
 
-def _param_text(name: str, value: Any) -> str:
+def param_text(name: str, value: Any) -> str:
+    """A parameter's value in words: a component as `rpc(iterations=2, rank=8)`, a list as `(1, 3, 5)`."""
     if isinstance(value, str):
         return value
     if name == RADIUS and isinstance(value, float):
         return radius_text(value)
+    if isinstance(value, list | tuple):
+        return f"({', '.join(param_text('', part) for part in value)})"
+    if isinstance(value, Mapping):
+        named = isinstance(value.get("name"), str) and value.keys() <= {"name", "params"}
+        params = (value.get("params") or {}) if named else value
+        inside = ", ".join(f"{key}={param_text(key, part)}" for key, part in params.items())
+        return f"{value['name'] if named else ''}({inside})" if inside or not named else value["name"]
     return json.dumps(value)

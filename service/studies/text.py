@@ -6,7 +6,10 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 
+from assay.service.catalog.catalog import load
+from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Unit
 from assay.service.contract.row_protocols import protocol_unit
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
@@ -102,7 +105,11 @@ def label(cell: StudyCell) -> str:
 
 
 def headline(results: StudyResults) -> str:
-    """What the study found, or which difference more seeds would find; empty without a comparison."""
+    """What the study found, or which difference more seeds would find; empty without a comparison.
+
+    A primary question is answered. Else of the significant differences, or without any of all, those under an
+    attack or perturbation count before those on examples as they are: first the surest, or the largest.
+    """
     compared = [(one, cell) for cell in results.cells if cell.tested for one in cell.comparisons]
     known = [pair for pair in compared if pair[0].difference is not None]
     if not known:
@@ -111,12 +118,12 @@ def headline(results: StudyResults) -> str:
     if results.primary is not None:
         return f"{begin}{results.primary.text}."
     found = [
-        (one.test.adjusted_p_value, place)
+        (not _robust(known[place][1]), one.test.adjusted_p_value, place)
         for place, (one, _) in enumerate(known)
         if one.test is not None and one.compares == "methods" and one.test.adjusted_p_value < LEVEL
     ]
     if found:
-        one, cell = known[min(found)[1]]
+        one, cell = known[min(found)[2]]
         better = ((one.difference or 0.0) > 0) == cell.higher_is_better
         word, size = "better" if better else "worse", _difference(one, cell.unit)
         unit = " points" if cell.unit in PERCENT else ""
@@ -124,13 +131,23 @@ def headline(results: StudyResults) -> str:
             f"{begin}{one.arm} is {word} than {one.baseline} on {label(cell)}: {cell.metric} {size}{unit}"
             f"; {len(found)} of {len(compared)} differences are significant."
         )
-    one, cell = max(known, key=lambda pair: abs(pair[0].difference or 0.0))
+    one, cell = max(known, key=lambda pair: (_robust(pair[1]), abs(pair[0].difference or 0.0)))
     size = f"{_difference(one, cell.unit)}{' points' if cell.unit in PERCENT else ''}"
     text = f"{begin}Too small to tell: the largest difference is {size} ({one.arm}, {label(cell)})"
     if one.power is None or one.power.with_twice is None:
         return f"{text}."
     more = 2 * one.power.seeds if one.power.seeds > 1 else FIRST_SEEDS
     return f"{text}; {more} seeds would find {amount(one.power.with_twice, cell.unit)}."
+
+
+def _robust(cell: StudyCell) -> bool:
+    """Whether the metric is of attacked or perturbed examples; a calibration's parameters change none."""
+    finals = {load().task(task.name).final.name for task in load().list("task")}
+    if not cell.params or cell.evaluation in finals:
+        return load().threat_of(cell.evaluation) is not None
+    with suppress(NotFound):
+        return load().find_evaluation(cell.evaluation).table != "calibration"
+    return True
 
 
 def lines(results: StudyResults, *, warned: bool = True) -> list[str]:

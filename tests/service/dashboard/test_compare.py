@@ -117,7 +117,7 @@ def test_pictures_of_disagreements_stand_beside_them(
 def test_jobs_have_names_and_what_differs_is_on_top(api: httpx.Client, finished: Callable[..., str]) -> None:
     first, second = finished([1], [1], name="ours"), finished([1], [1], name="", seed=5)
     text = page(api, f"/compare?jobs={first},{second}")
-    assert f'<a href="/jobs/{first}" title="{first}">ours</a>' in text
+    assert f'<a href="/jobs/{first}" title="ours {first}">ours</a>' in text
     assert f'<a href="/jobs/{second}" title="{second}">tiny_vit, seed 5</a>' in text
     differing = text.partition("Parameters that differ")[2].partition("</table>")[0]
     assert "<code>seed</code>" in differing

@@ -82,14 +82,14 @@ def test_the_way_to_an_example_and_on_keeps_the_choice(api: httpx.Client, job: s
     chosen = [number for number in range(249, 0, -1) if number % 2 and number % 3 == 1]
     assert first["id"] == f"{path}/{chosen[-1]}?{choice}", "the last of its rows"
     text = page(api, f"{path}/{chosen[0]}?{choice}")
-    assert "1 of 42 chosen, true class" in text
+    assert "Broken example 1 of 42 of class 1 by Loss, number 247 of the data (0 to 249), true class" in text
     assert f'<a href="{path}?{choice.replace("&", "&amp;")}">Examples of pgd' in text
     assert "prev" not in links(text)
     for before, number, after in zip(chosen, chosen[1:5], chosen[2:], strict=False):
         found = links(page(api, f"{path}/{number}?{choice}"))
         assert (found["prev"], found["next"]) == (f"{path}/{before}?{choice}", f"{path}/{after}?{choice}")
     other = page(api, f"{path}/2?{choice}")
-    assert "3 of 250, not among the 42 chosen" in other
+    assert "Number 2 of the data (0 to 249), not among the 42 chosen" in other
     assert links(other)["next"] == f"{path}/3?{choice}"
     assert "query.only" in page(api, f"{path}/2?only=brokn", 422)
 

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from assay.service.catalog.catalog import load
 from assay.service.contract.warning_codes import SEVERITIES
-from assay.service.dashboard.formats import data_title, duration, label_title, model_title, short, size
+from assay.service.dashboard.formats import (
+    data_title,
+    duration,
+    label_title,
+    model_title,
+    parameters,
+    short,
+    size,
+)
 
 
 def test_values_are_written_as_people_read_them() -> None:
@@ -21,7 +34,7 @@ def test_values_are_written_as_people_read_them() -> None:
         "2.5 MB",
         "5000.0 GB",
     ]
-    assert short("a\nb\x1b" + "c" * 100, 5) == "a b …"
+    assert short("a\nb\x1b" + "c" * 100, 5) == "a b…"
     assert SEVERITIES[0] == "invalid"
 
 
@@ -35,9 +48,31 @@ def test_titles_tell_uploads_and_folders_apart() -> None:
 
 def test_a_label_begins_with_its_folder() -> None:
     label = (
-        "image_folder(channels=3, class_names=['b', 'a'], class_names_file=None, folder=photos, splits=all)"
+        "image_folder(channels=1, class_names=['b', 'a'], class_names_file=None, folder=photos, splits=all)"
     )
-    found = "image_folder(folder=photos, channels=3, class_names=['b', 'a'], splits=all)"
+    found = "image_folder(folder=photos, channels=1, class_names=(b, a), splits=all)"
     assert label_title(label) == found
     assert label_title("digits") == "digits"
     assert label_title("image_folder(labels=None)") == "image_folder"
+    every = ", ".join(f"{key}={value}" for key, value in sorted(defaults("data", "image_folder").items()))
+    assert label_title(f"image_folder({every}, channels=1)") == "image_folder(channels=1)"
+
+
+def defaults(kind: str, name: str) -> dict[str, Any]:
+    fields = load().find(kind, name).parameters["properties"]
+    return {key: part["default"] for key, part in fields.items() if "default" in part}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("model", "fan_vit"), ("data", "image_folder"), ("recipe", "small_vit")]
+)
+def test_parameters_are_words_without_defaults_and_never_json(kind: str, name: str) -> None:
+    given = defaults(kind, name)
+    assert parameters(given, kind, name) == ""
+    other = given | {"attention": {"name": "rpc", "params": {"iterations": 2}}, "sizes": [1, 3]}
+    told = parameters(other, kind, name)
+    assert told == "attention=rpc(iterations=2) sizes=(1, 3)"
+
+
+def test_a_long_text_is_cut_between_words() -> None:
+    assert short("exif_orientation=False channels=3 folder=photos", 30) == "exif_orientation=False…"

@@ -37,9 +37,10 @@ def job(api: httpx.Client, worker: Any, evaluate_body: Make) -> str:
             "label": [1] * N,
             "prediction": [1 if right else 2 for right in correct],
             "correct": correct,
+            "clean_correct": [True] * N if index < 2 else correct,
         }
         if index < 2:
-            columns |= {"clean_correct": [True] * N, "margin": [-0.25] * N, "queries": [11] * N}
+            columns |= {"margin": [-0.25] * N, "queries": [11] * N}
         worker.store.shards.finish(claim, OutcomeRow(claim.evaluation, 0, N, columns, 1.0, N, 0, {}))
         item = claim.spec["evaluations"][claim.evaluation]
         worker.store.results.save(found, claim.evaluation, result(item, list(map(int, correct))))
@@ -73,7 +74,8 @@ def images(text: str) -> list[str]:
 def test_every_evaluation_says_what_became_of_the_example(api: httpx.Client, job: str) -> None:
     shown = page(api, f"/jobs/{job}/examples/1/3")
     assert "Example <bdi>x3</bdi>" in shown
-    assert "4 of 30" in shown
+    assert "<title>Example x3, number 3 " in shown
+    assert "Number 3 of the data (0 to 29)" in shown
     rows = shown.split("<tbody>")[1].split("</tr>")
     assert all(word in row for row, word in zip(rows, ("survived", "broken", "wrong"), strict=False))
     assert ">2/255<" in rows[0]
@@ -86,6 +88,21 @@ def test_every_evaluation_says_what_became_of_the_example(api: httpx.Client, job
     assert links["canonical"]["href"] == f"{api.base_url}/jobs/{job}/examples/1/3"
     assert 'rel="prev"' not in page(api, f"/jobs/{job}/examples/1/0")
     assert 'rel="next"' not in page(api, f"/jobs/{job}/examples/1/{N - 1}")
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "words"), [(1, ["broken", "survived", "wrong"]), (2, ["wrong", "right"])]
+)
+def test_examples_as_they_are_are_right_or_wrong(
+    api: httpx.Client, job: str, evaluation: int, words: list[str]
+) -> None:
+    shown = page(api, f"/jobs/{job}/examples/{evaluation}")
+    offered = [a["value"] for tag, a in Tags(shown.split("Class <")[0]).found if tag == "option"]
+    assert offered == ["", *words]
+    seen = {word for word in ("right", "wrong", "broken", "survived") if f'">{word}</span>' in shown}
+    assert seen == set(words) - ({"wrong"} if evaluation == 1 else set())
+    only = page(api, f"/jobs/{job}/examples/{evaluation}?only={words[0]}")
+    assert f"{N // 2} of {N} examples" in only
 
 
 def test_items_of_a_gallery_lead_to_the_page_of_their_example(
@@ -167,7 +184,7 @@ def test_steps_are_drawn_with_the_warnings_that_they_show(
     assert "3 iterates. Margin 1.25" in shown
     assert "are a case of it" in shown
     address = f"/jobs/{job}/examples/1/3/trace.svg"
-    assert address in images(shown)
+    assert f"{address}?scheme=light" in images(shown)
     drawn = api.get(f"{address}?scheme=dark")
     assert drawn.headers["content-type"] == "image/svg+xml"
     assert "What the attack raises" in drawn.text

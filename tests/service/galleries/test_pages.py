@@ -112,7 +112,7 @@ def test_images_are_shown_with_the_factor_and_both_answers(
 ) -> None:
     with_gallery(store_file, job, image(), image(id="x1", succeeded=False, clamped=True))
     shown = page(api, f"/jobs/{job}/gallery/1")
-    for part in ("63.8</figcaption>", "cat (90.0 %)", "held out", "shown as 0 and 1", "Example x1"):
+    for part in ("63.8</figcaption>", "cat (90.0 %)", "survived", "shown as 0 and 1", "Example x1"):
         assert part in shown, part
     assert "<script>alert" not in shown
     assert "\u202e" not in shown

@@ -93,6 +93,13 @@ def test_the_headline_names_the_surest_difference() -> None:
         "new is better than plain on pgd 2/255: top1 +10.0 [+5.0, +15.0] points;"
         " 2 of 3 differences are significant."
     )
+    surer = cell("clean", 0.9, 0.8, test=student(0.0001))
+    calibrated = surer | {"evaluation": "top1", "params": {"ece_bins": 15}}
+    perturbed = found | {"evaluation": "series_noise", "params": {"scale": 0.1}}
+    for one, other in ((surer, found), (calibrated, found), (surer, perturbed)):
+        assert headline(results(one, other)).startswith(f"new is better than plain on {other['evaluation']}")
+    unsure = cell("pgd", 0.5, 0.6, "2/255", test=student(0.5))
+    assert headline(results(surer, unsure)).startswith("new is worse than plain on clean: top1 -10.0")
     worse = cell("clean", 0.9, 0.8, test=student(0.001))
     assert headline(results(worse)).startswith("new is worse than plain on clean: top1 -10.0")
 
@@ -102,6 +109,9 @@ def test_a_study_that_is_too_small_says_what_more_seeds_would_find() -> None:
         "Too small to tell: the largest difference is +10.0 [+5.0, +15.0] points (new, pgd 2/255);"
         " 4 seeds would find 8.6 points."
     )
+    large = cell("clean", 0.9, 0.2)
+    assert "+10.0 [+5.0, +15.0] points (new, pgd 2/255)" in headline(results(large, *GRID[1:]))
+    assert "(new, clean)" in headline(results(large))
     one = cell("clean", 0.9, 0.8, compares="weights", test=student(0.001), power=None)
     assert headline(results(one, complete=False)).startswith("Not complete, so far: Too small to tell")
 
