@@ -35,8 +35,8 @@ from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS, Adjustm
 from assay.service.metrics.table import OutcomeTable
 
 WEIGHTS_COMPARED = (
-    "each job has one training with one seed: this compares weights, not methods; a study over seeds (POST"
-    " /api/v1/studies) compares methods"
+    "each job has one training with one seed: this compares weights, not methods; a study over seeds compares"
+    " methods"
 )
 
 

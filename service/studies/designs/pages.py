@@ -12,6 +12,7 @@ from assay.service.dashboard.frame import render
 from assay.service.files.canonical_json import canonical
 from assay.service.studies import routes as studies
 from assay.service.studies.designs import routes as api
+from assay.service.studies.request_examples import EXAMPLES
 from assay.service.studies.store import Studies
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
@@ -29,6 +30,7 @@ def list_designs(request: Request, store: StoreDep, cursor: Cursor | None = None
         "section": "/studies",
         "designs": [api.design_view(row) for row in rows],
         "following": f"/designs?cursor={following}" if following else None,
+        "example": EXAMPLES["studies"]["study"]["value"],
     }
     return render(request, "designs.html", values)
 

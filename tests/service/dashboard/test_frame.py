@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,12 @@ def test_a_page_has_a_strict_policy_and_nothing_inline(api: httpx.Client, path: 
             assert (attributes.get("src") or "").startswith("/static/")
         address = attributes.get("href") or attributes.get("src") or ""
         assert not address.startswith(("http:", "https:", "//", "javascript:")), address
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/submit", "/designs"])
+def test_a_page_tells_no_browser_to_send_requests(api: httpx.Client, path: str) -> None:
+    prose = re.sub(r"<pre.*?</pre>|<[^>]+>", " ", page(api, path), flags=re.DOTALL)
+    assert not re.search(r"\b(POST|GET|PATCH|DELETE) /|/api/v1", prose)
 
 
 def test_the_page_of_a_feature_is_listed_where_it_says() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 
 import httpx
@@ -25,6 +26,14 @@ def test_a_design_is_registered_run_and_shown(api: httpx.Client) -> None:
     assert f'<a href="{path}">Design</a> fixed before the first run: registered at ' in text
     assert study.rpartition("/")[2] in page(api, path)
     assert "Delete the design" not in page(api, path)
+
+
+def test_a_new_study_begins_with_an_example(api: httpx.Client) -> None:
+    text = page(api, "/designs").partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0]
+    operation = api.get("/openapi.json").json()["paths"]["/api/v1/studies"]["post"]
+    examples = operation["requestBody"]["content"]["application/json"]["examples"]
+    assert json.loads(html.unescape(text)) in [one["value"] for one in examples.values()]
+    assert 'href="/designs#new"' in page(api, "/studies")
 
 
 def test_a_design_without_studies_is_deleted(api: httpx.Client) -> None:
