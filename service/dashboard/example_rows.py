@@ -46,9 +46,8 @@ def joined_columns(shards: Sequence[Columns], result: EvaluationResult | None = 
     if not shards:
         return {}
     common = [name for name in shards[0] if all(name in shard for shard in shards)]
-    common = [
-        name for name in common if name != "clean_correct" or result is None or not is_unattacked(result)
-    ]
+    if result is not None and is_unattacked(result) and "clean_correct" in common:
+        common.remove("clean_correct")
     joined = {name: [*chain.from_iterable(shard[name] for shard in shards)] for name in common}
     return {name: values for name, values in joined.items() if {list, dict}.isdisjoint(map(type, values))}
 

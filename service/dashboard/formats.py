@@ -20,7 +20,6 @@ from assay.service.reports.numbers import (
     metric_cells,
     number,
     params_text,
-    set_params,
     speed_text,
 )
 
@@ -107,7 +106,7 @@ def pretty(value: object) -> str:
 
 def parameters(params: Mapping[str, Any], kind: str = "", name: str = "") -> str:
     """Parameters that are set, as `epsilon=2/255 steps=20`; with a component those that are no default."""
-    return params_text(chosen_params(name, params, kind) if name else set_params(params))
+    return params_text(chosen_params(name, params, kind))
 
 
 def model_title(model: Mapping[str, Any]) -> str:

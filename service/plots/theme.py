@@ -85,19 +85,15 @@ def _stacked(view: Vega) -> Vega:
     for key in {"vconcat", "concat", "layer"} & found.keys():
         found[key] = [_stacked(part) for part in found[key]]
     layers = found.get("layer", [])
-    beside = [layer for layer in layers if isinstance(layer["mark"], dict) and "limit" in layer["mark"]]
-    if beside:
-        found["layer"] = [_with_legend(layer) for layer in layers if layer not in beside]
+    others = [layer for layer in layers if "limit" not in layer.get("mark", ())]
+    if len(others) < len(layers):
+        found["layer"] = [{**layer, "encoding": _with_legends(layer["encoding"])} for layer in others]
     return found
 
 
-def _with_legend(layer: Vega) -> Vega:
-    encoding = {
-        channel: {**field, "legend": {"title": None}} if "legend" in field else field
-        for channel, field in layer["encoding"].items()
-        if isinstance(field, dict)
-    }
-    return {**layer, "encoding": encoding}
+def _with_legends(encoding: Vega) -> Vega:
+    shown = {"legend": {"title": None}}
+    return {name: {**field, **shown} if "legend" in field else field for name, field in encoding.items()}
 
 
 def frame(kind: str, title: str, body: Vega, *, description: str, subtitle: str = "") -> Vega:

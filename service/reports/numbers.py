@@ -176,7 +176,7 @@ def chosen_params(name: str, params: Mapping[str, Any], kind: str = "") -> dict[
         part = component.parameters["properties"].get(key, {})
         own, default = value, part.get("default")
         if isinstance(value, Mapping) and "component" in part:
-            nested = chosen_params(value["name"], value.get("params", {}), part["component"])
+            nested = chosen_params(value["name"], value.get("params") or {}, part["component"])
             own, default = {"name": value["name"], "params": nested}, {"params": {}, **(default or {})}
         if key == RADIUS or own != default:
             kept[key] = own

@@ -12,9 +12,9 @@ from assay.service.studies.designs.routes import DESIGNS_PATH
 from assay.service.studies.routes import STUDIES_PATH
 from assay.service.studies.wire import MoreSeeds, StudySpec
 
-EXAMPLES = json.loads(Path(__file__).with_name("request_examples.json").read_text(encoding="utf-8"))
+_EXAMPLES = json.loads(Path(__file__).with_name("request_examples.json").read_text(encoding="utf-8"))
 BODIES: tuple[Body, ...] = (
-    (STUDIES_PATH, "StudySpec", TypeAdapter(StudySpec), EXAMPLES["studies"]),
-    (DESIGNS_PATH, "StudySpec", TypeAdapter(StudySpec), EXAMPLES["studies"]),
-    (f"{STUDIES_PATH}/{{study_id}}/seeds", "MoreSeeds", TypeAdapter(MoreSeeds), EXAMPLES["seeds"]),
+    (STUDIES_PATH, "StudySpec", TypeAdapter(StudySpec), _EXAMPLES["studies"]),
+    (DESIGNS_PATH, "StudySpec", TypeAdapter(StudySpec), _EXAMPLES["studies"]),
+    (f"{STUDIES_PATH}/{{study_id}}/seeds", "MoreSeeds", TypeAdapter(MoreSeeds), _EXAMPLES["seeds"]),
 )

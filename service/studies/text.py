@@ -6,10 +6,8 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Unit
 from assay.service.contract.row_protocols import protocol_unit
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
@@ -107,8 +105,8 @@ def label(cell: StudyCell) -> str:
 def headline(results: StudyResults) -> str:
     """What the study found, or which difference more seeds would find; empty without a comparison.
 
-    A primary question is answered. Else of the significant differences, or without any of all, those under an
-    attack or perturbation count before those on examples as they are: first the surest, or the largest.
+    Without a primary question the surest significant difference, else the largest: under attacks and
+    perturbations first, of examples as they are where nothing else was compared, or found.
     """
     compared = [(one, cell) for cell in results.cells if cell.tested for one in cell.comparisons]
     known = [pair for pair in compared if pair[0].difference is not None]
@@ -142,12 +140,9 @@ def headline(results: StudyResults) -> str:
 
 def _robust(cell: StudyCell) -> bool:
     """Whether the metric is of attacked or perturbed examples; a calibration's parameters change none."""
-    finals = {load().task(task.name).final.name for task in load().list("task")}
-    if not cell.params or cell.evaluation in finals:
-        return load().threat_of(cell.evaluation) is not None
-    with suppress(NotFound):
-        return load().find_evaluation(cell.evaluation).table != "calibration"
-    return True
+    known = {one.name: one.table for one in load().list("evaluation")}
+    attacked = load().threat_of(cell.evaluation) is not None
+    return attacked or (bool(cell.params) and known.get(cell.evaluation) not in ("calibration", "perplexity"))
 
 
 def lines(results: StudyResults, *, warned: bool = True) -> list[str]:

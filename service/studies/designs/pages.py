@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -12,13 +15,14 @@ from assay.service.dashboard.frame import render
 from assay.service.files.canonical_json import canonical
 from assay.service.studies import routes as studies
 from assay.service.studies.designs import routes as api
-from assay.service.studies.request_examples import EXAMPLES
 from assay.service.studies.store import Studies
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 PER_PAGE = 25
 MAX_DEPTH = 40
+_EXAMPLES = Path(__file__).parents[1] / "request_examples.json"
+_EXAMPLE = json.loads(_EXAMPLES.read_text(encoding="utf-8"))["studies"]["study"]["value"]
 
 
 @router.get("/designs")
@@ -30,7 +34,7 @@ def list_designs(request: Request, store: StoreDep, cursor: Cursor | None = None
         "section": "/studies",
         "designs": [api.design_view(row) for row in rows],
         "following": f"/designs?cursor={following}" if following else None,
-        "example": EXAMPLES["studies"]["study"]["value"],
+        "example": _EXAMPLE,
     }
     return render(request, "designs.html", values)
 

@@ -30,7 +30,7 @@ def rendered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """The calls of `render`, which answers without its process."""
     calls: list[tuple[Any, ...]] = []
 
-    def render(spec: Any, format: str, *, scheme: str, cache: Any) -> bytes:  # noqa: A002
+    def render(spec: Any, format: str, *, scheme: str, narrow: bool, cache: Any) -> bytes:  # noqa: A002
         calls.append((spec["usermeta"]["assay"]["kind"], format, scheme, cache.name))
         return b"<svg/>"
 

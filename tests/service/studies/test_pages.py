@@ -115,8 +115,8 @@ def test_the_page_names_data_recipe_and_arithmetic(api: httpx.Client) -> None:
         re.findall(r"<dt>(\w+)</dt><dd>(.*?)</dd>", re.sub(r"</?(?:bdi|span)[^>]*>", "", text), re.S)
     )
     assert facts["Data"].split() == ["digits,", "30", "test", "examples;", "protocol", "pixel"]
-    assert facts["Recipe"].count("short (epochs ") == 2
-    assert "epochs 7" in facts["Recipe"]
+    assert facts["Recipe"].count("short epochs=") == 2
+    assert "epochs=7" in facts["Recipe"]
     assert "(wide)" in facts["Recipe"]
     assert facts["Arithmetic"] == "bfloat16, channels_last, compile auto"
     text = page(api, f"/studies/{posted(api, execution={'dtype': 'float16'})['id']}")
