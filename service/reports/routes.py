@@ -25,9 +25,8 @@ from assay.service.reports import page
 from assay.service.reports.comparisons import significantly_best, warning_lines
 from assay.service.reports.figures import Figure, figures, picture
 from assay.service.reports.formats.csv_text import tidy_csv
-from assay.service.reports.headline import counted_row
 from assay.service.reports.tables import pivot
-from assay.service.reports.tidy import ReportedJob, comparison_key, tidy_rows
+from assay.service.reports.tidy import ReportedJob, counted_numbers, tidy_rows
 from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -98,7 +97,7 @@ def get_report(
             numbers,
             by=("attack", "name" if len(jobs) > 1 else "model"),
             best=best,
-            counted=_counted(jobs),
+            counted=counted_numbers(jobs),
         ),
         comparison=comparison,
         figures=drawn,
@@ -141,16 +140,6 @@ def get_table(
     table = pivot(numbers, by=(rows, columns), metric=metric, best=best)
     table.notes.extend([*_grave(jobs), *_arithmetic(found, jobs), *notes])
     return _file(page.table_text(table, format), format, "table")
-
-
-def _counted(jobs: list[ReportedJob]) -> list[tuple[str, str]]:
-    """Job and key of every number that a sentence counts."""
-    attacks = [(job.id, row) for job in jobs if (row := counted_row(job.results))]
-    return [
-        (job, f" {comparison_key(row.name, row.params, row.data, row.protocol, name)}")
-        for job, row in attacks
-        for name in row.metrics
-    ]
 
 
 def _grave(jobs: list[ReportedJob]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from assay.service.contract.fractions import canonical
 from assay.service.contract.results import EvaluationResult, Metric, Results, data_label
+from assay.service.reports.headline import counted_row
 from assay.service.reports.numbers import NORM, shown_params
 
 MADE = re.compile(r"-[0-9a-f]{12}$")  # end of names of uploads made from a file in one line
@@ -79,6 +80,16 @@ class TidyRow:
 def tidy_rows(jobs: Sequence[ReportedJob]) -> list[TidyRow]:
     """The numbers of all jobs, in the order of their results."""
     return [row for job in jobs for part in job.results.evaluations for row in _rows(job, part)]
+
+
+def counted_numbers(jobs: Sequence[ReportedJob]) -> list[tuple[str, str]]:
+    """Job and key of every number that the sentence of a job counts."""
+    attacks = [(job.id, row) for job in jobs if (row := counted_row(job.results))]
+    return [
+        (job, f" {comparison_key(row.name, row.params, row.data, row.protocol, name)}")
+        for job, row in attacks
+        for name in row.metrics
+    ]
 
 
 def comparison_key(evaluation: str, params: Any, data: Any, protocol: str, metric: str) -> str:

@@ -16,6 +16,7 @@ from assay.service.studies.power import FIRST_SEEDS, amount
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 
 MAX_PLACES = 3  # Evaluations that a line of warnings names.
+CHANGED = ("attack", "corrupt", "swap")  # in names of tables of changed examples
 LEVEL = 0.05  # Of adjusted p
 CSV_COLUMNS = (
     "evaluation", "params", "data", "protocol", "metric", "unit", "arm", "seeds", "n", "mean", "sd",
@@ -106,7 +107,7 @@ def headline(results: StudyResults) -> str:
     """What the study found, or which difference more seeds would find; empty without a comparison.
 
     Without a primary question the surest significant difference, else the largest: under attacks and
-    perturbations first, of examples as they are where nothing else was compared, or found.
+    corruptions first, else of what was compared, or found.
     """
     compared = [(one, cell) for cell in results.cells if cell.tested for one in cell.comparisons]
     known = [pair for pair in compared if pair[0].difference is not None]
@@ -139,10 +140,9 @@ def headline(results: StudyResults) -> str:
 
 
 def _robust(cell: StudyCell) -> bool:
-    """Whether the metric is of attacked or perturbed examples; a calibration's parameters change none."""
-    known = {one.name: one.table for one in load().list("evaluation")}
-    attacked = load().threat_of(cell.evaluation) is not None
-    return attacked or (bool(cell.params) and known.get(cell.evaluation) not in ("calibration", "perplexity"))
+    """Whether the metric is of attacked or corrupted examples: of a threat, or by its outcomes' table."""
+    tables = {one.name: json.dumps(one.table) for one in load().list("evaluation")}.get(cell.evaluation, "")
+    return load().threat_of(cell.evaluation) is not None or any(word in tables for word in CHANGED)
 
 
 def lines(results: StudyResults, *, warned: bool = True) -> list[str]:
