@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from assay.service.catalog.catalog import load
 from assay.workers.operations import answer, operations
 
 IMAGENET = {"name": "imagenet", "params": {}}
@@ -42,12 +43,25 @@ def test_a_model_of_tokens_has_the_gradient_of_its_weights() -> None:
     assert found["gradient"] == pytest.approx(2 * found["forward"], rel=0.05)
 
 
+MECHANISMS = load().list("attention")
+UNCOUNTED = ("rpc_causal", "informer")  # for language; by its input
+
+
+@pytest.mark.parametrize("mechanism", [one.name for one in MECHANISMS if one.name not in UNCOUNTED])
+def test_every_mechanism_is_counted(mechanism: str) -> None:
+    """Also those that switch `torch.autocast` off, which has no device without memory."""
+    params = {"image_size": 16, "patch_size": 4, "width": 16, "depth": 1, "heads": 2}
+    found = operations(reference("vit", **params, attention=reference(mechanism)), reference("digits"))
+    assert 0 < found["forward"] < found["gradient"]
+
+
 @pytest.mark.parametrize(
     ("model", "data", "reason"),
     [
         (reference("exported"), IMAGENET, "an uploaded program is not counted"),
         (reference("lm"), reference("wikitext"), "windows or steps"),
         (reference("vit"), reference("image_folder"), "does not know the classes"),
+        (reference("vit", attention=reference("informer")), reference("digits"), "depends on its input"),
         (reference("vit", image_size=9, patch_size=4), IMAGENET, "patch_size must divide image_size"),
     ],
     ids=lambda given: given["name"] if isinstance(given, dict) else None,
