@@ -45,7 +45,7 @@ def test_every_page_prints_what_it_shows(open_page: Open, site: Site) -> None:
         (f"/studies/{site.study}", "main table"),
         ("/studies", "main table"),
         ("/workers", "main table"),
-        (f"/jobs/{site.measured[0]}/examples", "main table"),
+        (f"/jobs/{site.measured[0]}/examples/0", "main table"),
         ("/catalog", "main .components"),
     ):
         page.goto(path)
