@@ -191,7 +191,7 @@ def test_a_line_fits_the_terminal_with_state_and_share_whole(
 def test_every_line_of_a_job_is_as_long_as_the_others(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
-    """The bar stays where it is, whatever the state, the share and the message are."""
+    """The bar stays where it is for every state, share and message."""
     monkeypatch.setenv("COLUMNS", str(columns))
     with terminal, Bars(["example"]) as bars:
         for state, share, left, said in (
