@@ -103,7 +103,7 @@ def save(path: Path, archive: Archive) -> None:
         "arms": arms,
         "results": archive.results().model_dump(mode="json"),
     }
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)  # metrics stay in order
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
 

@@ -56,7 +56,7 @@ def spectral_lines(results: StudyResults, name: str) -> list[str]:
         lines += [f"| {arm} | {' | '.join(map(str, counts))} |", "|---" * (len(counts) + 1) + "|"]
         for one in dict.fromkeys(method for method, _ in cells):
             values = [_seeds(cells[one, count], arm) for count in counts]
-            texts = [f"{statistics.fmean(seeds):.2g} ± {statistics.stdev(seeds):.1g}" for seeds in values]
+            texts = [f"{statistics.fmean(seeds):.2g} ± {statistics.stdev(seeds):.2g}" for seeds in values]
             lines.append(f"| `{one}` | {' | '.join(texts)} |")
         lines.append("")
     return lines

@@ -23,7 +23,7 @@ from assay.service.contract.results import (
     Warning,
 )
 from assay.service.contract.summaries import JobSummary
-from assay.service.contract.warning_codes import WarningMeaning, warning_meanings
+from assay.service.contract.warning_codes import WarningMeaning
 from assay.service.fitted_text import fitted, say
 from assay.service.metrics.compare.bracket import bracket_line
 from assay.service.reports.comparisons import comparison_lines, warning_lines
@@ -202,8 +202,6 @@ def results_text(results: Results, *, full: bool) -> str:
         whole = f"all {count} metrics of {ran} evaluation{'' if ran == 1 else 's'}"
         more = f"`assay results {results.job} --full` prints {whole}"
         parts.append(_fitted(more + (" and what each warning says" if every else "")))
-        resized = dict.fromkeys(one.message for one in every if one.code == "resized_images")
-        parts += [_fitted(printable(message)) for message in resized]
     if rows:
         parts.append(table(("CASE", "EVALUATION", "METRIC", "VALUE", "95 % INTERVAL", "N"), rows))
     if rows:
@@ -215,9 +213,8 @@ def results_text(results: Results, *, full: bool) -> str:
             if (threat := known.threat_of(name)) is not None and threat.search == "ensemble"
         ]
     if rows and not full:
-        causes = {one.code: _sentence(one) for one in warning_meanings()}
-        told = {one.code: one.severity for one in every if one.severity != "invalid"}
-        parts += [_fitted(f"{how} {code}: {causes[code]}.") for code, how in told.items()]
+        told = {one.code: one for one in reversed(every) if one.severity != "invalid"}
+        parts += [_fitted(printable(f"{one.severity} {one.code}: {one.message}")) for one in told.values()]
     return "\n".join([*parts, *filter(None, [_fitted(printable(results.headline))])])
 
 

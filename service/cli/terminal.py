@@ -29,7 +29,8 @@ COLUMNS: Mapping[str, str] = {"VALUE": "bold", "WARNINGS": "yellow"}
 # a line below their row. All other columns stay.
 DROPPED = (
     *("SHA256", "TYPE", "BYTES", "WARNINGS", "TEST", "BEFORE", "EVENTS", "ATTEMPTS", "SUMMARY", "FIRST"),
-    *("SECOND", "CREATED", "KIND", "SEEDS", "ARMS", "JOBS", "MODEL", "PARAMETERS", "PARAMS", "NAME", "N"),
+    *("SECOND", "CREATED", "KIND", "SEEDS", "ARMS", "JOBS", "MODEL", "PARAMETERS", "PARAMS", "NAME"),
+    *("DONE", "N"),
 )
 BELOW = ("PARAMETERS", "PARAMS", "NAME")
 

@@ -118,6 +118,8 @@ def check_request(request: Request, *, own: bool, found: Problems | None = None)
         if is_made(request.subject) and not request.subject.model.endswith(ONNX) and not doubted:
             check_function(request.subject.model, request.subject.folder)
     if not own:
+        if problems.details:  # else the service says it, which may have other components
+            _check_evaluations(request, references, None, problems)
         problems.raise_if_any()
         return
     with problems.gathered():

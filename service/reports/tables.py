@@ -127,11 +127,11 @@ def strongest_first(
             return -math.inf
         return found.value if found.higher_is_better else -found.value
 
-    def place(numbered: tuple[int, list[Row]]) -> tuple[int, float]:
+    def place(numbered: tuple[int, list[Row]]) -> tuple[int, list[float]]:
         number, group = numbered
         if (threat := load().threat_of(name(group[0]))) is None:
-            return 0, number
-        return (2 if threat.knowledge is Knowledge.NOISE else 1), goodness(group[0])
+            return 0, [number]
+        return (2 if threat.knowledge is Knowledge.NOISE else 1), [*map(goodness, group)]
 
     names: dict[str, list[Row]] = {}
     for row in rows:

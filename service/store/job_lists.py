@@ -166,8 +166,8 @@ def _groups(
     """The group of each row: its name, and number and mean accuracy of all its jobs that match."""
     placed = [tuple(row[2 : 2 + len(order)]) for row in rows]
     keys = [key for key, _ in order]
-    # Worst cases of jobs may be at several radii: they have no mean.
-    counted = func.count(), func.avg(jobs.c.clean)
+    # Worst cases may be at several radii: no mean. A training measures what its evaluation does.
+    counted = func.count(), func.avg(sa.case((jobs.c.kind == "evaluate", jobs.c.clean)))
     statement = _filtered(select(*_labelled(order), *counted), asked).where(sa.tuple_(*keys).in_(set(placed)))
     facts = {tuple(row[: len(keys)]): row for row in connection.execute(statement.group_by(*keys))}
     ids = {places[1] for places in placed}

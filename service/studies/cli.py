@@ -21,7 +21,7 @@ from assay.service.cli.arguments import (
 from assay.service.cli.commands import Options
 from assay.service.cli.markdown import readable
 from assay.service.cli.profiles import UsageError
-from assay.service.cli.progress_bars import Bars, ProgressLine
+from assay.service.cli.progress_bars import Bars, ProgressLine, Spinner
 from assay.service.cli.spec_files import SpecFile
 from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
@@ -143,7 +143,9 @@ def _run_design(options: Options) -> int:
 def _planned(client: AssayClient, spec: SpecFile, body: bytes | dict[str, Any], options: Options) -> int:
     with spec.pointing():
         planned = client.plan_study(body, design=options.design, budget=options.budget)
-    hours = gpu_hours(planned)
+    with Spinner() as waiting:
+        waiting.tell("counting the operations of the models")
+        hours = gpu_hours(planned)
     value = planned.model_dump(mode="json") | {"gpu_hours": dataclasses.asdict(hours)}
     _show(options, value, f"{plan_text(planned)}\n\n{hours_text(hours)}")
     return commands.OK

@@ -223,7 +223,7 @@ def test_the_short_text_has_doubts_and_a_count() -> None:
         "`assay results j --full` prints all 2 metrics of 1 evaluation and what each warning says",
         "CASE        EVALUATION  METRIC   VALUE  95 % INTERVAL     N",
         "worst case  pgd 2/255   top1    50.0 %  [10.0 %, 90.0 %]  4",
-        "note subset: `limit` left out examples.",
+        "note subset: be careful",
         "Not complete\\x1b: 2 of 4.",
     ]
     full = output.results_text(found, full=True).splitlines()
