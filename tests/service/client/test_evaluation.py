@@ -27,7 +27,7 @@ from assay.service.client.evaluation import (
 )
 from assay.service.client.one_line import Subject
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
-from assay.service.contract.problems import path_text
+from assay.service.contract.problems import Problems, path_text
 from assay.service.contract.results import JobError
 from assay.service.contract.states import JobState
 
@@ -204,6 +204,20 @@ def test_so_are_other_wrong_names(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:  # a package may have them
             patch.setattr(evaluation.importlib.metadata, "entry_points", lambda **_: ["one"])
             check_request(request, own=True)
+
+
+def test_faults_of_attacks_are_told_beside_others_where_a_service_runs() -> None:
+    """By themselves the service says them: it may have other components."""
+    request = Request(Subject("checkpoint:ours"), place_of("digits"), evaluations=["pgdd epsilon=4/255"])
+    check_request(request, own=False)
+    found = Problems()
+    found.add(("data",), "there is no such folder")
+    with pytest.raises(InvalidSpec) as caught:
+        check_request(request, own=False, found=found)
+    assert [detail.message[:16] for detail in caught.value.details] == [
+        "there is no such",
+        "there is no eval",
+    ]
 
 
 def test_a_list_needs_no_quotes() -> None:

@@ -58,14 +58,15 @@ def test_a_report_has_attacks_by_strength_and_names_the_worst_case() -> None:
     """Defaults are in the spec below; steps are effort, which a reader asks for first."""
     rows = [
         row("uniform_noise", 0.1, epsilon="8/255"),
-        row("fgsm", 0.5, epsilon="8/255"),
+        row("fgsm", 0.3, epsilon="8/255"),
+        row("fgsm", 0.7, epsilon="4/255"),
         row("pgd", 0.6, epsilon="4/255", steps=10, backend="native", random_start=True),
         row("pgd", 0.3, epsilon="8/255", steps=10, backend="native", random_start=True),
         row("clean", 0.9),
     ]
-    table = pivot(rows, counted=[("job", rows[3].key)])
+    table = pivot(rows, counted=[("job", rows[4].key)])
     assert [name for name, _ in table.rows] == [
-        "clean", "pgd epsilon=8/255", "pgd epsilon=4/255", "fgsm epsilon=8/255",
+        "clean", "pgd epsilon=8/255", "pgd epsilon=4/255", "fgsm epsilon=8/255", "fgsm epsilon=4/255",
         "uniform_noise epsilon=8/255",
     ]  # fmt: skip
     assert [*table.counted] == ["pgd epsilon=8/255"]

@@ -16,7 +16,7 @@ from assay.service.store.row_mapping import summary_columns
 from assay.service.store.rows import JobGroup
 from assay.service.store.store import Store
 from assay.service.store.tables import jobs, studies, study_jobs
-from tests.support.jobs import add, evaluate_spec
+from tests.support.jobs import add, evaluate_spec, train_spec
 
 WORST = [0.5, None, 0.25, 0.5, 1.0, None, 0.0]
 
@@ -134,6 +134,13 @@ def test_a_group_has_the_number_and_means_of_all_of_its_jobs(store: Store, made:
         "mechanisms: ours", "0" * 26, 2,
     )  # fmt: skip
     assert store.jobs.listed(group="tag", search="nothing").groups == []
+
+
+def test_the_mean_of_a_group_is_over_evaluations(store: Store) -> None:
+    """A training measures the accuracy that its evaluation measures, too."""
+    for body, clean in ((evaluate_spec(tags=["t"]), 0.6), (train_spec(tags=["t"]), 0.8)):
+        change(store, add(store, body), clean=clean)
+    assert store.jobs.listed(limit=1, group="tag").groups == [JobGroup("t", None, 2, pytest.approx(0.6))]
 
 
 def test_a_tag_filters_a_list_in_groups_of_tags(store: Store, made: list[str]) -> None:
