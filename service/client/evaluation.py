@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -117,15 +117,12 @@ def check_request(request: Request, *, own: bool, found: Problems | None = None)
             check_form(request.subject, [one.model_dump(by_alias=True) for one in catalog.list("model")])
         if is_made(request.subject) and not request.subject.model.endswith(ONNX) and not doubted:
             check_function(request.subject.model, request.subject.folder)
-    if not own:
-        if problems.details:  # else the service says it, which may have other components
-            _check_evaluations(request, references, None, problems)
-        problems.raise_if_any()
-        return
-    with problems.gathered():
+    if not own and not problems.details:
+        return  # the service says what is wrong: it may have other components
+    with problems.gathered() if own else suppress(InvalidSpec):
         if (known := known_data(request.place)) is not None:
             data = data_spec(request.place, known, whole=trained_elsewhere(request.subject))
-            if not any(place[0] in OF_DATA for place in places):
+            if own and not any(place[0] in OF_DATA for place in places):
                 check_root(request.place, known)
                 seen = True
                 check_classes(request.subject, request.place)

@@ -143,7 +143,7 @@ def _run_design(options: Options) -> int:
 def _planned(client: AssayClient, spec: SpecFile, body: bytes | dict[str, Any], options: Options) -> int:
     with spec.pointing():
         planned = client.plan_study(body, design=options.design, budget=options.budget)
-    with Spinner() as waiting:
+    with Spinner(lines=False) as waiting:
         waiting.tell("counting the operations of the models")
         hours = gpu_hours(planned)
     value = planned.model_dump(mode="json") | {"gpu_hours": dataclasses.asdict(hours)}

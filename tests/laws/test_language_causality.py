@@ -204,7 +204,7 @@ def test_the_spec_names_the_parameter_and_the_builder_too(model: str, name: str)
     (detail,) = [one for one in caught.value.details if "later tokens" in one.message]
     assert path_text(detail.loc) == "model.params.attention.params"
     assert detail.message.startswith(f"{parameter} must be ")
-    assert f"params.{parameter} is {given}" in detail.message
+    assert f"{parameter} is {given}" in detail.message
     mechanism: Any = functools.partial(find_attention(name), **LEAKING[name])
     with pytest.raises(ValueError, match=f"{name} sees later tokens.*; {parameter} must be "):
         BUILDERS[model](WORDS, WORDS, attention=mechanism, width=12, depth=1, heads=2)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, bindparam, case, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from assay.service.contract.fleet.release import release_names
@@ -173,5 +173,8 @@ def _beaten(dialect: str) -> Any:
     new: Any = engine.insert(workers).values(seen_at=now(), begun_at=now())
     own = ("worker", "begun_at")
     kept = {column.name: new.excluded[column.name] for column in workers.columns if column.name not in own}
+    # The time is the version of a row: two processes may write in one millisecond of SQLite's clock.
+    again = new.excluded.seen_at == workers.c.seen_at
+    kept["seen_at"] = case((again, workers.c.seen_at + 0.001), else_=new.excluded.seen_at)
     written = new.on_conflict_do_update(index_elements=[workers.c.worker], set_=kept)
     return written.returning(workers.c.seen_at)

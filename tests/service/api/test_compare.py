@@ -157,6 +157,6 @@ def test_single_trainings_are_told_to_be_weights_and_not_methods(
         worker.run(ids[-1], [1, 0, 1, 1], [1, 0, 0, 1])
     note = api.get("/api/v1/compare", params={"jobs": ",".join(ids)}).json()["note"]
     assert "compares weights, not methods" in note
-    assert "/api/v1/studies" in note
+    assert "a study over seeds compares methods" in note
     untrained = finished([1, 1], [1, 0])
     assert api.get("/api/v1/compare", params={"jobs": f"{ids[0]},{untrained}"}).json()["note"] is None

@@ -131,7 +131,7 @@ def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, documen
         filters = {"state", "kind", "task", "model", "tag", "search", "study", "sort", "limit", "cursor"}
         stated = {"name", "normalization", "positions", "class_names"}
         audit = {"after", "before", "tenant", "action", "key"}
-        drawn = {"scheme", "rows", "columns", "metric"}
+        drawn = {"scheme", "narrow", "rows", "columns", "metric"}
         others = {
             "adjust",
             "decode",

@@ -86,13 +86,13 @@ def by_command(own: dict[str, str]) -> list[tuple[str, str | None]]:
 @pytest.mark.parametrize("door", [by_python, by_command])
 @pytest.mark.parametrize("own", [True, False])
 def test_every_fault_of_a_call_is_told_at_once(door: Any, own: bool, folder: Path) -> None:
-    """`door` calls from Python or from the shell; a service elsewhere judges the attacks."""
+    """`door` calls from Python or from the shell; a service elsewhere judges faults of attacks alone."""
     (folder.parent / "state").write_text("no folder")
     where = {"state": "state"} if own else {"url": "http://127.0.0.1:9"}
     attacks = {"attack 'pgd epsilon=8'.epsilon": "8/255", "attack 'square queries=0'.queries": None}
     assert dict(door(where)) == {
         "model": "nets:build", "data": None, "model.weights": None, "normalization": "inception",
-        "labels": None, "report": None, **({**attacks, "state": None} if own else {}),
+        "labels": None, "report": None, **attacks, **({"state": None} if own else {}),
     }  # fmt: skip
 
 

@@ -78,7 +78,7 @@ def segmentation(backbone: dict[str, Any], **params: Any) -> dict[str, Any]:
     ("backbone", "params", "reason"),
     [
         ({"name": "vit", "params": SIZES}, {"decoder_heads": 5}, "decoder_heads must divide the width"),
-        ({"name": "symvit_tiny"}, {"decoder_heads": 5}, "part.backbone_width is 192"),
+        ({"name": "symvit_tiny"}, {"decoder_heads": 5}, "backbone_width is 192"),
         (
             {"name": "vit", "params": SIZES | {"width": 202, "heads": 2}},
             {},

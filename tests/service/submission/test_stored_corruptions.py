@@ -100,7 +100,7 @@ def test_stored_images_have_constants_of_their_own(constants: str) -> None:
     found = problems(job({"name": "corruptions", "params": {"source": "stored", "constants": constants}}))
     assert [*found] == ["evaluations[0].params"]
     own = "stored images were made with their own constants: leave `constants` out"
-    assert found["evaluations[0].params"].startswith(f"{own} (params.constants is {constants}")
+    assert found["evaluations[0].params"].startswith(f"{own} (constants is {constants}")
     validate(load(), job({"name": "corruptions", "params": {"source": "stored", "constants": None}}))
     generated = {"name": "corruptions", "params": {"constants": constants}}
     validate(load(), job(generated, data={"name": "digits"}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from sqlalchemy import delete, event, select, text, update
+from sqlalchemy import delete, event, literal, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from assay.service.contract.fleet.worker_records import Gauges
@@ -40,6 +40,21 @@ def age(store: Store, seconds: float, worker: str = "w") -> None:
 
 def said(store: Store) -> list[Gauges]:
     return [row.gauges for row in store.cordons.workers()]
+
+
+def test_signs_of_two_processes_in_one_moment_are_told_apart(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of a row is its version, and SQLite's clock has milliseconds."""
+    monkeypatch.setattr(heartbeats, "now", lambda: literal(5.0))
+    heartbeats._beaten.cache_clear()
+    ours, theirs = Heartbeats(), Heartbeats()
+    with store._database.writing() as connection:
+        assert ours.write(connection, sign())
+        assert theirs.write(connection, sign(FISH))
+        assert ours.write(connection, sign())
+    heartbeats._beaten.cache_clear()
+    assert said(store) == [BIRDS]
 
 
 def test_a_sign_that_says_the_same_writes_its_time_alone(store: Store) -> None:
