@@ -24,6 +24,7 @@ from assay.service.cli.evaluation_service import (
 )
 from assay.service.cli.job_progress import follow_to_end
 from assay.service.cli.progress_bars import Spinner
+from assay.service.cli.usage import Parser
 from assay.service.client import AssayClient
 from assay.service.client.evaluation import (
     DEFAULT_SUITE,
@@ -56,7 +57,7 @@ CHOSEN, SWITCHED = ("dtype", "screening", "compile"), ("channels_last", "capture
 # Fields of errors that are options of this name.
 OPTIONS = (
     *("normalization", "image_size", "crop_fraction", "device", "state"),
-    *("class_names", "labels", "report"),
+    *("class_names", "labels", "report", "data", "limit", "weights"),
 )
 FORMS_OF_DATA = "a data set by name, NAME:PATH for one at a path, or the path of a folder FOLDER/CLASS/IMAGE"
 EXAMPLES = (
@@ -146,7 +147,8 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_how(parser: argparse.ArgumentParser) -> None:
+def _add_how(parser: Parser) -> None:
+    parser.gathers = True
     parser.add_argument("--limit", type=count, metavar="N", help="of the examples (default: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
@@ -225,6 +227,7 @@ def _options_named(*names: str) -> Iterator[None]:
     """Errors about these fields name the options: `--attack 'pgd eps=1'`."""
 
     def as_option(loc: list[str | int]) -> list[str | int]:
+        loc = loc[1:] if loc[:2] == ["model", "weights"] else loc
         option = f"--{loc[0]}".replace("_", "-", 1) if loc else ""
         return [option, *loc[1:]] if loc and str(loc[0]).partition(" ")[0] in names else loc
 
@@ -245,6 +248,8 @@ def _measure(
     if own:
         require("a service on this machine", "service", "worker")
     waiting, problems = Spinner(), Problems()
+    for name, text in options.called.faults:
+        problems.add((name or "usage",), text)
     if options.data is None and options.model != EXAMPLE_MODEL:
         message = f"--data is required; {EXAMPLE_MODEL} alone has data of its own"
         problems.add(("data",), message, allowed=FORMS_OF_DATA)

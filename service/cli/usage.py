@@ -44,11 +44,13 @@ class Parser(argparse.ArgumentParser):
 
     topic: Topic | None = None
     first = ""  # a line to copy; only the verbs of the short help have it
+    gathers = False  # its command tells faults of the line with its own
     older: Mapping[str, str] = {}  # names that a subcommand had, each with the words that it adds now
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.register("action", "parsers", Actions)
+        self.faults: list[tuple[str, str]] = []  # option or "", and what is wrong with its value
         self.verbs: argparse._SubParsersAction[Parser] | None = None  # of the `assay` command alone
 
     def topics(self, *, rest: bool = False) -> dict[Topic, list[argparse.Action]]:
@@ -117,13 +119,26 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             near = nearest(unknown[0].partition("=")[0], self._option_string_actions)
             hint = f"; did you mean {near!r}?" if near and unknown[0].startswith("-") else ""
-            self.error(f"unrecognized arguments: {output.printable(' '.join(unknown))}{hint}")
-        return found, unknown
+            self.faults.append(("", f"unrecognized arguments: {output.printable(' '.join(unknown))}{hint}"))
+        if self.faults and not self.gathers:
+            self.error("")
+        return found, []
 
     def error(self, message: str) -> NoReturn:
-        """Ends with one line in place of the whole usage."""
-        help_of = "" if "--help`" in message else f"; `{self.prog} --help` shows the usage"
-        self.exit(commands.INVALID, f"{self.prog}: error: {message}{help_of}\n")
+        """Ends with a line for each fault in place of the whole usage."""
+        said = [f"argument {name}: {text}" if name else text for name, text in self.faults]
+        told = "\n  ".join([*said, message] if message else said)
+        help_of = "" if "--help`" in told else f"; `{self.prog} --help` shows the usage"
+        self.exit(commands.INVALID, f"{self.prog}: error: {told}{help_of}\n")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        try:
+            return super()._get_values(action, arg_strings)
+        except argparse.ArgumentError as error:
+            if isinstance(action, argparse._SubParsersAction):
+                raise
+            self.faults.append((error.argument_name or "", str(error.message)))
+            return action.default
 
     def refuse_early_options(self, arguments: Sequence[str]) -> None:
         """Ends with the line as it should be, where options stand before the verb."""

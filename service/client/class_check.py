@@ -17,6 +17,7 @@ from assay.service.submission.class_folders import (
     describe_classes,
     list_classes,
 )
+from assay.service.submission.compatibility import classes_of_model
 
 NAMED = 5  # classes in a message
 
@@ -66,9 +67,13 @@ def check_classes(subject: Subject, place: DataPlace) -> None:
 
 
 def classes_of(place: DataPlace) -> tuple[str, ...] | None:
-    """Names of the class folders in order; None for other data."""
-    names = list_classes(checked_data(place), place.root())
-    return None if names is None else tuple(names)
+    """The classes of the model that the data need: names of class folders, else numbers; None if unknown."""
+    data = checked_data(place)
+    names = list_classes(data, place.root()) if place.path is not None else None
+    if names is None:
+        count = classes_of_model(data.component.facts_for(data.params))
+        names = [] if count is None else [*map(str, range(count))]
+    return tuple(names) or None
 
 
 def checked_data(place: DataPlace) -> Checked:

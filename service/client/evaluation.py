@@ -195,9 +195,8 @@ def known_data(place: DataPlace) -> list[Component] | None:
 
 
 def with_classes(request: Request) -> Subject:
-    """The subject with the data's classes, where they are at a path."""
-    known = classes_of(request.place) if request.place.path is not None else None
-    return replace(request.subject, data_classes=known)
+    """The subject with the data's classes, which its logits are compared with."""
+    return replace(request.subject, data_classes=classes_of(request.place))
 
 
 @contextmanager

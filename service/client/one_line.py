@@ -34,6 +34,7 @@ from assay.service.contract.weights.options import normalization_in
 from assay.service.contract.weights.pulled import FORMS as PULLED
 from assay.service.contract.weights.pulled import parse_reference
 from assay.service.files.pickled_model import pickled_model
+from assay.service.files.safetensors_header import read_header
 
 EXPORT = "assay.workers.weights.export"
 IMPORT_ONNX = "assay.workers.import_onnx"
@@ -44,6 +45,7 @@ FORMS = (
     f"{EXAMPLE}, {PULLED}, job:ID, checkpoint:NAME, FILE.pt2, FILE.onnx, PACKAGE.MODULE:FUNCTION, or the name"
     " of a model of the catalog with --weights"
 )
+FAULT_OF_WEIGHTS = "weights: "  # as an export says it
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 NAME_LENGTH, HASH_LENGTH = 60, 12
 
@@ -83,7 +85,7 @@ def check_subject(subject: Subject) -> None:
     with problems.gathered():
         if subject.weights is not None and subject.weights.partition(":")[0] not in ("job", "checkpoint"):
             _refuse_pickle(subject.weights, ("model", "weights"), "then that file")
-            _file(subject.weights, ("model", "weights"))
+            _check_weights(_file(subject.weights, ("model", "weights")))
     with problems.gathered():
         mean_and_std(None if subject.normalization == "data" else subject.normalization)
     _check_effect(subject, problems)
@@ -107,6 +109,15 @@ def _refuse_pickle(text: str, loc: tuple[str, ...], then: str) -> None:
             raise wrong(loc, found.what, given=text, allowed=found.remedy)
         allowed = f"`assay import-pickle {text} {Path(text).stem}{WEIGHTS}`, {then}"
         raise wrong(loc, "is a pickle, which could run code", given=text, allowed=allowed)
+
+
+def _check_weights(path: Path) -> None:
+    try:
+        read_header(path)
+    except InvalidSpec as error:
+        (detail,) = error.details
+        allowed = "a safetensors file; `assay import-pickle` converts files of torch.save"
+        raise wrong(("model", "weights"), detail.message, given=str(path), allowed=allowed) from None
 
 
 def _check_effect(subject: Subject, problems: Problems) -> None:
@@ -308,12 +319,29 @@ def _made(
             command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
-            said = done.stderr.strip() or f"it ended with code {done.returncode}"
-            raise wrong(loc, said.removeprefix("error: "), given=arguments[0])
+            raise _failed(done, loc, arguments)
         for line in done.stderr.splitlines():
             if line.startswith("warning: "):
                 tell(line)
         yield target
+
+
+def _failed(
+    done: subprocess.CompletedProcess[str], loc: tuple[str, ...], arguments: Sequence[str]
+) -> InvalidSpec:
+    problems = Problems()
+    said = done.stderr.strip() or f"it ended with code {done.returncode}"
+    for fault in re.split(r"^error: ", said, flags=re.MULTILINE):
+        if fault.startswith(FAULT_OF_WEIGHTS):
+            file = arguments[arguments.index("--weights") + 1]
+            problems.add((*loc, "weights"), fault.removeprefix(FAULT_OF_WEIGHTS).strip(), given=file)
+        elif fault.strip():
+            problems.add(loc, fault.strip(), given=arguments[0])
+    try:
+        problems.raise_if_any()
+    except InvalidSpec as error:
+        return error
+    raise AssertionError("a fault is told")
 
 
 def _uploaded(

@@ -72,21 +72,26 @@ def check_study(
     shape = check(_schema(), given, problems)
     seeds = _seeds(shape.get("seeds"))
     _check_names(shape, problems)
-    _check_size(shape, seeds, problems)
-    problems.raise_if_any()  # Nothing is expanded before its size is known to be small enough.
+    if not _check_size(shape, seeds, problems):
+        problems.raise_if_any()  # Nothing is expanded before its size is known to be small enough.
     checked = [
         _Arm(catalog, given, shape, index, environment, problems).valid(work)
         for index in range(len(shape["arms"]))
     ]
-    problems.raise_if_any()
     arms = [arm for arm in checked if arm is not None]
-    assert len(arms) == len(checked), "an arm without problems is valid"
-    _check_metrics(catalog, shape["metrics"] or [], arms, problems)
+    if len(arms) < len(checked):
+        problems.raise_if_any()
+    wrong = {detail.loc[0] for detail in problems.details if detail.loc}
+    if "metrics" not in wrong:
+        _check_metrics(catalog, shape["metrics"] or [], arms, problems)
     written = _from_arms(given, shape, arms)
-    primary = _check_primary(catalog, shape["primary"], written["baseline"], arms, problems)
-    trained = {arm.template["name"]: arm.template["train"] is not None for arm in arms}
-    asked = None if shape["primary"] is None else {**shape["primary"], **(primary or {})}
-    check_until(shape["until"], asked, seeds, trained, written["baseline"], problems)
+    primary = None
+    if not wrong & {"primary", "baseline"}:
+        primary = _check_primary(catalog, shape["primary"], written["baseline"], arms, problems)
+        trained = {arm.template["name"]: arm.template["train"] is not None for arm in arms}
+        asked = None if shape["primary"] is None else {**shape["primary"], **(primary or {})}
+        if seeds and "until" not in wrong:
+            check_until(shape["until"], asked, seeds, trained, written["baseline"], problems)
     problems.raise_if_any()
     spec = {**shape, **written, "seeds": seeds, "primary": primary}
     return ValidStudy(StudySpec.model_validate(spec).model_dump(mode="json"), arms)
@@ -141,17 +146,19 @@ def _check_names(shape: Mapping[str, Any], problems: Problems) -> None:
             message = f"{name!r} and {other} differ in case or blank space only"
             problems.add(loc, message, given=name, allowed="a name that tells the arms apart")
     baseline = shape.get("baseline")
-    if baseline is not None and baseline not in names:
+    if baseline is not None and baseline not in names and names and all(names):
         message = "no arm has this name"
         problems.add(("baseline",), message, given=baseline, allowed=names, nearest=nearest(baseline, names))
 
 
-def _check_size(shape: Mapping[str, Any], seeds: Sequence[int], problems: Problems) -> None:
+def _check_size(shape: Mapping[str, Any], seeds: Sequence[int], problems: Problems) -> bool:
+    """Whether the arms can be looked at: their list is well-formed, and the jobs are few enough."""
     arms = len(_names(shape))
     count = job_count([True] * arms, len(seeds))
     if count > MAX_JOBS:
         message = f"{len(seeds)} seeds of {arms} arms are up to {count} jobs; at most {MAX_JOBS} are allowed"
         problems.add(("seeds",), message, given=len(seeds), allowed=f"at most {MAX_JOBS // (2 * arms)} seeds")
+    return count <= MAX_JOBS and bool(arms) and all(isinstance(arm, dict) for arm in shape["arms"])
 
 
 def _check_metrics(
@@ -260,7 +267,7 @@ class _Arm:
         if len(self.problems) > before or evaluate is None:
             return None
         template: ArmTemplate = {
-            "name": self.arm["name"],
+            "name": self.arm.get("name", ""),  # Missing: reported with the shape.
             "train": None if train is None else cast(TrainJobSpec, train[0].spec),
             "evaluate": cast(EvaluateJobSpec, evaluate[0].spec),
         }
@@ -307,7 +314,7 @@ class _Arm:
         return {"kind": "evaluate", **self._common(), **own, "execution": execution}
 
     def _common(self) -> dict[str, Any]:
-        body = {name: self.shape[name] for name in OF_JOBS}
+        body = {name: self.shape[name] for name in OF_JOBS if name in self.shape}
         data = self.arm.get("data") or self.given.get("data")
         model = self._model()
         parts = {"data": data, "model": model}

@@ -188,9 +188,14 @@ def with_facts_of_data(
     return replace(recipe, params=params)
 
 
+def classes_of_model(facts: Mapping[str, Any]) -> int | None:
+    """The classes of a model for data with these facts: a set may have some of its classes."""
+    found: int | None = facts.get("model_classes", facts.get("classes"))
+    return found
+
+
 def _of_model(facts: Mapping[str, Any], fact: str) -> Any:
-    """The classes or channels of a model for data with these facts; a set may have some of its classes."""
-    return facts.get("model_classes", facts.get(fact)) if fact == "classes" else facts.get(fact)
+    return classes_of_model(facts) if fact == "classes" else facts.get(fact)
 
 
 def _done_by(catalog: Catalog, tasks: Sequence[str]) -> list[str]:

@@ -355,6 +355,8 @@ class _Validation:
             known["part"] = known_of_parts(self.catalog, self.model.component, self.model.params)
         if data is not None:
             known["data"] = self._known_of_data(data)
+        elif self.model is not None and len(self.model.component.tasks) == 1:
+            known["data"] = {"tasks": self.model.component.tasks}
         return known
 
     def _known_of_data(self, data: Checked) -> Mapping[str, object]:

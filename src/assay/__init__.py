@@ -236,7 +236,7 @@ def _exported(
                 channels=data["params"].get("channels", facts.get("channels", 3)),
                 mean=mean,
                 std=std,
-                data_classes=classes_of(place) if place.path is not None else None,
+                data_classes=classes_of(place),
             )
         except CannotExport as error:
             raise wrong(("model",), str(error), given=type(module).__name__) from error

@@ -47,7 +47,7 @@ from assay.models.programs.signature import MAX_CHANNELS, MAX_IMAGE_SIZE, TASKS_
 from assay.service.files.class_names import BadClassNames, class_names_of
 from assay.service.files.program_file import BadProgram, open_program
 from assay.workers.jobs.weights_warnings import RETURNED
-from assay.workers.weights.export_comparison import BATCHES, answer_of, compare_logits
+from assay.workers.weights.export_comparison import BATCHES, answer_of, compare_logits, sizes_taken
 from assay.workers.weights.export_failure import SizeLog, TrainingCalls, own_path, reason
 from assay.workers.weights.export_gradients import compare_gradients
 from assay.workers.weights.export_inputs import (
@@ -68,6 +68,11 @@ from assay.workers.weights.programs import as_classifier
 from assay.workers.weights.user_module import CannotBuild, build_module, load_tensors
 
 TASKS, TEXT_TASKS = tuple(TASKS_OF_IMAGES.values()), tuple(TASKS_OF_TEXTS.values())
+NO_SIZE = (
+    "the module does not say for which images it is made: give image_size, in pixels (on the command line"
+    " --image-size N)"
+)
+WEIGHTS = "weights: "  # before a fault of their file
 NAMED = 5
 UNCOMPARED = "its gradients were not compared: the module could not be differentiated\n"
 
@@ -137,12 +142,39 @@ def export_program(
             net = LogitsOf(ready, None, None, 0)
             return _export(net, inputs, output, task, original=original, words=words, notes=notes)
     refuse_given(text, f"is for texts, and the task is {task}")
+    with _on_images(network, image_size, channels, mean, std, data_classes) as (net, images):
+        return _export(net, (images,), output, task, original=original, notes={"class_names": class_names})
+
+
+@contextmanager
+def _on_images(
+    network: nn.Module,
+    image_size: int | None,
+    channels: int,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    data_classes: Sequence[str] | None,
+) -> Iterator[tuple[LogitsOf, Tensor]]:
+    """The module in evaluation mode, with random images that it takes."""
     size = image_size if image_size is not None else stated_image_size(network)
+    with changed_to_float32(network), evaluated(on_cpu(network)) as ready:
+        net = LogitsOf(ready, mean, std, channels)
+        yield net, _checked_images(net, size, channels, data_classes)
+
+
+def _checked_images(
+    network: LogitsOf, size: int | None, channels: int, data_classes: Sequence[str] | None
+) -> Tensor:
     if size is None:
-        raise CannotExport(
-            "the module does not say for which images it is made: give image_size, in pixels (on the command"
-            " line --image-size N)"
-        )
+        taken = sizes_taken(network, channels)
+        faults = [NO_SIZE + (f"; it runs on {taken[0]} alone" if len(taken) == 1 else "")]
+        if taken and data_classes is not None:
+            try:
+                images = torch.full((2, channels, taken[0], taken[0]), 0.5)
+                check_logits(answer_of(network, (images,)), data_classes)
+            except CannotExport as error:
+                faults.append(str(error))
+        raise CannotExport("; ".join(faults))
     if not (0 < size <= MAX_IMAGE_SIZE and 0 < channels <= MAX_CHANNELS):
         raise CannotExport(
             f"images of {channels} channels and {size} pixels are not taken; allowed: 1 to {MAX_CHANNELS}"
@@ -150,12 +182,9 @@ def export_program(
         )
     generator = torch.Generator().manual_seed(0)
     images = torch.rand((max(BATCHES), channels, size, size), generator=generator)
-    with changed_to_float32(network), evaluated(on_cpu(network)) as ready:
-        net = LogitsOf(ready, mean, std, channels)
-        if data_classes is not None:
-            check_logits(answer_of(net, (images[:2],)), data_classes)
-        notes = {"class_names": class_names}
-        return _export(net, (images,), output, task, original=original, notes=notes)
+    if data_classes is not None:
+        check_logits(answer_of(network, (images[:2],)), data_classes)
+    return images
 
 
 def _export(
@@ -257,6 +286,21 @@ def _summary(done: ExportedModule) -> str:
     )
 
 
+def _load(module: nn.Module, given: argparse.Namespace) -> None:
+    """Loads the weights; of other weights it says, too, what the module lacks beside them."""
+    try:
+        load_tensors(module, given.weights)
+    except CannotBuild as error:
+        if given.task in TASKS:
+            sizes = given.image_size, given.channels, given.mean, given.std, given.data_classes
+            try:
+                with _on_images(unwrapped(module), *sizes):
+                    pass
+            except CannotExport as other:
+                sys.stderr.write(f"error: {other}\n")
+        raise CannotBuild(f"{WEIGHTS}{error}") from error
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command: 0, or 2 with the reason on standard error."""
     parser = argparse.ArgumentParser(
@@ -290,7 +334,7 @@ def main(arguments: list[str] | None = None) -> int:
         warnings.filterwarnings("ignore", RETURNED[:40])  # it is said below
         module = build_module(given.function, given.folder)
         if given.weights is not None:
-            load_tensors(module, given.weights)
+            _load(module, given)
         done = export_program(
             module,
             given.output,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +15,7 @@ from assay.workers.weights.export_inputs import LOGITS, CannotExport, LogitsOf
 BATCHES = (1, 2, 5)
 # As a share of the largest logit.
 TOLERANCE = 1e-4
+SIZES = (8, 16, 28, 32, 48, 64, 96, 128, 224, 256, 299, 384)  # of the images that networks take
 
 
 def answer_of(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
@@ -21,10 +24,9 @@ def answer_of(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
         found = network(*(given.clone() for given in inputs))  # it may write into them
     except Exception as error:
         what = "images" if inputs[0].is_floating_point() else "ids"
-        raise CannotExport(
-            f"it cannot be run on {what} of shape {tuple(inputs[0].shape)}{place(error, network)}:"
-            f" {short(error)}{_channels(network, inputs[0])}"
-        ) from error
+        other = _taken(network, inputs[0])
+        shape = f"it cannot be run on {what} of shape {tuple(inputs[0].shape)}{place(error, network)}"
+        raise CannotExport(f"{other}{shape}" if other else f"{shape}: {short(error)}") from error
     if not isinstance(found, Tensor):
         raise CannotExport(
             f"it returns a value of the type {type(found).__name__}, allowed: a tensor of logits, or a"
@@ -33,22 +35,45 @@ def answer_of(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     return found
 
 
-def _channels(network: nn.Module, images: Tensor) -> str:
+def sizes_taken(network: nn.Module, channels: int) -> list[int]:
+    """The usual sizes of images that a module can be run on."""
+    found = []
+    for size in SIZES:
+        with suppress(Exception), torch.no_grad():  # any error of the user's code: it does not take these
+            network(torch.full((1, channels, size, size), 0.5))
+            found.append(size)
+    return found
+
+
+def _taken(network: nn.Module, images: Tensor) -> str:
+    """The channels and the size of the images that a module takes, where they are not those given."""
     inner = network.network if isinstance(network, LogitsOf) else network
     inner = inner.backbone if isinstance(inner, Classifier) else inner  # mean and std have C numbers
-    for count in (1, 3) if images.dim() == 4 else ():
-        if count == images.shape[1]:
-            continue
-        try:
-            inner(images[:, :1].repeat(1, count, 1, 1))
-        except Exception:  # noqa: S112 (any error of the user's code: it does not take these either)
-            continue
-        grey = "" if count == 1 else "; for grey images, forward may begin with x = x.expand(-1, 3, -1, -1)"
-        return (
-            f". It takes images of {count} channel{'s' * (count > 1)}: give channels={count} to the export"
-            f' (--channels {count}), "channels": {count} to the data (image_folder, image_table){grey}'
-        )
+    if images.dim() != 4 or not images.is_floating_point():
+        return ""
+    own, size = images.shape[1], images.shape[-1]
+    for count in dict.fromkeys((own, 1, 3)):
+        more = "" if count == own else _other_channels(count, own)
+        with suppress(Exception), torch.no_grad():
+            if more:
+                inner(images[:1, :1].repeat(1, count, 1, 1))
+                return more
+        sizes = sizes_taken(inner, count)
+        if (sizes and size < sizes[0]) or (len(sizes) == 1 and size != sizes[0]):
+            least = " or more" if len(sizes) > 1 else ""
+            return (
+                f"it takes images of {sizes[0]} pixels{least}, these have {size}: give image_size={sizes[0]}"
+                f" (--image-size {sizes[0]}); {more}"
+            )
     return ""
+
+
+def _other_channels(count: int, own: int) -> str:
+    grey = "" if count == 1 else "; for grey images, its forward may begin with x = x.expand(-1, 3, -1, -1)"
+    return (
+        f'it takes images of {count} channel{"s" * (count > 1)}, these have {own}: {count} is "channels" of'
+        f" the data image_folder and image_table, and channels={count} of an export{grey}; "
+    )
 
 
 def compare_logits(program: Program, network: nn.Module, inputs: tuple[Tensor, ...], wanted: Tensor) -> float:

@@ -9,10 +9,13 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from assay.service.api.deps import Cursor, StoreDep, StrictRoute, SubmissionDep
+from assay.service.contract.errors import AssayError
 from assay.service.contract.strict_json import parse_json
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
+from assay.service.dashboard.submit import MAX_SHOWN_PROBLEMS
 from assay.service.files.canonical_json import canonical
+from assay.service.store.tenants import TenantStore
 from assay.service.studies import routes as studies
 from assay.service.studies.designs import routes as api
 from assay.service.studies.store import Studies
@@ -20,7 +23,6 @@ from assay.service.studies.store import Studies
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 PER_PAGE = 25
-MAX_DEPTH = 40
 _EXAMPLES = Path(__file__).parents[1] / "request_examples.json"
 _EXAMPLE = json.loads(_EXAMPLES.read_text(encoding="utf-8"))["studies"]["study"]["value"]
 
@@ -28,15 +30,7 @@ _EXAMPLE = json.loads(_EXAMPLES.read_text(encoding="utf-8"))["studies"]["study"]
 @router.get("/designs")
 def list_designs(request: Request, store: StoreDep, cursor: Cursor | None = None) -> Response:
     """Designs, newest first, with the studies that were posted from them."""
-    rows, following = store.features.of(Studies).designs(limit=PER_PAGE, cursor=cursor)
-    values = {
-        "title": "Registered designs",
-        "section": "/studies",
-        "designs": [api.design_view(row) for row in rows],
-        "following": f"/designs?cursor={following}" if following else None,
-        "example": _EXAMPLE,
-    }
-    return render(request, "designs.html", values)
+    return _page(request, store, cursor=cursor)
 
 
 @router.get("/designs/{digest}")
@@ -53,10 +47,17 @@ def show_design(request: Request, digest: str, store: StoreDep) -> Response:
 
 
 @router.post("/designs")
-def register(form: FormDep, service: SubmissionDep) -> Response:
-    """Registers a design, and shows it."""
-    body = parse_json(form.get("spec", "").encode(), MAX_DEPTH)
-    return _see_design(api.register_design(body, service))
+def register(request: Request, form: FormDep, service: SubmissionDep) -> Response:
+    """Registers a design and shows it, or shows the form again with every fault."""
+    text = form.get("spec", "")
+    try:
+        body = parse_json(text.encode("utf-8", "surrogatepass"), service.settings.max_json_depth)
+        answer = api.register_design(body, service)
+    except AssayError as error:
+        if error.status >= 500:
+            raise
+        return _page(request, service.store, text=text, error=error)
+    return see(f"/designs/{answer.headers['location'].rpartition('/')[2]}")
 
 
 @router.post("/designs/{digest}/studies")
@@ -75,5 +76,23 @@ def delete_design(form: FormDep, digest: str, store: StoreDep) -> Response:
     return see("/designs")
 
 
-def _see_design(answer: Response) -> Response:
-    return see(f"/designs/{answer.headers['location'].rpartition('/')[2]}")
+def _page(
+    request: Request,
+    store: TenantStore,
+    *,
+    cursor: str | None = None,
+    text: str | None = None,
+    error: AssayError | None = None,
+) -> Response:
+    rows, following = store.features.of(Studies).designs(limit=PER_PAGE, cursor=cursor)
+    details = error.details[:MAX_SHOWN_PROBLEMS] if error is not None else []
+    values = {
+        "title": "Registered designs",
+        "section": "/studies",
+        "designs": [api.design_view(row) for row in rows],
+        "following": f"/designs?cursor={following}" if following else None,
+        "text": json.dumps(_EXAMPLE, indent=2) if text is None else text,
+        "error": error,
+        "details": [(detail, "") for detail in details],
+    }
+    return render(request, "designs.html", values, status=200 if error is None else error.status)

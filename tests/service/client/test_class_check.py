@@ -125,7 +125,9 @@ def test_the_command_says_so_before_a_service_starts(
     export_program(Levels([0, 1]), Path("net.pt2"), image_size=SIZE)
     assert main(["evaluate", "net.pt2", "--data", "pets", *more]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: data: has 3 classes, and the model net.pt2 has 2; the class folders are ")
+    assert said.startswith(
+        "error: --data: has 3 classes, and the model net.pt2 has 2; the class folders are "
+    )
     with pytest.raises(InvalidSpec, match="has 3 classes, and the model"):
         assay.evaluate("net.pt2", "pets")
 
@@ -212,7 +214,9 @@ def test_names_and_a_file_state_the_same_thing(tmp_path: Path) -> None:
         stated_classes(["a", "b"], "labels.txt")
     spec = place_of("pets", None, ("dog", "cat", "empty"))
     assert classes_of(spec) == ("cat", "dog", "empty")
-    assert classes_of(place_of("digits")) is None
+    assert classes_of(place_of("digits")) == tuple("0123456789")
+    assert len(classes_of(place_of("imagenet_r")) or ()) == 1000, "the classes of a model for it"
+    assert classes_of(place_of("wikitext")) is None
 
 
 def test_a_module_is_compared_before_its_export(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.cli.main import main
 from assay.service.client import one_line
 from assay.service.client.data_place import DataPlace, check_root, data_spec, place_of
 from assay.service.client.evaluation import evaluation_of
@@ -264,16 +265,37 @@ def test_options_without_effect_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject: Subject, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("m.pt2", "m.onnx", "w.safetensors", "w.pth"):
+    for name in ("m.pt2", "m.onnx", "w.pth"):
         (tmp_path / name).touch()
+    write_weights(tmp_path / "w.safetensors")
     with pytest.raises(InvalidSpec, match=words):
         check_subject(subject)
 
 
+def write_weights(path: Path) -> None:
+    header = b'{"w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}'
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"1")
+
+
+def test_weights_that_are_none_are_told_at_once_with_other_faults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("w.safetensors").write_text("hello")
+    line = ["evaluate", "json:loads", "--weights", "w.safetensors", "--data", "./picz", "--limit", "-3"]
+    assert main([*line, "--attack", "pgd epsilon=8", "--sed", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "--weights: this is no safetensors file: it has 5 bytes" in said
+    assert "`assay import-pickle` converts files of torch.save" in said
+    for fault in ("--limit: '-3' given", "--data: there is no", "--attack 'pgd epsilon=8'.epsilon: "):
+        assert fault in said
+    assert "unrecognized arguments: --sed 1; did you mean '--seed'?" in said
+
+
 def test_options_with_effect_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("m.onnx", "w.safetensors"):
-        (tmp_path / name).touch()
+    (tmp_path / "m.onnx").touch()
+    write_weights(tmp_path / "w.safetensors")
     check_subject(Subject("nets:build", "w.safetensors", "imagenet", 32))
     check_subject(Subject("m.onnx", None, "imagenet", 32))
     check_subject(Subject("w.safetensors", None, "data"))

@@ -10,7 +10,7 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec, WeightsUnavailable
-from assay.service.contract.problems import Problems
+from assay.service.contract.problems import Problems, path_text
 from assay.service.studies.primary import check_until
 from assay.service.studies.submission import check_seeds, check_study
 from tests.support.study_specs import DOCS, check, example, unlimited
@@ -195,3 +195,33 @@ def test_the_extension_of_a_study_is_checked_and_filled_in() -> None:
         ["until"],
         "arm 'b' is not trained: more seeds do not tell more of its method",
     )
+
+
+def faults(body: dict[str, Any]) -> dict[str, str | None]:
+    with pytest.raises(InvalidSpec) as caught:
+        check(body)
+    return {path_text(detail.loc): detail.nearest for detail in caught.value.details}
+
+
+def test_faults_of_a_study_and_of_its_arms_are_told_at_once() -> None:
+    body = example() | {"metrics": ["topp1"], "primary": {"evaluation": "pgdd"}}
+    body["sede"] = body.pop("seeds")
+    assert faults(body) == {"sede": "seeds", "metrics[0]": "top1", "primary.evaluation": "pgd"}
+    body["arms"][0]["model"]["name"] = "symvitt"
+    body["evaluations"] = ["pgd"]
+    found = faults(body | {"tags": 3})
+    assert found["evaluations[0]"] == '{"name": "pgd"}'
+    assert {"sede", "tags", "arms[0].model.name"} < found.keys()
+
+
+def test_arms_that_are_no_arms_are_told_without_their_jobs() -> None:
+    body = example() | {"tags": 3}
+    body["arms"][0] = 3
+    assert faults(body).keys() == {"tags", "arms[0]"}
+    assert faults(body | {"arms": "all"}).keys() == {"tags", "arms"}
+
+
+def test_an_epsilon_in_pixel_steps_is_told_beside_an_unknown_data_set() -> None:
+    body = example() | {"data": {"name": "cifarr"}}
+    body["evaluations"] = [{"name": "pgd", "params": {"epsilon": 8}}]
+    assert faults(body)["evaluations[0].params.epsilon"] == "8/255"

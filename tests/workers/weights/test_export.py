@@ -361,6 +361,8 @@ def test_weights_that_do_not_fit_are_named(command: Command) -> None:
     assert "missing: features.0.weight (nearest in the file: features.0.wait), features.0.bias" in said
     assert "and 4 more; unexpected: features.0.wait; " in said
     assert "other shapes: head.weight has the shape (2, 4), the module's is (10, 4)" in said
+    _, said = command("mine_of_a_user.models:build", "--weights", str(file), "--data-classes", '["a", "b"]')
+    assert said.startswith("error: it has 10 logits, and the data have 2 classes: a, b\nerror: weights: the")
     torch.save({}, file)
     assert "`assay import-pickle`" in command("mine_of_a_user.models:build", "--weights", str(file))[1]
     assert "there is no file" in command("mine_of_a_user.models:build", "--weights", "absent")[1]

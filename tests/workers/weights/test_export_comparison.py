@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -61,8 +62,30 @@ def test_a_network_of_other_channels_is_told_with_the_parameter(normalised: bool
         return str(raised.value)
 
     grey, colour = said(1, 3), said(3, 1)
-    assert 'It takes images of 1 channel: give channels=1 to the export (--channels 1), "channels": 1' in grey
+    assert grey.startswith(
+        'it takes images of 1 channel, these have 3: 1 is "channels" of the data image_folder'
+    )
     assert "forward may begin" not in grey
-    assert 'of 3 channels: give channels=3 to the export (--channels 3), "channels": 3 to the' in colour
+    assert colour.startswith("it takes images of 3 channels, these have 1: 3 is")
     assert "x = x.expand(-1, 3, -1, -1)" in colour
-    assert "It takes" not in said(5, 3)
+    assert "it takes" not in said(5, 3)
+
+
+def test_a_network_of_other_images_is_told_their_size_and_its_logits(tmp_path: Path) -> None:
+    def said(net: nn.Module, **how: Any) -> str:
+        with pytest.raises(CannotExport) as raised:
+            export_program(net, tmp_path / "a.pt2", **how)
+        return str(raised.value)
+
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 3))
+    small = said(flat, image_size=8, channels=1)
+    assert small.startswith(
+        "it takes images of 32 pixels, these have 8: give image_size=32 (--image-size 32); it"
+    )
+    assert "it takes images of 3 channels, these have 1" in small
+    assert "mat1 and mat2" not in small
+    pools = nn.Sequential(nn.Conv2d(3, 2, 30), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    assert "it takes images of 32 pixels or more, these have 8" in said(pools, image_size=8)
+    unsaid = said(flat, data_classes=["cat", "dog"])
+    assert "give image_size, in pixels (on the command line --image-size N); it runs on 32 alone" in unsaid
+    assert unsaid.endswith("it has 3 logits, and the data have 2 classes: cat, dog")

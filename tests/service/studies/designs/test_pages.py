@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 
 import httpx
 
@@ -43,6 +44,15 @@ def test_a_design_without_studies_is_deleted(api: httpx.Client) -> None:
     page(api, path, 404)
 
 
-def test_what_is_no_study_is_told(api: httpx.Client) -> None:
-    assert "arms" in sent(api, "/designs", 422, spec='{"kind": "study", "seeds": 1}').text
-    sent(api, "/designs", 400, spec="{")
+def test_a_wrong_design_comes_back_in_its_form_with_every_fault(api: httpx.Client) -> None:
+    body = study_body()
+    body["sede"] = body.pop("seeds")
+    body["arms"][0]["model"]["name"] = "vitt"
+    text = json.dumps(body)
+    answer = sent(api, "/designs", 422, spec=text)
+    said = " ".join(html.unescape(re.sub(r"<[^>]+>", "", answer.text)).split())
+    assert "2 problems" in said
+    assert "sede: unknown field; did you mean seeds?" in said
+    assert "arms.0.model.name: there is no model 'vitt'" in said
+    assert html.escape(text, quote=False)[:40] in answer.text.replace("&#34;", '"'), "the text is kept"
+    assert 'id="spec"' in sent(api, "/designs", 400, spec="{").text
