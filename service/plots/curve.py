@@ -1,4 +1,4 @@
-"""Accuracy against epsilon: a line for each attack, the worst case in bold with its 95 % band."""
+"""Accuracy against epsilon: a line for each attack, the strongest in bold with its 95 % band."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from assay.service.plots.series import (
     interval_text,
     is_noise,
     label_of_one,
-    worst_cases,
+    strongest_attacks,
 )
 from assay.service.plots.theme import DataRows, Vega
 
 TITLE = "Accuracy against epsilon"
 NEEDS = "an attack with an epsilon"
-WORST = "worst case"
+STRONGEST = "strongest attack at each ε"
 MAX_DIRECT = 4  # more lines have a legend in place of names at their ends
 NAME_GAP = 0.075  # least distance of names, as a share of the axis
 NORMS = {"Linf": "L∞", "L2": "L2", "L1": "L1", "L0": "L0"}
@@ -43,8 +43,8 @@ def curve(jobs: Sequence[LabelledResults]) -> Vega | None:
     panels = [
         _panel([row for row in rows if (row.norm, row.unit) == unit], several=several) for unit in units
     ]
-    worst = [] if several or len(units) > 1 else _worst(rows)
-    description = _description([*worst, *rows], several)
+    strongest = [] if several or len(units) > 1 else _strongest(rows)
+    description = _description([*strongest, *rows], several)
     return theme.frame("curve", TITLE, beside(panels), description=description, subtitle=label_of_one(jobs))
 
 
@@ -52,7 +52,7 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
     published = _published(rows)
     rows = sorted(rows, key=lambda row: is_noise(row.row))
     if not several:
-        rows = [*_worst(rows), *rows]
+        rows = [*_strongest(rows), *rows]
     measured = _points(rows)
     attacks = list(dict.fromkeys(row.attack for row in rows))
     names = list(dict.fromkeys(row.job for row in rows))
@@ -94,13 +94,13 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
     return {"data": {"values": dashed}, "layer": layers}
 
 
-def _worst(rows: Sequence[Measured]) -> list[Measured]:
-    """The worst case over several attacks, as a line; none for a single attack, or for different examples."""
+def _strongest(rows: Sequence[Measured]) -> list[Measured]:
+    """The strongest of several attacks at each radius, as a line; none for different examples."""
     attacks = [row for row in rows if not is_noise(row.row)]
     examples = {(str(row.row.data), row.row.protocol) for row in attacks}
     if len({row.attack for row in attacks}) < 2 or len(examples) > 1:
         return []
-    return [replace(row, attack=WORST, epsilon=epsilon) for epsilon, row in worst_cases(rows)]
+    return [replace(row, attack=STRONGEST, epsilon=epsilon) for epsilon, row in strongest_attacks(rows)]
 
 
 def _axes(row: Measured) -> tuple[Vega, Vega]:
@@ -206,8 +206,8 @@ def _description(rows: Sequence[Measured], several: bool) -> str:
         )
         whose = f"of {job} " if several else ""
         sentences.append(
-            f"under {attack} the accuracy {whose}goes{before} to {theme.percent(last.metric.value)}"
-            f" at epsilon {last.epsilon_text}"
+            f"under {'the ' * (attack == STRONGEST)}{attack} the accuracy {whose}goes{before}"
+            f" to {theme.percent(last.metric.value)} at epsilon {last.epsilon_text}"
         )
     more = f"; {len(lines) - 8} more lines" if len(lines) > 8 else ""
     text = "; ".join(sentences) + more

@@ -16,8 +16,8 @@ from assay.service.plots.series import (
     attack_labels,
     is_noise,
     setting_label,
+    strongest_attacks_of,
     telling,
-    worst_cases_of,
 )
 from assay.service.plots.tallies import MAX_CLASSES
 from assay.service.plots.theme import HEIGHT, DataRows, Vega, cycled, frame, percent, share_axis, shortened
@@ -163,7 +163,7 @@ def _clean_and_strongest(jobs: Sequence[LabelledResults], name: str) -> list[Tal
     if not found:
         return []
     first = next((one for one in found if "attack_success_rate" not in one[2].metrics), None)
-    cases = worst_cases_of(jobs[0].results)
+    cases = strongest_attacks_of(jobs[0].results)
     attacks = [
         one
         for one in found

@@ -157,7 +157,7 @@ def is_noise(row: EvaluationResult) -> bool:
     return threat is not None and threat.knowledge is Knowledge.NOISE
 
 
-def worst_cases(rows: Sequence[Measured]) -> list[tuple[float, Measured]]:
+def strongest_attacks(rows: Sequence[Measured]) -> list[tuple[float, Measured]]:
     """Radii of attacks in one ball, ascending, each with the attack of the lowest accuracy up to there."""
     # Noise is no attack. A perturbation of a smaller radius is one of every larger radius.
     found: list[tuple[float, Measured]] = []
@@ -171,14 +171,14 @@ def worst_cases(rows: Sequence[Measured]) -> list[tuple[float, Measured]]:
     return found
 
 
-def worst_cases_of(results: Results) -> list[tuple[float, Measured]]:
-    """`worst_cases` in the ball (data, protocol, norm, kind of accuracy) with the most attacks."""
+def strongest_attacks_of(results: Results) -> list[tuple[float, Measured]]:
+    """`strongest_attacks` in the ball (data, protocol, norm, kind of accuracy) with the most attacks."""
     balls: dict[str, list[Measured]] = {}
     for one in attacked([LabelledResults("", results)]):
         if not is_noise(one.row):
             ball = [one.row.data, one.row.protocol, one.norm, accuracy_name(one.row)]
             balls.setdefault(json.dumps(ball, sort_keys=True, default=str), []).append(one)
-    return worst_cases(max(balls.values(), key=len, default=[]))
+    return strongest_attacks(max(balls.values(), key=len, default=[]))
 
 
 def telling(cases: Sequence[tuple[float, Measured]]) -> tuple[float, Measured]:

@@ -22,10 +22,10 @@ from assay.service.plots.series import (
     is_noise,
     norm_of,
     radius_text,
+    strongest_attacks_of,
     telling,
     unattacked,
     unattacked_accuracy,
-    worst_cases_of,
 )
 from assay.service.reports.numbers import number
 
@@ -54,7 +54,7 @@ def headline(results: Results) -> str:
 
 def _rule(results: Results) -> list[str]:
     """Why the worst case is not at the largest radius, in the words of every summary."""
-    radii = worst_cases_of(results)
+    radii = strongest_attacks_of(results)
     if not radii or telling(radii)[0] == radii[-1][0]:
         return []
     epsilon, worst = telling(radii)
@@ -65,7 +65,7 @@ def _rule(results: Results) -> list[str]:
 
 def summary(results: Results) -> JobSummary:
     """The accuracies of `headline`, for lists of jobs."""
-    cases, row = worst_cases_of(results), counted_row(results)
+    cases, row = strongest_attacks_of(results), counted_row(results)
     clean = next((accuracy(row) for row in unattacked(results)), None)
     worst, at, radius = None, "", None
     if cases:
@@ -83,7 +83,7 @@ def summary(results: Results) -> JobSummary:
 
 def counted_row(results: Results) -> EvaluationResult | None:
     """The attack that the sentence counts; None without an accuracy under an attack."""
-    if cases := worst_cases_of(results):
+    if cases := strongest_attacks_of(results):
         return telling(cases)[1].row
     return found[0] if (found := _lowest(results)) else None
 
@@ -102,7 +102,7 @@ def _invalid(results: Results) -> list[str]:
 
 def cases(results: Results) -> list[tuple[str, str, str, Metric]]:
     """What the sentence counts: case, evaluation, name of the metric, metric; empty without an attack."""
-    radii = worst_cases_of(results)
+    radii = strongest_attacks_of(results)
     if radii:
         epsilon, worst = telling(radii)
         row, metric, before = worst.row, worst.metric, worst.unattacked
@@ -118,7 +118,7 @@ def cases(results: Results) -> list[tuple[str, str, str, Metric]]:
 
 
 def _within_radii(results: Results) -> str:
-    radii = worst_cases_of(results)
+    radii = strongest_attacks_of(results)
     if not radii:
         return ""
     (epsilon, worst), (last, least) = telling(radii), radii[-1]

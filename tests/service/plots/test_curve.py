@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from assay.service.contract.results import EvaluationResult
-from assay.service.plots.curve import NAME_GAP, WORST
+from assay.service.plots.curve import NAME_GAP, STRONGEST
 from assay.service.plots.kinds import LabelledResults, plots_of
 from tests.support.plot_specs import only, values
 
@@ -38,9 +38,11 @@ def test_attacks_of_one_name_are_told_apart_by_what_differs(job: LabelledResults
     )
     spec = plots_of([only(job.results, first, second)])["curve"]
     named = ["pgd, steps=10", "pgd, steps=100"]
-    assert [row["attack"] for row in spec["data"]["values"]] == [WORST, *named]
+    assert [row["attack"] for row in spec["data"]["values"]] == [STRONGEST, *named]
     other = second.model_copy(update={"data": {"name": "stripes", "params": {}}})
-    assert all(row["attack"] != WORST for row in values(plots_of([only(job.results, first, other)])["curve"]))
+    assert all(
+        row["attack"] != STRONGEST for row in values(plots_of([only(job.results, first, other)])["curve"])
+    )
 
 
 def test_null_values_and_single_points_are_drawn_or_left_out(job: LabelledResults) -> None:
@@ -55,7 +57,7 @@ def test_null_values_and_single_points_are_drawn_or_left_out(job: LabelledResult
     assert (point["low"], point["value"], point["high"], point["interval"]) == (0.3, 0.3, 0.3, "none")
 
 
-def test_the_worst_case_over_attacks_is_bold_and_noise_is_apart(job: LabelledResults) -> None:
+def test_the_strongest_attack_at_each_radius_is_bold_and_noise_is_apart(job: LabelledResults) -> None:
     clean, two, four = job.results.evaluations[:3]
     other = four.model_copy(
         update={"name": "fgsm", "metrics": {"top1": four.metrics["top1"].model_copy(update={"value": 0.2})}}
@@ -68,13 +70,16 @@ def test_the_worst_case_over_attacks_is_bold_and_noise_is_apart(job: LabelledRes
     )
     spec = plots_of([only(job.results, noise, clean, two, four, other)])["curve"]
     drawn = spec["data"]["values"]
-    assert [(row["x"], row["value"]) for row in drawn if row["attack"] == WORST] == [
+    assert [(row["x"], row["value"]) for row in drawn if row["attack"] == STRONGEST] == [
         (0.0, 0.95), (2.0, 0.7), (4.0, 0.2)
     ]  # fmt: skip
-    assert list(dict.fromkeys(row["attack"] for row in drawn)) == [WORST, "pgd", "fgsm", "uniform_noise"]
+    assert list(dict.fromkeys(row["attack"] for row in drawn)) == [STRONGEST, "pgd", "fgsm", "uniform_noise"]
     bold = [one for one in spec["layer"] if one["mark"].get("strokeWidth") == 3]
-    assert [one["transform"][0]["filter"]["equal"] for one in bold] == [WORST]
-    assert "under worst case the accuracy goes from 95.0 % without an attack to 20.0 %" in spec["description"]
+    assert [one["transform"][0]["filter"]["equal"] for one in bold] == [STRONGEST]
+    assert (
+        "under the strongest attack at each ε the accuracy goes from 95.0 % without an attack to 20.0 %"
+        in spec["description"]
+    )
 
 
 @pytest.mark.parametrize("level", [0.0, 0.3, 1.0])
@@ -111,8 +116,8 @@ def test_names_lie_on_no_line_and_on_no_name(
         assert 0 < heights[0] <= heights[-1] <= 1 + 1e-9
 
 
-def test_one_attack_is_its_own_worst_case(job: LabelledResults) -> None:
+def test_one_attack_is_its_own_strongest(job: LabelledResults) -> None:
     one = only(job.results, *job.results.evaluations[:3])
-    assert WORST not in {row["attack"] for row in plots_of([one])["curve"]["data"]["values"]}
+    assert STRONGEST not in {row["attack"] for row in plots_of([one])["curve"]["data"]["values"]}
     several = plots_of([job, job])["curve"]
-    assert WORST not in {row["attack"] for row in several["data"]["values"]}
+    assert STRONGEST not in {row["attack"] for row in several["data"]["values"]}
