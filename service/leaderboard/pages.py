@@ -226,11 +226,17 @@ def leaderboard(
         else store.features.of(Leaderboards).signed(
             {job for method, _ in shown.shown for entry in method.weights for job in entry.jobs}
         ),
+        "names": {entry.job: _name(entry) for entry in found},
         "cut": MAX_JOBS if cut else None,
         "unread": unread,
         "address": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
     }
     return render(request, "leaderboard.html", values)
+
+
+def _name(entry: LeaderboardEntry) -> str:
+    name, seed = entry.name.strip() or entry.model, f"seed {entry.seed}"
+    return name if seed in name else f"{name}, {seed}"
 
 
 def _options(entries: Iterable[LeaderboardEntry]) -> dict[str, list[str]]:

@@ -216,10 +216,12 @@ def measured(
     threats = {"pgd": Threat(knowledge="white_box", search="iterative")}
     monkeypatch.setattr(Catalog, "threat_of", lambda _, name: threats.get(name))
 
-    def measured(sha256: str, weights: Any, *attacks: tuple[str, list[int]], width: int = 16) -> str:
+    def measured(
+        sha256: str, weights: Any, *attacks: tuple[str, list[int]], width: int = 16, **own: Any
+    ) -> str:
         named = [{"name": name, "params": {"epsilon": "2/255"}} for name, _ in attacks]
         model = {"name": "tiny_vit", "params": {"width": width}, "weights": weights}
-        body = evaluate_body(evaluations=[{"name": "clean"}, *named], model=model)
+        body = evaluate_body(evaluations=[{"name": "clean"}, *named], model=model, **own)
         job = str(api.post("/api/v1/jobs", json=body).json()["id"])
         worker.plan(job, 4)
         for correct in ([1, 1, 1, 1], *(correct for _, correct in attacks)):
@@ -234,6 +236,14 @@ def board_of(text: str) -> str:
     """The table of the attacked accuracies."""
     start = text.index("Linf 2/255, protocol")
     return text[start : text.index("</table>", start)]
+
+
+def test_every_job_of_a_line_has_its_name_and_seed(api: httpx.Client, measured: Callable[..., str]) -> None:
+    names = {"study: rpc, seed 0": "study: rpc, seed 0", "again": "again, seed 0", "": "tiny_vit, seed 0"}
+    jobs = {measured("a" * 64, None, ("pgd", [1, 0, 0, 0]), name=name): names[name] for name in names}
+    text = board_of(page(api, "/leaderboard"))
+    for job_id, name in jobs.items():
+        assert f'<a href="/jobs/{job_id}">{name}</a>' in text
 
 
 def test_jobs_of_the_same_weights_are_one_row_with_the_lowest_accuracy(
