@@ -13,11 +13,12 @@ from assay.service.contract.errors import AssayError
 from assay.service.contract.strict_json import parse_json
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
+from assay.service.dashboard.snippets import json_body
 from assay.service.dashboard.submit import MAX_SHOWN_PROBLEMS
-from assay.service.files.canonical_json import canonical
 from assay.service.store.tenants import TenantStore
 from assay.service.studies import routes as studies
 from assay.service.studies.designs import routes as api
+from assay.service.studies.posting import checked_study, planned_study
 from assay.service.studies.store import Studies
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
@@ -34,14 +35,21 @@ def list_designs(request: Request, store: StoreDep, cursor: Cursor | None = None
 
 
 @router.get("/designs/{digest}")
-def show_design(request: Request, digest: str, store: StoreDep) -> Response:
-    """A design: its digest and time, its studies, and the JSON that the digest is of."""
-    row = store.features.of(Studies).design(digest)
+def show_design(request: Request, digest: str, service: SubmissionDep) -> Response:
+    """A design: its digest and time, its jobs and their cost, its studies, and its JSON."""
+    row = service.store.features.of(Studies).design(digest)
+    planned, refused = None, ""
+    try:
+        planned = planned_study(service, checked_study(service, row.spec))
+    except AssayError as error:  # Weights or data are gone since
+        refused = error.message
     values = {
-        "title": row.labels["name"] or "Registered design",
+        "title": row.labels["name"].strip() or f"Design {row.sha256[:12]}",
         "section": "/studies",
         "design": api.design_view(row),
-        "canonical": canonical(row.design).decode(),
+        "planned": planned,
+        "refused": refused,
+        "json": json_body(row.design),
     }
     return render(request, "design.html", values)
 

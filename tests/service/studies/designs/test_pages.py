@@ -20,7 +20,8 @@ def test_a_design_is_registered_run_and_shown(api: httpx.Client) -> None:
     shown = page(api, path)
     assert digest in shown
     assert "wide against narrow in the first metric of clean: difference" in shown
-    assert "&#34;adjust&#34;:&#34;holm&#34;" in shown
+    assert "\n  &#34;adjust&#34;: &#34;holm&#34;," in shown
+    assert f"assay studies run sha256:{digest.removeprefix('sha256:')}" in shown
     assert path in page(api, "/designs")
     study = sent(api, f"{path}/studies").headers["location"]
     text = page(api, study)
