@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,9 @@ from assay.service.plots.render import RenderError, render
 from assay.service.plots.sizes import page_width
 from assay.service.plots.theme import Scheme, Vega
 
+SCHEMES: Sequence[Scheme] = ("light", "dark")
 logger = logging.getLogger(__name__)
-DrawFigure = Callable[[Vega, Scheme], bytes]
+DrawFigure = Callable[[Vega, Scheme, bool], bytes]
 
 
 @dataclass(frozen=True)
@@ -26,28 +27,33 @@ class Figure:
     light: str
     dark: str
     width: int  # in a page, pixels
+    phone: Sequence[str] = ()  # light and dark for a phone; the first plot alone has them
 
 
 def figures(
     specs: Mapping[str, Vega], cache: Path | None = None, draw: DrawFigure | None = None
 ) -> tuple[list[Figure], list[str]]:
-    """Plots drawn by `draw` (None: `service.plots`), and a note for each failure."""
+    """Plots drawn by `draw` (default: `service.plots`), the first for phones too; a note for each failure."""
 
-    def rendered(spec: Vega, scheme: Scheme) -> bytes:
-        return render(spec, "svg", scheme=scheme, cache=cache)
+    def rendered(spec: Vega, scheme: Scheme, narrow: bool) -> bytes:
+        return render(spec, "svg", scheme=scheme, narrow=narrow, cache=cache)
 
-    found, notes = [], []
+    found: list[Figure] = []
+    notes = []
     for kind, spec in specs.items():
         try:
-            light, dark = ((draw or rendered)(spec, scheme) for scheme in ("light", "dark"))
+            drawn = [
+                (draw or rendered)(spec, scheme, narrow)
+                for narrow in ((False, True) if not found else (False,))
+                for scheme in SCHEMES
+            ]
         except (RenderError, OSError) as error:
             logger.warning("the plot %s of a report: %s", kind, error)
             notes.append(f"the plot {kind} could not be drawn now")
             continue
         described = str(spec.get("description", ""))
-        found.append(
-            Figure(kind, _title(spec, kind), described, _address(light), _address(dark), page_width(light))
-        )
+        light, dark, *phone = map(_address, drawn)
+        found.append(Figure(kind, _title(spec, kind), described, light, dark, page_width(drawn[0]), phone))
     return found, notes
 
 

@@ -15,8 +15,8 @@ from assay.service.reports.figures import figures
 HOSTILE = "<script>alert('x')</script>\"&\u202e"
 
 
-def drawn(spec: Vega, scheme: Scheme) -> bytes:
-    return f"<svg>{spec.get('description')} {scheme}</svg>".encode()
+def drawn(spec: Vega, scheme: Scheme, narrow: bool) -> bytes:
+    return f"<svg>{spec.get('description')} {scheme}{' narrow' * narrow}</svg>".encode()
 
 
 def decoded(address: str) -> str:
@@ -35,6 +35,10 @@ def test_a_plot_is_there_in_light_and_dark() -> None:
     ]
     assert decoded(found[0].light) == f"<svg>{HOSTILE} light</svg>"
     assert decoded(found[0].dark) == f"<svg>{HOSTILE} dark</svg>"
+    assert [decoded(one) for one in found[0].phone] == [
+        f"<svg>{HOSTILE} {scheme} narrow</svg>" for scheme in ("light", "dark")
+    ]
+    assert list(found[1].phone) == []
     assert "<" not in found[0].light, "an address needs no escapes in a page"
 
 
@@ -56,7 +60,7 @@ def test_titles_of_every_form(title: Any, shown: str) -> None:
 def test_a_plot_that_cannot_be_drawn_is_a_note_and_the_rest_stays(
     error: Exception, failing: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def draw(spec: Vega, scheme: Scheme) -> bytes:
+    def draw(spec: Vega, scheme: Scheme, narrow: bool) -> bytes:
         if spec.get("title") == "bad" and scheme == failing:
             raise error
         return b"<svg/>"
@@ -70,7 +74,7 @@ def test_a_plot_that_cannot_be_drawn_is_a_note_and_the_rest_stays(
 
 
 def test_a_defect_is_not_hidden() -> None:
-    def draw(spec: Vega, scheme: Scheme) -> bytes:
+    def draw(spec: Vega, scheme: Scheme, narrow: bool) -> bytes:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

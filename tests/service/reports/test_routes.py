@@ -115,7 +115,9 @@ def test_plots_of_outcome_tables_are_in_the_page_once_each(
 
     pictures, text = shown(first)
     assert pictures[-1] == own[first]
-    assert "<figcaption>confidence (evaluation 2)</figcaption>" in text
+    assert re.findall("<figcaption>(.*)</figcaption>", text) == ["confidence (evaluation 2)"]
+    first_plot = text.partition("</picture>")[0]
+    assert first_plot.count('srcset="data:') == 3, "dark, and both schemes for phones"
     pictures, text = shown(pair)
     assert pictures[-2:] == [own[first], own[second]]
     assert "<figcaption>second_&amp; 100 %: confidence (evaluation 2)</figcaption>" in text
