@@ -27,13 +27,13 @@ def snippets(spec: Mapping[str, Any], base_url: str, *, with_key: bool = False) 
     given = concise(spec)
     body = json_body(given)
     header = f' -H "Authorization: Bearer ${KEY_VARIABLE}"' if with_key else ""
-    address = "" if url == DEFAULT_URL else f" --url {shlex.quote(url)}"
     place = "" if url == DEFAULT_URL else repr(url)
     curl = (
         f"curl -s -X POST {shlex.quote(url + SUBMIT_PATH)}{header}"
         f" -H 'Content-Type: application/json' -d {shlex.quote(body)}"
     )
-    command = f"assay submit{address} - <<'EOF'\n{body}\nEOF"
+    # A line that every shell takes; `echo` of some shells reads escapes.
+    command = f"printf %s {shlex.quote(_json_scalar(given))} | assay submit{url_option(url)} -"
     python = (
         "from assay.service.client import AssayClient\n\n"
         f"spec = {_layout(given, repr)}\n\n"
@@ -42,6 +42,12 @@ def snippets(spec: Mapping[str, Any], base_url: str, *, with_key: bool = False) 
         "    results = client.results(job.id)\n"
     )
     return [("JSON", body), ("curl", curl), ("Command line", command), ("Python", python)]
+
+
+def url_option(base_url: str) -> str:
+    """The option of a command that names the service; empty at the default address."""
+    url = base_url.rstrip("/")
+    return "" if url == DEFAULT_URL else f" --url {shlex.quote(url)}"
 
 
 def concise(spec: Mapping[str, Any]) -> dict[str, Any]:

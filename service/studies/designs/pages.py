@@ -13,7 +13,7 @@ from assay.service.contract.errors import AssayError
 from assay.service.contract.strict_json import parse_json
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
-from assay.service.dashboard.snippets import json_body
+from assay.service.dashboard.snippets import json_body, url_option
 from assay.service.dashboard.submit import MAX_SHOWN_PROBLEMS
 from assay.service.store.tenants import TenantStore
 from assay.service.studies import routes as studies
@@ -49,6 +49,7 @@ def show_design(request: Request, digest: str, service: SubmissionDep) -> Respon
         "design": api.design_view(row),
         "planned": planned,
         "refused": refused,
+        "command": f"assay studies run{url_option(str(request.base_url))} sha256:{row.sha256}",
         "json": json_body(row.design),
     }
     return render(request, "design.html", values)

@@ -46,9 +46,10 @@ def test_every_snippet_holds_the_same_spec(name: str) -> None:
     words = shlex.split(found["curl"])
     assert json.loads(words[words.index("-d") + 1]) == json.loads(found["JSON"])
     assert f"{URL}/api/v1/jobs" in words
-    command, _, rest = found["Command line"].partition("\n")
-    assert shlex.split(command)[:4] == ["assay", "submit", "--url", URL]
-    assert rest == f"{found['JSON']}\nEOF"
+    assert "\n" not in found["Command line"]
+    printf, text, body, *submit = shlex.split(found["Command line"])
+    assert [printf, text, *submit] == ["printf", "%s", "|", "assay", "submit", "--url", URL, "-"]
+    assert json.loads(body) == json.loads(found["JSON"])
     literal = ast.parse(found["Python"]).body[1]
     assert isinstance(literal, ast.Assign)
     assert ast.literal_eval(literal.value) == json.loads(found["JSON"])

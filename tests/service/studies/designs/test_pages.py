@@ -21,7 +21,9 @@ def test_a_design_is_registered_run_and_shown(api: httpx.Client) -> None:
     assert digest in shown
     assert "wide against narrow in the first metric of clean: difference" in shown
     assert "\n  &#34;adjust&#34;: &#34;holm&#34;," in shown
-    assert f"assay studies run sha256:{digest.removeprefix('sha256:')}" in shown
+    assert f"<code>assay studies run {digest}</code>" in shown
+    elsewhere = api.get(path, headers={"accept": "text/html", "host": "localhost:8051"}).text
+    assert f"assay studies run --url http://localhost:8051 {digest}" in elsewhere
     assert path in page(api, "/designs")
     study = sent(api, f"{path}/studies").headers["location"]
     text = page(api, study)
