@@ -172,6 +172,9 @@ def test_the_page_shows_cost_warnings_and_commands(api: httpx.Client) -> None:
     page = press(api, page, "check", limit="100")
     cost = page.text.split('id="cost"')[1].split("</section>")[0]
     assert "1,100" in cost
+    assert "<dt>Examples</dt><dd>100</dd>" in cost
+    assert "<dt>Limit</dt>" not in cost
+    assert " Within what a job may take: " in cost.partition("</dl>")[2]
     assert "untrained_weights" in cost
     commands = page.text.split('id="snippets"')[1]
     for word in (
