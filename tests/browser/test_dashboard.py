@@ -132,6 +132,16 @@ def test_two_jobs_are_chosen_and_compared(open_page: Open) -> None:
     expect(page.get_by_role("columnheader", name="p (McNemar)")).to_be_visible()
 
 
+@pytest.mark.parametrize("path", ["/jobs?tag=pictured", "/compare?choose=yes&search=look"])
+def test_the_first_ticked_job_is_the_baseline(open_page: Open, site: Site, path: str) -> None:
+    page = open_page(path)
+    for job in site.measured:  # The list has the newest first.
+        page.locator(f"input[name=job][value='{job}']").check()
+    page.get_by_role("button", name=re.compile("^Compare")).first.click()
+    page.wait_for_url(re.compile(r"/compare\?jobs="))
+    assert page.url.endswith(f"jobs={','.join(site.measured)}")
+
+
 def compare_the_chosen(page: Page) -> None:
     """Chooses all jobs of the list, and waits for their comparison."""
     for box in page.get_by_role("checkbox").all():

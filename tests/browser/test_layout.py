@@ -201,6 +201,39 @@ def test_a_phone_has_every_plot_with_its_legend_and_folds_the_rest(open_page: Op
     assert page.locator("details.fold[open] #plots").count() == 1, "a link unfolds its part"
 
 
+def test_a_phone_has_a_comparison_in_short(open_page: Open, site: Site) -> None:
+    runs = [
+        run["evaluate"]
+        for arm in site.clients["a"].study(site.study).model_dump()["runs"]
+        for run in arm["runs"]
+    ]
+    page = open_page(f"/compare?jobs={','.join(runs)}&evaluation=0", size="phone")
+    while page.get_by_role("link", name="Load the page again").count():
+        page.wait_for_timeout(500)
+        page.reload()
+    assert page.locator("#jobs").count() == page.locator("details.fold:not([open]) #jobs").count() == 1
+    assert page.locator("td.more:visible").count() == 0
+    first, second = (
+        page.locator("table.side tbody tr").first.locator("td").nth(at).bounding_box() for at in (1, 2)
+    )
+    assert first
+    assert second
+    assert first["y"] == second["y"], "answers are side by side"
+    listed = page.locator(".bounded").bounding_box()
+    assert listed
+    assert listed["height"] <= 0.8 * 844 + 1
+
+
+def test_what_a_phone_folds_is_hidden_until_then(open_page: Open, site: Site) -> None:
+    page = open_page("/", size="phone")
+    inner = "getComputedStyle(document.querySelector('details.fold > :not(summary)')).animationName"
+    page.goto(f"/jobs/{site.measured[0]}")
+    assert page.evaluate(inner) == "none"
+    page.route("**/page.js*", lambda route: route.fulfill(body="", content_type="text/javascript"))
+    page.reload()
+    assert page.evaluate(inner) == "late"
+
+
 @pytest.mark.parametrize("width", [1280, 1440])
 def test_cards_of_plots_have_one_height_and_are_filled(open_page: Open, site: Site, width: int) -> None:
     page = open_page("/")

@@ -35,7 +35,10 @@ document.addEventListener("click", (event) => {
 });
 
 function enhance(part) {
-  for (const one of phone.matches ? part.querySelectorAll("details.fold") : []) one.open = one.contains(document.querySelector(":target"));
+  for (const one of part.querySelectorAll("details.fold")) {
+    one.classList.add("ready");
+    if (phone.matches) one.open = one.contains(document.querySelector(":target"));
+  }
   for (const button of part.querySelectorAll("button.copy")) {
     button.hidden = false;
     button.addEventListener("click", async () => {
@@ -57,6 +60,18 @@ function enhance(part) {
 }
 
 enhance(document);
+
+// Chosen jobs are sent in the order in which they were ticked: the first is the baseline of a comparison.
+const ticked = new Set([...document.querySelectorAll("input[name=job]:checked")].map((box) => box.value));
+document.addEventListener("change", ({target}) => {
+  if (target.name === "job" && target.type === "checkbox") ticked[target.checked ? "add" : "delete"](target.value);
+});
+document.addEventListener("formdata", ({formData}) => {
+  const chosen = formData.getAll("job");
+  formData.delete("job");
+  const known = [...ticked].filter((one) => chosen.includes(one));
+  for (const job of new Set([...known, ...chosen])) formData.append("job", job);
+});
 for (const button of document.querySelectorAll("button.print")) {
   button.hidden = false;
   button.addEventListener("click", () => { print(); });

@@ -66,7 +66,10 @@ def test_jobs_have_columns_that_the_address_chooses_and_sorts(
     assert text.count('title="below_chance">invalid') == 2
     assert 'aria-sort="descending"><a href="/jobs?sort=worst">Worst case</a>' in text
     assert '<a href="/jobs?sort=seed">Seed</a>' in text
-    assert "Sorted by the radius at which 10&nbsp;% hold, then by the accuracy there." in text
+    assert (
+        "<caption><span>Sorted by the radius at which 10&nbsp;% hold, then by the accuracy there.</span>"
+        in text
+    )
     narrow = page(api, "/jobs?columns=seed&columns=n&sort=seed")
     assert narrow.index("run 0") < narrow.index("run 1") < narrow.index("run 2")
     assert "Worst case</a>" not in narrow
