@@ -7,7 +7,10 @@ import json
 import re
 
 import httpx
+import pytest
 
+from assay.service.contract.errors import InvalidSpec
+from assay.service.studies.designs import pages
 from tests.service.studies.test_pages import page, sent, study_body
 
 
@@ -30,6 +33,22 @@ def test_a_design_is_registered_run_and_shown(api: httpx.Client) -> None:
     assert f'<a href="{path}">Design</a> fixed before the first run: registered at ' in text
     assert study.rpartition("/")[2] in page(api, path)
     assert "Delete the design" not in page(api, path)
+
+
+def test_a_design_has_its_jobs_and_cost_as_far_as_they_are_known(
+    api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = sent(api, "/designs", spec=json.dumps(study_body(name=" "))).headers["location"]
+    shown = page(api, path)
+    assert f"<title>Design {path.rpartition(':')[2][:12]} · Assay</title>" in shown
+    assert "<dd>8: 4 trainings, 4 evaluations</dd>" in shown
+    assert re.search(r"<dt>Cost</dt><dd>about [0-9].* of computing", shown)
+
+    def gone(*_: object) -> None:
+        raise InvalidSpec("the weights are gone")
+
+    monkeypatch.setattr(pages, "checked_study", gone)
+    assert "<dt>Cost</dt><dd>unknown: the weights are gone</dd>" in page(api, path)
 
 
 def test_a_new_study_begins_with_an_example(api: httpx.Client) -> None:
