@@ -299,6 +299,6 @@ def _result(name: str, params: dict[str, Any], value: float) -> dict[str, Any]:
     return {
         "name": name, "params": params, "data": {"name": "digits", "params": {}}, "protocol": "pixel",
         "backend": "native", "metrics": {"top1": metric, "attack_success_rate": metric}, "seconds": 12.0,
-        "forward_passes": 6000, "backward_passes": 6000,
+        "forward_passes": 6000, "backward_passes": 6000, "arithmetic": None, "breakdown": [], "reference": [],
         "warnings": [{"code": "subset", "message": "300 of 355 examples", "evidence": {}}],
     }  # fmt: skip

@@ -74,8 +74,7 @@ class Warning(Answer):  # noqa: A001 (the contract's name)
     @classmethod
     def _with_severity(cls, given: Any) -> Any:
         if isinstance(given, dict) and given.get("severity") is None:
-            known = {str(code): severity for code, severity in SEVERITY.items()}
-            return {**given, "severity": known.get(str(given.get("code")), "caution")}
+            return {**given, "severity": SEVERITY.get(str(given.get("code")), "caution")}
         return given
 
 

@@ -32,6 +32,7 @@ from assay.service.store.transactions.dependencies import missing_dependency
 from assay.service.submission.dependencies import Dependency, dependencies_of
 
 CachedValue = TypeVar("CachedValue")
+Read = TypeVar("Read")
 FeatureStore = TypeVar("FeatureStore", bound="TenantPart")
 
 
@@ -175,6 +176,12 @@ class TenantResults(TenantPart):
         """The merged results of a job by evaluation."""
         self._check(job_id)
         return self._store.results.of(job_id)
+
+    def of_jobs(
+        self, job_ids: Collection[str], read: Callable[[ResultJson], Read]
+    ) -> dict[str, dict[int, Read]]:
+        """As `ResultRows.of_jobs`, of the caller's jobs."""
+        return self._store.results.of_jobs(job_ids, read, self._filter)
 
     def design(self, job_id: str) -> dict[str, str] | None:
         """As `ResultRows.design`."""

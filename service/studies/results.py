@@ -125,17 +125,19 @@ class _Cells:
 
     def cells(self) -> Iterator[StudyCell]:
         """Every metric of every evaluation, in the order of the study."""
-        places = [[_by_key(run) for run in arm.runs] for arm in self.arms]
+        identities = _Identities()
+        places = [[identities.by_key(run) for run in arm.runs] for arm in self.arms]
         for key in dict.fromkeys(key for runs in places for run in runs for key in run):
             measured = [
                 [
-                    _Measured(run.seed, run.results[at[key]], run.columns(at[key]), _content(run, at[key]))
+                    _Measured(run.seed, run.results[at[key][0]], run.columns(at[key][0]), at[key][1])
                     for run, at in zip(arm.runs, runs, strict=True)
                     if key in at
                 ]
                 for arm, runs in zip(self.arms, places, strict=True)
             ]
-            yield from self._evaluation(measured, {run[key] for runs in places for run in runs if key in run})
+            positions = {run[key][0] for runs in places for run in runs if key in run}
+            yield from self._evaluation(measured, positions)
 
     def _evaluation(
         self, measured: Sequence[Sequence[_Measured]], positions: Collection[int]
@@ -274,15 +276,24 @@ def _arm_value(arm: MeasuredArm, runs: Sequence[_Measured], name: str) -> ArmVal
     )
 
 
-def _by_key(run: MeasuredRun) -> dict[str, int]:
-    """Positions by the identity of evaluations; the first of equal ones counts."""
-    found: dict[str, int] = {}
-    for position, one in sorted(run.results.items()):
-        same = json.dumps(canonical([one.name, one.params, one.data, one.protocol]), sort_keys=True)
-        found.setdefault(same, position)
-    return found
+class _Identities:
+    """What evaluations are recognised by: the runs of a study repeat the same few."""
 
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, str]] = {}
 
-def _content(run: MeasuredRun, position: int) -> str | None:
-    result = run.results[position]
-    return run.data_sha256.get(content_label(data_label(result.data), result.params))
+    def of(self, result: EvaluationResult) -> tuple[str, str]:
+        """The evaluation as canonical JSON, and the key of its data's hash."""
+        stated = [result.name, result.params, result.data, result.protocol]
+        if (text := repr(stated)) not in self._known:
+            label = content_label(data_label(result.data), result.params)
+            self._known[text] = (json.dumps(canonical(stated), sort_keys=True), label)
+        return self._known[text]
+
+    def by_key(self, run: MeasuredRun) -> dict[str, tuple[int, str | None]]:
+        """Position and content hash by the identity of evaluations; the first of equal ones counts."""
+        found: dict[str, tuple[int, str | None]] = {}
+        for position, result in sorted(run.results.items()):
+            key, label = self.of(result)
+            found.setdefault(key, (position, run.data_sha256.get(label)))
+        return found

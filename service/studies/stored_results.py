@@ -12,18 +12,19 @@ from assay.service.api.results import contradicted
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import NoResults
 from assay.service.contract.problems import Problems
+from assay.service.contract.results import EvaluationResult
 from assay.service.contract.states import RETRYABLE, JobState
 from assay.service.contract.times import iso
 from assay.service.metrics.paired import Rows
 from assay.service.store.rows import OutcomeRow, columns_of
 from assay.service.store.tenants import TenantStore
-from assay.service.store.transactions.release import DIFFERENT
 from assay.service.studies.designs.fixing import fixing_of
 from assay.service.studies.primary import Primary, check_primary, evaluations_of
 from assay.service.studies.result_wire import StudyResults
 from assay.service.studies.results import MeasuredArm, MeasuredRun, StudyPlan, study_results
-from assay.service.studies.rows import Extension, StudyJobRow, StudyRow
+from assay.service.studies.rows import EvaluationJob, Extension, StudyJobRow, StudyRow
 from assay.service.studies.runs import configuration_of
+from assay.service.studies.store import Studies
 from assay.service.studies.wire import StudyUntil
 
 MAX_ROWS = 3_000_000  # Rows of a study; beyond, tests are over seeds alone.
@@ -45,12 +46,17 @@ def measured_of(store: TenantStore, study: StudyRow) -> tuple[StudyPlan, list[Me
     Raises NoResults: no evaluation has finished.
     """
     evaluations = {(run.arm, run.seed): run for run in study.runs if run.role == "evaluate"}
-    outcomes = _Outcomes(store, [run.job_id for run in evaluations.values() if run.state != "deleted"])
+    jobs = store.features.of(Studies).evaluation_jobs(study.id)
+    outcomes, merged = _Outcomes(store, list(jobs)), store.results.of_jobs(jobs, read_result)
+
+    def measured_run(run: StudyJobRow) -> MeasuredRun:
+        return _measured(store, run, jobs.get(run.job_id), merged.get(run.job_id, {}), outcomes)
+
     arms = [
         MeasuredArm(
             template["name"],
             template["train"] is not None,
-            [_measured(store, evaluations[index, seed], outcomes) for seed in study.spec["seeds"]],
+            [measured_run(evaluations[index, seed]) for seed in study.spec["seeds"]],
             configuration_of(template),
         )
         for index, template in enumerate(study.templates)
@@ -138,18 +144,18 @@ class _Outcomes:
         return columns_of(self._found.get(job_id, []))
 
 
-def _measured(store: TenantStore, run: StudyJobRow, outcomes: _Outcomes) -> MeasuredRun:
-    if run.state == "deleted":
-        return MeasuredRun(run.seed, run.state)
-    job = store.jobs.get(run.job_id)
-    doubted = job.error is not None and job.error["type"] == DIFFERENT
-    merged = {} if doubted else store.results.of(job.id)
-    found = {position: read_result(result) for position, result in merged.items()}
-    results = contradicted(store, job.id, found, load())
-    planned = job.plan or job.provenance
-    hashes = {} if planned is None else planned.get("data_sha256", {})
+def _measured(
+    store: TenantStore,
+    run: StudyJobRow,
+    job: EvaluationJob | None,
+    merged: Mapping[int, EvaluationResult],
+    outcomes: _Outcomes,
+) -> MeasuredRun:
+    if job is None:
+        return MeasuredRun(run.seed, "deleted")
+    results = contradicted(store, run.job_id, {} if job.doubted else merged, load())
     state = JobState.RUNNING if job.state is JobState.SUCCEEDED and not results else job.state
-    return MeasuredRun(run.seed, str(state), results, partial(outcomes.of, job.id), hashes)
+    return MeasuredRun(run.seed, str(state), results, partial(outcomes.of, run.job_id), job.data_sha256)
 
 
 def _without_rows(run: MeasuredRun) -> MeasuredRun:

@@ -76,6 +76,8 @@ def brackets(
     keep: Keep = _make,
 ) -> tuple[list[Bracket], list[Warning]]:
     """The bracket at every radius of a job's verified rows and attacks, and its contradictions."""
+    if not any(verification.METRIC in one.metrics for one in evaluations.values()):
+        return [], []
     balls = {place: _ball(one, threat_of) for place, one in evaluations.items()}
     verified = {
         ball[:2]

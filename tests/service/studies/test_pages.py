@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import event
 
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantResults
@@ -185,6 +186,23 @@ def test_one_seed_compares_weights_only(api: httpx.Client, worker: Any) -> None:
     assert "weights, not of methods" in text
     assert 'class="verdict' not in text
     assert "weights only" in text
+
+
+def test_the_queries_of_a_page_do_not_grow_with_the_runs(
+    api: httpx.Client, worker: Any, app_store: Store
+) -> None:
+    statements: list[str] = []
+    event.listen(
+        app_store._database.engine, "before_cursor_execute", lambda *call: statements.append(call[2])
+    )
+    counts = []
+    for seeds in (1, 4):
+        study = posted(api, seeds=seeds, name=f"of {seeds}")
+        finish(api, worker, study)
+        statements.clear()
+        page(api, f"/studies/{study['id']}")
+        counts.append(sum("SELECT" in statement for statement in statements))
+    assert counts[0] == counts[1], counts
 
 
 def test_results_of_an_ended_study_are_made_once(
