@@ -7,6 +7,7 @@ that cost about as much, and of the forward passes that the plan has timed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -16,8 +17,10 @@ from assay.service.contract.states import JobState
 PLAN_WEIGHT = 0.1  # The plan's timing, beside 1 for an evaluation of the same cost.
 ROUNDING = 1e-9  # of sums of costs, relative
 GUESS_WEIGHT = 0.05  # Share of an evaluation that the guess counts for once it is measured.
-# The time left is unknown before so much of the planned cost, or so many seconds, are measured.
+# The time left is unknown before so much of the planned cost, or so many seconds, are measured; and while
+# most of it is of evaluations unlike all that are measured: by a quarter, or for so many seconds.
 MIN_SHARE, MIN_SECONDS = 0.02, 60.0
+QUARTER, ALIKE = 0.25, 4.0  # part of an evaluation's cost; ratio of the costs of like evaluations
 
 # "evaluations": number to [planned cost, done cost, seconds of its shards]; "planned": seconds for a unit of
 # cost, by the plan's passes; "at": last measurement; "before": seconds before the present attempt; "waited":
@@ -140,13 +143,21 @@ def _left_seconds(pace: PaceJson, since: float) -> float | None:
     wall: float = pace["at"] - since
     spent -= float(pace["before"])
     few = done < MIN_SHARE * planned and spent < MIN_SECONDS
-    if few or done <= 0 or spent <= 0 or wall <= 0 or planned <= done:
+    if few or done <= 0 or spent <= 0 or wall <= 0 or planned <= done or not _is_known(parts):
         return None
     compute = sum(
         max(0.0, total - part) * _speed(total, part, seconds, parts, pace["planned"])
         for total, part, seconds in parts
     )
     return compute / (spent / wall)
+
+
+def _is_known(parts: Sequence[Sequence[float]]) -> bool:
+    """Whether half of the cost left is of evaluations like a measured evaluation."""
+    measured = [total for total, done, spent in parts if done >= QUARTER * total or spent >= MIN_SECONDS]
+    left = [(total, max(0.0, total - done)) for total, done, _ in parts]
+    known = [cost for total, cost in left if any(total <= ALIKE * one for one in measured)]
+    return 2 * sum(known) >= sum(cost for _, cost in left)
 
 
 def _speed(
@@ -157,9 +168,10 @@ def _speed(
     guesses += [
         ((min(total, other) / max(total, other)) ** 2, seconds / cost)
         for other, cost, seconds in parts
-        if cost > 0 and min(total, other) > 0
+        if cost > 0 and seconds > 0 and min(total, other) > 0
     ]
     weights = sum(weight for weight, _ in guesses)
-    guess = sum(weight * speed for weight, speed in guesses) / weights if weights else 0.0
+    # The geometric mean: a plan that is far too slow by its passes counts little beside a measurement.
+    guess = math.exp(sum(weight * math.log(speed) for weight, speed in guesses) / weights) if weights else 0.0
     own = GUESS_WEIGHT * total
     return (spent + own * guess) / (done + own) if done + own else 0.0
