@@ -344,8 +344,9 @@ def compare(options: Options) -> int:
         with Spinner(lines=False) as waiting:
             waiting.tell("the service compares the jobs")
             comparison = client.compare(options.jobs, options.adjust)
-    show = comparison_markdown if options.format == "md" else output.comparison_table
-    _show(options, comparison, show(comparison))
+    written = options.format == "md"
+    table = output.comparison_table(comparison, full=options.full)
+    _show(options, comparison, comparison_markdown(comparison) if written else table)
     return OK
 
 

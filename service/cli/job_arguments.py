@@ -132,6 +132,8 @@ def _add_compare(subcommands: Subcommands) -> None:
         default="holm",
         help="how p-values are adjusted for the number of tests",
     )
+    told = "print every metric and warning of the table; md, csv and json have all"
+    parser.add_argument("--full", action="store_true", help=told)
     format_argument(parser, "table", "md", "csv", "json", default="table")
     json_argument(parser)
 

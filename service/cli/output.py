@@ -26,7 +26,13 @@ from assay.service.contract.summaries import JobSummary
 from assay.service.contract.warning_codes import WarningMeaning
 from assay.service.fitted_text import fitted, say
 from assay.service.metrics.compare.bracket import bracket_line
-from assay.service.reports.comparisons import comparison_lines, warning_lines
+from assay.service.reports.comparisons import (
+    brief,
+    comparison_lines,
+    comparison_summary,
+    p_headers,
+    warning_lines,
+)
 from assay.service.reports.headline import cases
 from assay.service.reports.numbers import (
     arithmetic_lines,
@@ -259,11 +265,25 @@ def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
     return metrics
 
 
-def comparison_table(comparison: Mapping[str, Any]) -> str:
-    """A line per metric and pair of jobs, then the shared parameters and the warnings."""
-    legend, header, rows, notes = comparison_lines(comparison)
-    shown = table([head.upper() for head in header], rows)
-    return "\n".join([*map(_fitted, legend), shown, *map(_fitted, notes)])
+def comparison_table(comparison: Mapping[str, Any], *, full: bool = True) -> str:
+    """A summary, a line per metric and pair of jobs, then the shared parameters and the warnings.
+
+    Without `full` the first metric of each evaluation, and the first warnings of each code.
+    """
+    shown = comparison if full else brief(comparison)
+    legend, header, rows, notes = comparison_lines(shown)
+    left = [len(comparison[key]) - len(shown[key]) for key in ("rows", "warnings")]
+    more = [f"{left[0]} more metrics and {left[1]} more warnings: `--full` prints them"] if any(left) else []
+    heads = [header[0], *header[2:-3], "P", "ADJ. P", "TEST"]
+    rows = [
+        (" ".join(filter(None, row[:2])), *row[2:-4], row[-4].replace(" points", ""), *row[-3:])
+        for row in rows
+    ]
+    how = ", ".join(p_headers(comparison))
+    lines = [*legend, *comparison_summary(shown), *more]
+    return "\n".join(
+        [*map(_fitted, lines), table([head.upper() for head in heads], rows), *map(_fitted, [how, *notes])]
+    )
 
 
 def artifacts_table(artifacts: Sequence[Artifact]) -> str:

@@ -28,11 +28,11 @@ COLUMNS: Mapping[str, str] = {"VALUE": "bold", "WARNINGS": "yellow"}
 # Columns that leave a narrow terminal, the first first: most are left out, and the texts of `BELOW` stand in
 # a line below their row. All other columns stay.
 DROPPED = (
-    *("SHA256", "TYPE", "BYTES", "WARNINGS", "TEST", "BEFORE", "EVENTS", "ATTEMPTS", "SUMMARY", "FIRST"),
-    *("SECOND", "CREATED", "KIND", "SEEDS", "ARMS", "JOBS", "MODEL", "PARAMETERS", "PARAMS", "NAME"),
-    *("DONE", "N"),
+    *("SHA256", "TYPE", "BYTES", "WARNINGS", "TEST", "BEFORE", "EVENTS", "ATTEMPTS", "SUMMARY", "P"),
+    *("CREATED", "KIND", "SEEDS", "ARMS", "JOBS", "MODEL", "PARAMETERS", "PARAMS", "NAME"),
+    *("DONE", "N", "EVALUATION", "A", "B"),
 )
-BELOW = ("PARAMETERS", "PARAMS", "NAME")
+BELOW = ("EVALUATION", "PARAMETERS", "PARAMS", "NAME")
 
 
 def console_of(stream: TextIO, *, plain: bool = False) -> Console | None:

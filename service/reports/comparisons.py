@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ TESTS = {
     "jackknife_t": "jackknife t",
     "price_bonett": "Price-Bonett",
 }
+FEW_WARNINGS = 3  # of a code, in a brief comparison
 ADJUSTMENTS = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
 
 
@@ -46,9 +48,59 @@ def comparison_lines(
     comparison: Mapping[str, Any],
 ) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]], list[str]]:
     """A comparison: the jobs' letters, header, rows, and notes below."""
-    letters = {job: chr(ord("A") + index) for index, job in enumerate(comparison["jobs"])}
+    letters = _letters(comparison)
     legend = [f"{letter} = job {job}" for job, letter in letters.items()]
-    found = comparison["rows"]
+    rows, shared = _cells(comparison)
+    two = len(letters) == 2  # The first job is in every pair.
+    names = ("A", "B", "B - A") if two else ("Pair", "A", "Other", "Other - A")
+    header = ("Evaluation", "Parameters", "Metric", *names, "95 % interval", *p_headers(comparison), "Test")
+    warnings = warning_lines([("", Warning.model_validate(item)) for item in comparison["warnings"]])
+    note = [printable(f"note: {comparison['note']}")] if comparison.get("note") else []
+    own = [
+        f"results of {letters[job]} have warnings: {', '.join(codes)}"
+        for job, codes in comparison.get("result_warnings", {}).items()
+    ]
+    rows = [(*cells[:3], *cells[4:]) for cells in rows] if two else rows
+    return legend, header, rows, [*shared, *note, *own, *warnings]
+
+
+def brief(comparison: Mapping[str, Any]) -> dict[str, Any]:
+    """A comparison with the first metric of each evaluation, and the first warnings of each code."""
+    rows: dict[str, Any] = {}
+    for row in comparison["rows"]:
+        stated = [row[key] for key in ("evaluation", "params", "data", "protocol")]
+        rows.setdefault(f"{stated} {row['values'][1]['job']}", row)
+    codes: dict[str, list[Any]] = {}
+    for warning in comparison["warnings"]:
+        codes.setdefault(warning["code"], []).append(warning)
+    few = [warning for found in codes.values() for warning in found[:FEW_WARNINGS]]
+    return {**comparison, "rows": list(rows.values()), "warnings": few}
+
+
+def comparison_summary(comparison: Mapping[str, Any]) -> list[str]:
+    """The first row of each pair of jobs, and the row with the least adjusted p."""
+    pairs: dict[str, list[tuple[float, tuple[str, ...]]]] = {}
+    for row, cells in zip(comparison["rows"], _cells(comparison)[0], strict=True):
+        p_value = (row["test"] or {}).get("adjusted_p_value")
+        pairs.setdefault(cells[3], []).append((math.inf if p_value is None else p_value, cells))
+    lines = []
+    for pair, found in pairs.items():
+        letter = pair.partition(" ")[0]
+        for cells in dict.fromkeys([found[0][1], min(found, key=lambda one: one[0])[1]]):
+            name, params, metric, _, first, second, difference, interval, _, adjusted, _ = cells
+            told = f"{' '.join(filter(None, [name, params]))}: {metric} A {first}, {letter} {second}"
+            least = "" if cells is found[0][1] else ", the least of these"
+            lines.append(printable(f"{told}; {pair} {difference} {interval}, adjusted p {adjusted}{least}"))
+    return lines
+
+
+def _letters(comparison: Mapping[str, Any]) -> dict[str, str]:
+    return {job: chr(ord("A") + index) for index, job in enumerate(comparison["jobs"])}
+
+
+def _cells(comparison: Mapping[str, Any]) -> tuple[list[tuple[str, ...]], list[str]]:
+    """The cells of each row, and the parameters that rows share."""
+    letters, found = _letters(comparison), comparison["rows"]
     named = [
         (
             row["evaluation"],
@@ -61,19 +113,11 @@ def comparison_lines(
         for row in found
     ]
     shown, shared = split_params(named)
-    rows = [_comparison_cells(row, params, letters) for row, params in zip(found, shown, strict=True)]
-    names = "Evaluation Parameters Metric Pair First Second Difference"
-    header = (*names.split(), "95 % interval", *_p_headers(comparison), "Test")
-    warnings = warning_lines([("", Warning.model_validate(item)) for item in comparison["warnings"]])
-    note = [printable(f"note: {comparison['note']}")] if comparison.get("note") else []
-    own = [
-        f"results of {letters[job]} have warnings: {', '.join(codes)}"
-        for job, codes in comparison.get("result_warnings", {}).items()
-    ]
-    return legend, header, rows, [*shared, *note, *own, *warnings]
+    return [_comparison_cells(row, params, letters) for row, params in zip(found, shown, strict=True)], shared
 
 
-def _p_headers(comparison: Mapping[str, Any]) -> tuple[str, str]:
+def p_headers(comparison: Mapping[str, Any]) -> tuple[str, str]:
+    """The tests and the adjustment of the p-values, as headers of their columns."""
     tests = [row["test"]["name"] for row in comparison["rows"] if row["test"]]
     names = ", ".join(dict.fromkeys(TESTS.get(name, name) for name in tests))
     adjust = comparison.get("adjust", "")

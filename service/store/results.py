@@ -71,29 +71,21 @@ class ResultRows(StorePart):
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
         """Outcomes of an evaluation or of all (None), by evaluation and shard; training has 0, 0."""
+        return self.outcomes_of_jobs([job_id], evaluation).get(job_id, [])
+
+    def outcomes_of_jobs(
+        self, job_ids: Collection[str], evaluation: int | None, tenant: str | None = None
+    ) -> dict[str, list[OutcomeRow]]:
+        """Outcomes of an evaluation, or of all (None), by job and shard, of a tenant's jobs if given."""
         wanted = (shards.c.evaluation, shards.c.number)
         statement = (
             select(outcomes, *wanted)
             .join(shards, shards.c.id == outcomes.c.shard_id)
-            .where(outcomes.c.job_id == job_id)
-            .order_by(*wanted)
+            .where(outcomes.c.job_id.in_(job_ids))
+            .order_by(outcomes.c.job_id, *wanted)
         )
         if evaluation is not None:
             statement = statement.where(shards.c.evaluation == evaluation)
-        with self._database.reading() as connection:
-            rows = connection.execute(statement).all()
-        return [_outcome(row) for row in rows]
-
-    def outcomes_of_jobs(
-        self, job_ids: Collection[str], evaluation: int, tenant: str | None = None
-    ) -> dict[str, list[OutcomeRow]]:
-        """Outcomes of an evaluation by job and shard, of a tenant's jobs if given."""
-        statement = (
-            select(outcomes, shards.c.evaluation, shards.c.number)
-            .join(shards, shards.c.id == outcomes.c.shard_id)
-            .where(outcomes.c.job_id.in_(job_ids), shards.c.evaluation == evaluation)
-            .order_by(outcomes.c.job_id, shards.c.number)
-        )
         if tenant is not None:
             statement = statement.join(jobs, jobs.c.id == outcomes.c.job_id).where(jobs.c.tenant == tenant)
         with self._database.reading() as connection:

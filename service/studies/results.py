@@ -125,8 +125,8 @@ class _Cells:
 
     def cells(self) -> Iterator[StudyCell]:
         """Every metric of every evaluation, in the order of the study."""
-        identities = _Identities()
-        places = [[identities.by_key(run) for run in arm.runs] for arm in self.arms]
+        known: dict[str, tuple[str, str]] = {}
+        places = [[_by_key(run, known) for run in arm.runs] for arm in self.arms]
         for key in dict.fromkeys(key for runs in places for run in runs for key in run):
             measured = [
                 [
@@ -276,24 +276,14 @@ def _arm_value(arm: MeasuredArm, runs: Sequence[_Measured], name: str) -> ArmVal
     )
 
 
-class _Identities:
-    """What evaluations are recognised by: the runs of a study repeat the same few."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[str, str]] = {}
-
-    def of(self, result: EvaluationResult) -> tuple[str, str]:
-        """The evaluation as canonical JSON, and the key of its data's hash."""
-        stated = [result.name, result.params, result.data, result.protocol]
-        if (text := repr(stated)) not in self._known:
-            label = content_label(data_label(result.data), result.params)
-            self._known[text] = (json.dumps(canonical(stated), sort_keys=True), label)
-        return self._known[text]
-
-    def by_key(self, run: MeasuredRun) -> dict[str, tuple[int, str | None]]:
-        """Position and content hash by the identity of evaluations; the first of equal ones counts."""
-        found: dict[str, tuple[int, str | None]] = {}
-        for position, result in sorted(run.results.items()):
-            key, label = self.of(result)
-            found.setdefault(key, (position, run.data_sha256.get(label)))
-        return found
+def _by_key(run: MeasuredRun, known: dict[str, tuple[str, str]]) -> dict[str, tuple[int, str | None]]:
+    """Position and content hash by the identity of evaluations; the first of equal ones counts."""
+    found: dict[str, tuple[int, str | None]] = {}
+    for position, one in sorted(run.results.items()):
+        stated = [one.name, one.params, one.data, one.protocol]
+        if (text := repr(stated)) not in known:  # The runs of a study repeat the same few.
+            label = content_label(data_label(one.data), one.params)
+            known[text] = (json.dumps(canonical(stated), sort_keys=True), label)
+        key, label = known[text]
+        found.setdefault(key, (position, run.data_sha256.get(label)))
+    return found

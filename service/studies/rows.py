@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,15 +23,6 @@ class StudyJobRow:
     state: RunState  # "deleted" for a deleted job
     share: float  # done part of its work, in [0, 1]
     message: str  # why it failed; empty otherwise
-
-
-@dataclass(frozen=True)
-class EvaluationJob:
-    """What the results of a study take from the job of a run, beside its results."""
-
-    state: JobState
-    doubted: bool  # A shard had other bits when it was computed again.
-    data_sha256: Mapping[str, str]  # by `data_label`; empty before the plan
 
 
 @dataclass(frozen=True)

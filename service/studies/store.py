@@ -30,7 +30,7 @@ from assay.service.store.transactions.release import DIFFERENT
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.transitions import OPEN, lock_job
 from assay.service.studies.designs.store import Designs, with_seeds
-from assay.service.studies.rows import REOPENED, EvaluationJob, Extension, StudyJobRow, StudyRow
+from assay.service.studies.rows import REOPENED, Extension, StudyJobRow, StudyRow
 from assay.service.studies.runs import job_count
 from assay.service.studies.transactions import (
     add_extension,
@@ -119,8 +119,8 @@ class Studies(Designs):
         with self._database.reading() as connection:
             return _study(connection, study_id, self._filter)
 
-    def evaluation_jobs(self, study_id: str) -> dict[str, EvaluationJob]:
-        """The jobs, by id, that measure a study; deleted jobs have none."""
+    def evaluation_jobs(self, study_id: str) -> dict[str, Row[Any]]:
+        """Id, state, error and plan of the jobs that measure a study, by id; deleted jobs have none."""
         planned = func.coalesce(jobs.c.plan, jobs.c.provenance).label("planned")
         statement = (
             select(jobs.c.id, jobs.c.state, jobs.c.error, planned)
@@ -130,14 +130,7 @@ class Studies(Designs):
         if self._filter is not None:
             statement = statement.where(jobs.c.tenant == self._filter)
         with self._database.reading() as connection:
-            return {
-                row.id: EvaluationJob(
-                    JobState(row.state),
-                    (row.error or {}).get("type") == DIFFERENT,
-                    (row.planned or {}).get("data_sha256", {}),
-                )
-                for row in connection.execute(statement)
-            }
+            return {row.id: row for row in connection.execute(statement)}
 
     def page(self, *, limit: int = 50, cursor: str | None = None) -> tuple[list[StudyRow], str | None]:
         """Lists studies, newest first, and the next page's cursor. Raises InvalidSpec: a foreign cursor."""

@@ -18,11 +18,12 @@ from assay.service.contract.times import iso
 from assay.service.metrics.paired import Rows
 from assay.service.store.rows import OutcomeRow, columns_of
 from assay.service.store.tenants import TenantStore
+from assay.service.store.transactions.release import DIFFERENT
 from assay.service.studies.designs.fixing import fixing_of
 from assay.service.studies.primary import Primary, check_primary, evaluations_of
 from assay.service.studies.result_wire import StudyResults
 from assay.service.studies.results import MeasuredArm, MeasuredRun, StudyPlan, study_results
-from assay.service.studies.rows import EvaluationJob, Extension, StudyJobRow, StudyRow
+from assay.service.studies.rows import Extension, StudyJobRow, StudyRow
 from assay.service.studies.runs import configuration_of
 from assay.service.studies.store import Studies
 from assay.service.studies.wire import StudyUntil
@@ -50,7 +51,7 @@ def measured_of(store: TenantStore, study: StudyRow) -> tuple[StudyPlan, list[Me
     outcomes, merged = _Outcomes(store, list(jobs)), store.results.of_jobs(jobs, read_result)
 
     def measured_run(run: StudyJobRow) -> MeasuredRun:
-        return _measured(store, run, jobs.get(run.job_id), merged.get(run.job_id, {}), outcomes)
+        return _measured(store, run.seed, jobs.get(run.job_id), merged.get(run.job_id, {}), outcomes)
 
     arms = [
         MeasuredArm(
@@ -145,17 +146,15 @@ class _Outcomes:
 
 
 def _measured(
-    store: TenantStore,
-    run: StudyJobRow,
-    job: EvaluationJob | None,
-    merged: Mapping[int, EvaluationResult],
-    outcomes: _Outcomes,
+    store: TenantStore, seed: int, job: Any, merged: Mapping[int, EvaluationResult], outcomes: _Outcomes
 ) -> MeasuredRun:
     if job is None:
-        return MeasuredRun(run.seed, "deleted")
-    results = contradicted(store, run.job_id, {} if job.doubted else merged, load())
-    state = JobState.RUNNING if job.state is JobState.SUCCEEDED and not results else job.state
-    return MeasuredRun(run.seed, str(state), results, partial(outcomes.of, run.job_id), job.data_sha256)
+        return MeasuredRun(seed, "deleted")
+    doubted = job.error is not None and job.error["type"] == DIFFERENT
+    results = contradicted(store, job.id, {} if doubted else merged, load())
+    hashes = {} if job.planned is None else job.planned.get("data_sha256", {})
+    state = JobState.RUNNING if job.state == JobState.SUCCEEDED and not results else job.state
+    return MeasuredRun(seed, str(state), results, partial(outcomes.of, job.id), hashes)
 
 
 def _without_rows(run: MeasuredRun) -> MeasuredRun:

@@ -44,9 +44,9 @@ def latex_differences(header: Sequence[str], rows: Sequence[Sequence[str]], note
     Evaluation, parameters and metric share a column; the tests' names, heads of the last columns, are among
     the notes.
     """
-    shown = ["Evaluation", *header[3:8], "p", "Adjusted p"]
-    lines = [[_breakable(" ".join(filter(None, row[:3]))), *map(escape_latex, row[3:10])] for row in rows]
-    tests = [f"Columns p and adjusted p: {header[8]}; {header[9]}"]
+    shown = ["Evaluation", *header[3:-3], "p", "Adjusted p"]
+    lines = [[_breakable(" ".join(filter(None, row[:3]))), *map(escape_latex, row[3:-1])] for row in rows]
+    tests = [f"Columns p and adjusted p: {header[-3]}; {header[-2]}"]
     return tabular(shown, lines, [*notes, *tests], first=r"p{0.19\linewidth}")
 
 

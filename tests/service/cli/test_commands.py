@@ -515,9 +515,8 @@ def test_compare(run: Run, submit: Any, evaluate_body: Make, worker: Any) -> Non
     assert "+50.0 points" in out
     assert f"A = job {ids[0]}" in out
     assert len(json.loads(run("compare", *ids, "--json")[1])["rows"]) == 2
-    assert (
-        "ADJUSTED P (BENJAMINI-HOCHBERG, 2 TESTS)" in run("compare", *ids, "--adjust=benjamini_hochberg")[1]
-    )
+    adjusted = run("compare", *ids, "--adjust=benjamini_hochberg")[1]
+    assert "Adjusted p (Benjamini-Hochberg, 2 tests)" in adjusted
     assert run("compare", *ids, "--format=csv")[1].splitlines()[0].startswith("evaluation,params,data,")
     assert run("compare", *ids, "--format=markdown")[1].startswith("| Evaluation |")
     assert run("compare", ids[0])[0] == 2

@@ -147,26 +147,31 @@ def test_comparisons_have_p_values() -> None:
     comparison = {"jobs": ["x", "y"], "adjust": "holm", "rows": rows, "warnings": [warning]}
     text = output.comparison_table(comparison)
     lines = text.splitlines()
-    assert lines[:2] == ["A = job x", "B = job y"]
-    assert re.split(r" {2,}", lines[3]) == [
-        "pgd", "epsilon=2/255", "top1", "B - A", "50.0 %", "75.0 %", "+25.0 points", "[-10.0, +60.0 points]",
+    said = "pgd epsilon=2/255: top1 A 50.0 %, B 75.0 %; B - A +25.0 points [-10.0, +60.0 points], adjusted p "
+    assert lines[:3] == ["A = job x", "B = job y", f"{said}0.0625"]
+    assert re.split(r" {2,}", lines[4]) == [
+        "pgd epsilon=2/255", "top1", "50.0 %", "75.0 %", "+25.0 points", "[-10.0, +60.0]",
         "0.0312", "0.0625", "McNemar",
     ]  # fmt: skip
-    assert re.split(r" {2,}", lines[2])[-3:] == [
-        "P (MCNEMAR, PRICE-BONETT)", "ADJUSTED P (HOLM, 2 TESTS)", "TEST",
+    assert re.split(r" {2,}", lines[3]) == [
+        "EVALUATION", "METRIC", "A", "B", "B - A", "95 % INTERVAL", "P", "ADJ. P", "TEST",
     ]  # fmt: skip
-    assert re.split(r" {2,}", lines[4])[4:6] == ["0.5", "0.75"]
-    assert re.split(r" {2,}", lines[4])[-4:] == ["-", "0.5", "-", "Price-Bonett"]
-    assert re.split(r" {2,}", lines[5])[4:6] == ["0.5", "0.75"]
-    assert re.split(r" {2,}", lines[5])[-2:] == ["-", "-"]
-    assert lines[6:] == ["pgd: protocol=paper data=digits", "caution not_common: only one"]
+    assert re.split(r" {2,}", lines[5])[2:4] == ["0.5", "0.75"]
+    assert re.split(r" {2,}", lines[5])[-4:] == ["-", "0.5", "-", "Price-Bonett"]
+    assert re.split(r" {2,}", lines[6])[2:4] == ["0.5", "0.75"]
+    assert re.split(r" {2,}", lines[6])[-2:] == ["-", "-"]
+    assert lines[7:] == [
+        "p (McNemar, Price-Bonett), Adjusted p (Holm, 2 tests)",
+        "pgd: protocol=paper data=digits",
+        "caution not_common: only one",
+    ]
     noted = output.comparison_table(comparison | {"note": "weights, not methods"}).splitlines()
     assert noted[-2:] == ["note: weights, not methods", "caution not_common: only one"]
     older = {key: value for key, value in comparison.items() if key != "adjust"}
-    assert "ADJUSTED P  TEST" in output.comparison_table(older)
+    assert "p (McNemar, Price-Bonett), Adjusted p\n" in output.comparison_table(older)
     written = comparison_markdown(comparison).splitlines()
     assert written[0].startswith("| Evaluation | Parameters | Metric |")
-    assert [line.count("|") for line in written[:5]] == [12] * 5
+    assert [line.count("|") for line in written[:5]] == [11] * 5
     assert written[2].endswith("| 0.0312 | 0.0625 | McNemar |")
     assert written[6:8] == ["- A = job x", "- B = job y"]
 

@@ -12,8 +12,8 @@ import pytest
 
 from assay.service.cli import evaluate, main, output
 from assay.service.client import AssayClient
-from assay.service.fitted_text import fitted
-from tests.support.terminals import ESCAPES, Make, Terminal
+from assay.service.fitted_text import fitted, say
+from tests.support.terminals import ESCAPES, Make, Terminal, too_wide
 
 WORD = "untrained_weights"
 HEADER, ROWS = ("ID", "STATE", "VALUE", "NAME"), [("a", "failed", "50.0 %", "x y"), ("b", "running", "3", "")]
@@ -206,3 +206,37 @@ def test_evaluate_fits_the_terminal(
     said = "1 of 4 images hold at 2/255 under the strongest attack run; clean 3 of 4."
     again = f"`assay results {job.id} --url http://127.0.0.1` shows its results again"
     assert " ".join(" ".join(lines).split()).endswith(f"{said} job {job.id}: {again}")
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+@pytest.mark.parametrize("full", [False, True])
+def test_a_comparison_is_a_summary_and_a_table_of_a_row_for_each_metric(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: str, *, full: bool
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    ids = ["x" * 26, "y" * 26]
+    test = {"name": "mcnemar", "p_value": 0.0001, "adjusted_p_value": 0.0094}
+    rows = [
+        {
+            "evaluation": "assay_fast", "params": {"epsilon": f"{radius}/255", "steps": 10},
+            "protocol": "pixel", "data": {"name": "digits", "params": {}}, "metric": metric,
+            "unit": "proportion", "values": [{"job": job, "value": 0.5} for job in ids], "difference": 0.25,
+            "ci_low": -0.1, "ci_high": 0.6, "test": test,
+        }
+        for radius in range(1, 10)
+        for metric in ("top1", "expected_accuracy_under_attack", "attack_success_rate")
+    ]  # fmt: skip
+    warnings = [{"code": "not_common", "message": f"only {n}", "evidence": {}} for n in range(9)]
+    comparison = {"jobs": ids, "adjust": "holm", "rows": rows, "warnings": warnings}
+    with terminal:
+        say(output.comparison_table(comparison, full=full))
+    text = ESCAPES.sub("", terminal.text())
+    assert not too_wide("compare", text, int(columns))
+    lines = text.splitlines()
+    head = next(place for place, line in enumerate(lines) if "B - A" in line and "METRIC" in line)
+    assert head <= 8, "the summary is short, and stands first"
+    assert text.count("top1") - text.split("METRIC")[0].count("top1") == 9, "a row for each metric"
+    assert text.count("caution not_common") == (9 if full else 3)
+    assert ("18 more metrics and 6 more warnings: `--full` prints them" in text) is not full
+    assert "FIRST" not in text
+    assert len(lines) <= 20 + (2 if columns == "80" or full else 1) * (27 if full else 9)

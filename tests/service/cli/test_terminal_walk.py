@@ -50,6 +50,7 @@ results {a}
 results {a} --full
 results {failed}
 compare {a} {b}
+compare {a} {b} --full
 artifacts {a}
 download {a} outcomes-000-clean.csv
 plot {a}
@@ -126,7 +127,7 @@ delete {b}
 """
 
 SILENT = ("studies delete", "webhooks remove", "checkpoints delete", "delete")
-PRINTING = 35  # of these lines print a table
+PRINTING = 36  # of these lines print a table
 LAB, DECLARED = "the-laboratory", "c3" * 8
 MANY = "a name of many words, as people give them to the runs of a long evening of experiments"
 WHY = "the model needs more memory than the device of this worker has; a smaller batch, or execution.dtype"
