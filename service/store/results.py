@@ -26,7 +26,7 @@ from assay.service.store.transactions.transitions import lock_job
 from assay.service.submission.estimate import BACKWARD_COST
 
 CachedValue = TypeVar("CachedValue")
-Read = TypeVar("Read")
+ReadValue = TypeVar("ReadValue")
 
 PACED_JOBS = 5  # Finished jobs read for a model's speed.
 
@@ -214,14 +214,14 @@ class ResultRows(StorePart):
         return self.of_jobs([job_id], lambda result: result).get(job_id, {})
 
     def of_jobs(
-        self, job_ids: Collection[str], read: Callable[[ResultJson], Read], tenant: str | None = None
-    ) -> dict[str, dict[int, Read]]:
+        self, job_ids: Collection[str], read: Callable[[ResultJson], ReadValue], tenant: str | None = None
+    ) -> dict[str, dict[int, ReadValue]]:
         """What `read` makes of each merged result, by job and evaluation, of a tenant's jobs if given."""
         key = (results.c.job_id, results.c.evaluation)
         statement = select(*key, results.c.result).where(results.c.job_id.in_(job_ids)).order_by(*key)
         if tenant is not None:
             statement = statement.join(jobs, jobs.c.id == results.c.job_id).where(jobs.c.tenant == tenant)
-        found: dict[str, dict[int, Read]] = {}
+        found: dict[str, dict[int, ReadValue]] = {}
         with self._database.reading() as connection:
             for job_id, evaluation, result in connection.execute(statement):
                 found.setdefault(job_id, {})[evaluation] = read(result)

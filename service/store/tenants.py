@@ -32,7 +32,7 @@ from assay.service.store.transactions.dependencies import missing_dependency
 from assay.service.submission.dependencies import Dependency, dependencies_of
 
 CachedValue = TypeVar("CachedValue")
-Read = TypeVar("Read")
+ReadValue = TypeVar("ReadValue")
 FeatureStore = TypeVar("FeatureStore", bound="TenantPart")
 
 
@@ -178,8 +178,8 @@ class TenantResults(TenantPart):
         return self._store.results.of(job_id)
 
     def of_jobs(
-        self, job_ids: Collection[str], read: Callable[[ResultJson], Read]
-    ) -> dict[str, dict[int, Read]]:
+        self, job_ids: Collection[str], read: Callable[[ResultJson], ReadValue]
+    ) -> dict[str, dict[int, ReadValue]]:
         """As `ResultRows.of_jobs`, of the caller's jobs."""
         return self._store.results.of_jobs(job_ids, read, self._filter)
 
