@@ -164,9 +164,8 @@ def _run_warnings(results: StudyResults) -> list[tuple[Severity, str, str, str]]
             place = f"{label(cell)} (runs: {count})"
             if place not in places.setdefault(code, []):
                 places[code].append(place)
-    known = {str(code): severity for code, severity in SEVERITY.items()}
     found = [
-        (known.get(code, "caution"), code, results.warning_messages.get(code, ""), ", ".join(where))
+        (SEVERITY.get(code, "caution"), code, results.warning_messages.get(code, ""), ", ".join(where))
         for code, where in places.items()
     ]
     return sorted(found, key=lambda one: SEVERITIES.index(one[0]))

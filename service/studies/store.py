@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.errors import (
@@ -122,7 +122,7 @@ class Studies(Designs):
     def evaluation_jobs(self, study_id: str) -> dict[str, Row[Any]]:
         """Id, state, error and plan of the jobs that measure a study, by id; deleted jobs have none."""
         planned = func.coalesce(jobs.c.plan, jobs.c.provenance).label("planned")
-        statement = (
+        statement: Select[Any] = (
             select(jobs.c.id, jobs.c.state, jobs.c.error, planned)
             .join(study_jobs, study_jobs.c.job_id == jobs.c.id)
             .where(study_jobs.c.study_id == study_id, study_jobs.c.role == "evaluate")

@@ -198,12 +198,11 @@ def _warnings(results: StudyResults) -> list[str]:
     for cell in results.cells:
         for code, count in cell.warnings.items():
             places.setdefault(code, {})[label(cell)] = count
-    severity = {str(code): grave for code, grave in SEVERITY.items()}
     lines = []
-    for code in sorted(places, key=lambda code: SEVERITIES.index(severity[code])):
+    for code in sorted(places, key=lambda code: SEVERITIES.index(SEVERITY[code])):
         named = [f"{name} (runs: {count})" for name, count in places[code].items()]
         more = [f"and {len(named) - MAX_PLACES} more"] if len(named) > MAX_PLACES else []
-        lines.append(f"{severity[code]} {code}: {', '.join([*named[:MAX_PLACES], *more])}")
+        lines.append(f"{SEVERITY[code]} {code}: {', '.join([*named[:MAX_PLACES], *more])}")
     return lines
 
 
