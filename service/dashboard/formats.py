@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +15,7 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Job, Metric, Warning
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard.form_fields import parted
+from assay.service.reports.comparisons import FEW_WARNINGS
 from assay.service.reports.numbers import (
     chosen_params,
     left_text,
@@ -89,6 +91,16 @@ def by_severity(warnings: Iterable[Warning]) -> list[Warning]:
     return sorted(warnings, key=lambda warning: SEVERITIES.index(warning.severity))
 
 
+def first_of_each(warnings: Sequence[Warning]) -> tuple[list[Warning], list[Warning]]:
+    """The first few warnings of each code, and the others."""
+    counts: Counter[str] = Counter()
+    parts: tuple[list[Warning], list[Warning]] = [], []
+    for warning in warnings:
+        parts[counts[warning.code] >= FEW_WARNINGS].append(warning)
+        counts[warning.code] += 1
+    return parts
+
+
 def interval(metric: Metric) -> str:
     """The interval as text: `[82.1 %, 89.7 %]`, or why there is no interval."""
     return metric_cells(metric)[1]
@@ -142,6 +154,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "data_title": data_title,
     "done_share": done_share,
     "duration": duration,
+    "first_of_each": first_of_each,
     "interval": interval,
     "label_title": label_title,
     "left_text": left_text,

@@ -7,16 +7,26 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.results import Warning
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard.formats import (
     data_title,
     duration,
+    first_of_each,
     label_title,
     model_title,
     parameters,
     short,
     size,
 )
+
+
+def test_warnings_beyond_three_of_a_code_are_apart() -> None:
+    codes = ["not_common"] * 5 + ["different_seeds"]
+    found = [Warning.model_validate({"code": code, "message": str(n)}) for n, code in enumerate(codes)]
+    shown, others = first_of_each(found)
+    assert [one.message for one in shown] == ["0", "1", "2", "5"]
+    assert [one.message for one in others] == ["3", "4"]
 
 
 def test_values_are_written_as_people_read_them() -> None:

@@ -74,7 +74,7 @@ def test_a_wrong_design_comes_back_in_its_form_with_every_fault(api: httpx.Clien
     answer = sent(api, "/designs", 422, spec=text)
     said = " ".join(html.unescape(re.sub(r"<[^>]+>", "", answer.text)).split())
     assert "2 problems" in said
-    assert "sede: unknown field; did you mean seeds?" in said
+    assert "sede: unknown field; given 2; did you mean seeds?" in said
     assert "arms.0.model.name: there is no model 'vitt'" in said
     assert html.escape(text, quote=False)[:40] in answer.text.replace("&#34;", '"'), "the text is kept"
     assert 'id="spec"' in sent(api, "/designs", 400, spec="{").text
