@@ -27,6 +27,7 @@ from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
 from assay.service.contract.errors import NoResults
 from assay.service.fitted_text import tell
+from assay.service.reports.numbers import clock
 from assay.service.studies.designs import cli as designs
 from assay.service.studies.ready.gpu_hours import gpu_hours, hours_text
 from assay.service.studies.ready.ready_studies import read_study, ready_studies
@@ -315,24 +316,30 @@ def plan_text(planned: StudyDryRun) -> str:
     """The jobs of a study and the time that they would take: every column is over all its seeds."""
     seeds = len(planned.spec["seeds"])
 
-    def taken(seconds: float | None) -> str:
-        return "unknown" if seconds is None else f"{seeds * seconds:.3g} s"
+    def taken(work: dict[str, Any] | None) -> str:
+        if work is None or work["seconds"] is None:
+            return "unknown"
+        return ("" if work["seconds_measured"] else "~") + _duration(seeds * work["seconds"])
 
     rows = [
         (
             arm.name,
             str(arm.jobs),
-            f"{arm.shared} shared" if arm.shared else taken(arm.train_seconds) if arm.trained else "-",
-            taken(arm.evaluate_seconds),
+            f"{arm.shared} shared" if arm.shared else taken(arm.train) if arm.trained else "-",
+            taken(arm.evaluate),
         )
         for arm in planned.arms
     ]
-    seconds = "unknown" if planned.seconds is None else f"{planned.seconds:.3g} s of computing"
+    seconds = "unknown" if planned.seconds is None else f"about {_duration(planned.seconds)} of computing"
     jobs = f"{planned.jobs} jobs ({planned.trainings} trainings, {planned.evaluations} evaluations)"
     total = f"{jobs}: {seconds}; every column is over {seeds} seed{'' if seeds == 1 else 's'}"
     table = output.table(("ARM", "JOBS", "TRAINING", "EVALUATION"), rows)
     notes = [output.printable(f"note: {note}") for note in planned.notes]
     return "\n".join([table, total, *notes])
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds < 100 else clock(seconds)
 
 
 def _show(options: Options, value: object, text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -147,8 +147,14 @@ def planned_study(service: Submission, valid: ValidStudy) -> StudyDryRun:
         evaluations=seeds * len(arms),
         seconds=seeds * sum(known) if len(known) == len(seconds) else None,
         arms=arms,
-        notes=[*_extended(valid.spec), *notes_of(trained, seeds)],
+        notes=[*_extended(valid.spec), *notes_of(trained, seeds), *_guesses(arms)],
     )
+
+
+def _guesses(arms: Sequence[ArmEstimate]) -> list[str]:
+    works = [work for arm in arms for work in (arm.train, arm.evaluate) if work is not None]
+    found = {work["seconds_from"] for work in works if work["seconds"] and not work["seconds_measured"]}
+    return [f"not measured yet (~): {source}; large models take far longer" for source in sorted(found)]
 
 
 def _passes(service: Submission, spec: UserSpec) -> tuple[int, int] | None:
