@@ -17,6 +17,8 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from assay.models.layers.layers import Classifier
+
 SHOWN = 300
 # Logs what torch learns of a dynamic size, on the stack of the call that fixes it.
 SIZES = logging.getLogger("torch.fx.experimental.symbolic_shapes")
@@ -93,7 +95,8 @@ def place(error: Exception, network: nn.Module) -> str:
 
 
 def _named(frames: Sequence[tuple[types.FrameType, int]], network: nn.Module) -> str:
-    paths = {id(part): name for name, part in network.named_modules() if part is not network}
+    parts = [(name, part) for name, part in network.named_modules() if part is not network]
+    paths = {id(part): name for name, part in parts if not isinstance(part, Classifier)}
     found = ""
     for number, (frame, _) in enumerate(frames):
         part = frame.f_locals.get(next(iter(frame.f_code.co_varnames), ""))  # self

@@ -69,6 +69,7 @@ def test_a_network_of_other_channels_is_told_with_the_parameter(normalised: bool
     assert colour.startswith("it takes images of 3 channels, these have 1: 3 is")
     assert "x = x.expand(-1, 3, -1, -1)" in colour
     assert "it takes" not in said(5, 3)
+    assert "layers.py" not in grey + colour, "the normalisation is no code of the user's"
 
 
 def test_a_network_of_other_images_is_told_their_size_and_its_logits(tmp_path: Path) -> None:
