@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from assay.service.catalog.schema_text import Schema, choices, describe
 from assay.service.contract.fractions import parse_fraction
-from assay.service.contract.problems import MAX_INTEGER, MAX_TEXT, Loc, Problems, nearest
+from assay.service.contract.problems import MAX_INTEGER, MAX_TEXT, Loc, Problems, nearest, readable
 
 # (schema, value, loc, report) to the value with its defaults filled in, or INVALID; reports errors.
 ComponentCheck = Callable[[Schema, object, Loc, Problems], object]
@@ -148,8 +148,9 @@ class _Check:
         short = ("integer", "boolean") if words else ("integer",)
         word = str(value) if _type_of(value) in short else value
         near = nearest(word, [name for name in listed if isinstance(name, str)], words)
-        if isinstance(value, str) and any("name" in part.get("required", []) for part in parts):
-            near = json.dumps({"name": value}, ensure_ascii=False) if len(value) <= MAX_TEXT else None
+        keys = [key for part in parts for key in ("name", "suite") if key in part.get("required", [])]
+        if isinstance(value, str) and len(value) <= MAX_TEXT and near is None and keys:
+            near = " or ".join(json.dumps({key: readable(value)}, ensure_ascii=False) for key in keys)
         self.problems.add(
             loc, f"must be {text}", given=value, allowed=listed if only_listed else text, nearest=near
         )

@@ -27,6 +27,7 @@ from assay.service.contract.warning_codes import WarningMeaning
 from assay.service.fitted_text import fitted, say
 from assay.service.metrics.compare.bracket import bracket_line
 from assay.service.reports.comparisons import (
+    LEVEL,
     brief,
     comparison_lines,
     comparison_summary,
@@ -272,18 +273,29 @@ def comparison_table(comparison: Mapping[str, Any], *, full: bool = True) -> str
     """
     shown = comparison if full else brief(comparison)
     legend, header, rows, notes = comparison_lines(shown)
-    left = [len(comparison[key]) - len(shown[key]) for key in ("rows", "warnings")]
-    more = [f"{left[0]} more metrics and {left[1]} more warnings: `--full` prints them"] if any(left) else []
-    heads = [header[0], *header[2:-3], "P", "ADJ. P", "TEST"]
+    heads = ["Condition", *header[2:-3], "P", "ADJ. P", "TEST"]
     rows = [
         (" ".join(filter(None, row[:2])), *row[2:-4], row[-4].replace(" points", ""), *row[-3:])
         for row in rows
     ]
     how = ", ".join(p_headers(comparison))
-    lines = [*legend, *comparison_summary(shown), *more]
+    lines = [*legend, *comparison_summary(comparison), *_more(comparison, shown)]
     return "\n".join(
         [*map(_fitted, lines), table([head.upper() for head in heads], rows), *map(_fitted, [how, *notes])]
     )
+
+
+def _more(comparison: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
+    rows, warnings = (len(comparison[key]) - len(shown[key]) for key in ("rows", "warnings"))
+    parts = []
+    if rows:
+        told, known = (
+            sum(((row["test"] or {}).get("adjusted_p_value") or 1.0) < LEVEL for row in of["rows"])
+            for of in (comparison, shown)
+        )
+        parts.append(f"{rows} more metric{'s' * (rows > 1)}, {told - known} with adjusted p < {LEVEL}")
+    parts += [f"{warnings} more warning{'s' * (warnings > 1)}"] if warnings else []
+    return [f"{'; '.join(parts)}: `--full`"] if parts else []
 
 
 def artifacts_table(artifacts: Sequence[Artifact]) -> str:

@@ -30,9 +30,9 @@ COLUMNS: Mapping[str, str] = {"VALUE": "bold", "WARNINGS": "yellow"}
 DROPPED = (
     *("SHA256", "TYPE", "BYTES", "WARNINGS", "TEST", "BEFORE", "EVENTS", "ATTEMPTS", "SUMMARY", "P"),
     *("CREATED", "KIND", "SEEDS", "ARMS", "JOBS", "MODEL", "PARAMETERS", "PARAMS", "NAME"),
-    *("DONE", "N", "EVALUATION", "A", "B"),
+    *("DONE", "N", "CONDITION", "A", "B"),
 )
-BELOW = ("EVALUATION", "PARAMETERS", "PARAMS", "NAME")
+BELOW = ("CONDITION", "PARAMETERS", "PARAMS", "NAME")
 
 
 def console_of(stream: TextIO, *, plain: bool = False) -> Console | None:

@@ -138,7 +138,7 @@ class Parser(argparse.ArgumentParser):
             if isinstance(action, argparse._SubParsersAction):
                 raise
             self.faults.append((error.argument_name or "", str(error.message)))
-            return action.default
+            return argparse.SUPPRESS  # The option keeps its default, and counts as given.
 
     def refuse_early_options(self, arguments: Sequence[str]) -> None:
         """Ends with the line as it should be, where options stand before the verb."""

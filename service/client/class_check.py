@@ -67,7 +67,7 @@ def check_classes(subject: Subject, place: DataPlace) -> None:
 
 
 def classes_of(place: DataPlace) -> tuple[str, ...] | None:
-    """The classes of the model that the data need: names of class folders, else numbers; None if unknown."""
+    """The classes of a model for the data: names of class folders, else numbers; None if unknown."""
     data = checked_data(place)
     names = list_classes(data, place.root()) if place.path is not None else None
     if names is None:

@@ -331,11 +331,11 @@ def _failed(
 ) -> InvalidSpec:
     problems = Problems()
     said = done.stderr.strip() or f"it ended with code {done.returncode}"
-    for fault in re.split(r"^error: ", said, flags=re.MULTILINE):
-        if fault.startswith(FAULT_OF_WEIGHTS):
+    for fault in re.split(r"^error: ", said, flags=re.MULTILINE)[1:] or [said]:
+        if fault.startswith(FAULT_OF_WEIGHTS) and "--weights" in arguments:
             file = arguments[arguments.index("--weights") + 1]
             problems.add((*loc, "weights"), fault.removeprefix(FAULT_OF_WEIGHTS).strip(), given=file)
-        elif fault.strip():
+        else:
             problems.add(loc, fault.strip(), given=arguments[0])
     try:
         problems.raise_if_any()

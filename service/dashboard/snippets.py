@@ -32,7 +32,7 @@ def snippets(spec: Mapping[str, Any], base_url: str, *, with_key: bool = False) 
         f"curl -s -X POST {shlex.quote(url + SUBMIT_PATH)}{header}"
         f" -H 'Content-Type: application/json' -d {shlex.quote(body)}"
     )
-    # A line that every shell takes; `echo` of some shells reads escapes.
+    # `echo` of some POSIX shells reads escapes.
     command = f"printf %s {shlex.quote(_json_scalar(given))} | assay submit{url_option(url)} -"
     python = (
         "from assay.service.client import AssayClient\n\n"

@@ -236,7 +236,7 @@ def leaderboard(
 
 def _name(entry: LeaderboardEntry) -> str:
     name, seed = entry.name.strip() or entry.model, f"seed {entry.seed}"
-    return name if seed in name else f"{name}, {seed}"
+    return name if re.search(rf"{seed}\b", name) else f"{name}, {seed}"
 
 
 def _options(entries: Iterable[LeaderboardEntry]) -> dict[str, list[str]]:

@@ -95,7 +95,7 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
 
 
 def _strongest(rows: Sequence[Measured]) -> list[Measured]:
-    """The strongest of several attacks at each radius, as a line; none for different examples."""
+    """The strongest of several attacks of the same examples at each radius, as a line; else none."""
     attacks = [row for row in rows if not is_noise(row.row)]
     examples = {(str(row.row.data), row.row.protocol) for row in attacks}
     if len({row.attack for row in attacks}) < 2 or len(examples) > 1:

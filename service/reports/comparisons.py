@@ -71,7 +71,9 @@ def brief(comparison: Mapping[str, Any]) -> dict[str, Any]:
         stated = [row[key] for key in ("evaluation", "params", "data", "protocol")]
         rows.setdefault(f"{stated} {row['values'][1]['job']}", row)
     codes: dict[str, list[Any]] = {}
-    for warning in comparison["warnings"]:
+    for warning in sorted(
+        comparison["warnings"], key=lambda one: SEVERITIES.index(one.get("severity", "caution"))
+    ):
         codes.setdefault(warning["code"], []).append(warning)
     few = [warning for found in codes.values() for warning in found[:FEW_WARNINGS]]
     return {**comparison, "rows": list(rows.values()), "warnings": few}

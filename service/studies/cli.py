@@ -333,6 +333,7 @@ def plan_text(planned: StudyDryRun) -> str:
     seconds = "unknown" if planned.seconds is None else f"about {_duration(planned.seconds)} of computing"
     jobs = f"{planned.jobs} jobs ({planned.trainings} trainings, {planned.evaluations} evaluations)"
     total = f"{jobs}: {seconds}; every column is over {seeds} seed{'' if seeds == 1 else 's'}"
+    total += ", ~ is not measured" if any("~" in cell for row in rows for cell in row[2:]) else ""
     table = output.table(("ARM", "JOBS", "TRAINING", "EVALUATION"), rows)
     notes = [output.printable(f"note: {note}") for note in planned.notes]
     return "\n".join([table, total, *notes])

@@ -72,8 +72,8 @@ def check_study(
     shape = check(_schema(), given, problems)
     seeds = _seeds(shape.get("seeds"))
     _check_names(shape, problems)
-    if not _check_size(shape, seeds, problems):
-        problems.raise_if_any()  # Nothing is expanded before its size is known to be small enough.
+    if not _check_size(shape, seeds, problems) or problems.full:
+        problems.raise_if_any()  # Arms are looked at if they are arms of few enough jobs.
     checked = [
         _Arm(catalog, given, shape, index, environment, problems).valid(work)
         for index in range(len(shape["arms"]))
@@ -81,12 +81,12 @@ def check_study(
     arms = [arm for arm in checked if arm is not None]
     if len(arms) < len(checked):
         problems.raise_if_any()
-    wrong = {detail.loc[0] for detail in problems.details if detail.loc}
+    wrong = {name for one in problems.details if one.loc for name in (one.loc[0], one.nearest)}
     if "metrics" not in wrong:
         _check_metrics(catalog, shape["metrics"] or [], arms, problems)
     written = _from_arms(given, shape, arms)
     primary = None
-    if not wrong & {"primary", "baseline"}:
+    if not wrong & {"primary", "baseline"} and all(_names(shape)):
         primary = _check_primary(catalog, shape["primary"], written["baseline"], arms, problems)
         trained = {arm.template["name"]: arm.template["train"] is not None for arm in arms}
         asked = None if shape["primary"] is None else {**shape["primary"], **(primary or {})}

@@ -24,9 +24,10 @@ def answer_of(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
         found = network(*(given.clone() for given in inputs))  # it may write into them
     except Exception as error:
         what = "images" if inputs[0].is_floating_point() else "ids"
-        other = _taken(network, inputs[0])
-        shape = f"it cannot be run on {what} of shape {tuple(inputs[0].shape)}{place(error, network)}"
-        raise CannotExport(f"{other}{shape}" if other else f"{shape}: {short(error)}") from error
+        raise CannotExport(
+            f"{_taken(network, inputs[0])}it cannot be run on {what} of shape"
+            f" {tuple(inputs[0].shape)}{place(error, network)}: {short(error)}"
+        ) from error
     if not isinstance(found, Tensor):
         raise CannotExport(
             f"it returns a value of the type {type(found).__name__}, allowed: a tensor of logits, or a"
@@ -35,18 +36,18 @@ def answer_of(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     return found
 
 
-def sizes_taken(network: nn.Module, channels: int) -> list[int]:
+def sizes_taken(network: nn.Module, channels: int, batch: int = 2) -> list[int]:
     """The usual sizes of images that a module can be run on."""
     found = []
     for size in SIZES:
         with suppress(Exception), torch.no_grad():  # any error of the user's code: it does not take these
-            network(torch.full((1, channels, size, size), 0.5))
+            network(torch.full((batch, channels, size, size), 0.5))
             found.append(size)
     return found
 
 
 def _taken(network: nn.Module, images: Tensor) -> str:
-    """The channels and the size of the images that a module takes, where they are not those given."""
+    """The channels and the size of the images that a module takes, where other images are given."""
     inner = network.network if isinstance(network, LogitsOf) else network
     inner = inner.backbone if isinstance(inner, Classifier) else inner  # mean and std have C numbers
     if images.dim() != 4 or not images.is_floating_point():
@@ -56,11 +57,12 @@ def _taken(network: nn.Module, images: Tensor) -> str:
         more = "" if count == own else _other_channels(count, own)
         with suppress(Exception), torch.no_grad():
             if more:
-                inner(images[:1, :1].repeat(1, count, 1, 1))
+                inner(images[:, :1].repeat(1, count, 1, 1))
                 return more
-        sizes = sizes_taken(inner, count)
+        sizes = sizes_taken(inner, count, len(images))
         if (sizes and size < sizes[0]) or (len(sizes) == 1 and size != sizes[0]):
-            least = " or more" if len(sizes) > 1 else ""
+            above = [one for one in SIZES if one >= sizes[0]]
+            least = " or more" if sizes == above and len(sizes) > 1 else ""
             return (
                 f"it takes images of {sizes[0]} pixels{least}, these have {size}: give image_size={sizes[0]}"
                 f" (--image-size {sizes[0]}); {more}"

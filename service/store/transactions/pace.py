@@ -17,10 +17,11 @@ from assay.service.contract.states import JobState
 PLAN_WEIGHT = 0.1  # The plan's timing, beside 1 for an evaluation of the same cost.
 ROUNDING = 1e-9  # of sums of costs, relative
 GUESS_WEIGHT = 0.05  # Share of an evaluation that the guess counts for once it is measured.
-# The time left is unknown before so much of the planned cost, or so many seconds, are measured; and while
-# most of it is of evaluations unlike all that are measured: by a quarter, or for so many seconds.
+# The time left is unknown before so much of the planned cost, or so many seconds, are measured, and while an
+# evaluation is left that costs more than `ALIKE` times what any measured evaluation costs. An evaluation is
+# measured after a quarter of its cost, or after so many seconds.
 MIN_SHARE, MIN_SECONDS = 0.02, 60.0
-QUARTER, ALIKE = 0.25, 4.0  # part of an evaluation's cost; ratio of the costs of like evaluations
+QUARTER, ALIKE = 0.25, 4.0
 
 # "evaluations": number to [planned cost, done cost, seconds of its shards]; "planned": seconds for a unit of
 # cost, by the plan's passes; "at": last measurement; "before": seconds before the present attempt; "waited":
@@ -153,11 +154,10 @@ def _left_seconds(pace: PaceJson, since: float) -> float | None:
 
 
 def _is_known(parts: Sequence[Sequence[float]]) -> bool:
-    """Whether half of the cost left is of evaluations like a measured evaluation."""
+    """Whether the dearest evaluation that is left is like a measured evaluation."""
     measured = [total for total, done, spent in parts if done >= QUARTER * total or spent >= MIN_SECONDS]
-    left = [(total, max(0.0, total - done)) for total, done, _ in parts]
-    known = [cost for total, cost in left if any(total <= ALIKE * one for one in measured)]
-    return 2 * sum(known) >= sum(cost for _, cost in left)
+    left = [total for total, done, _ in parts if done < total]
+    return max(left, default=0.0) <= ALIKE * max(measured, default=0.0)
 
 
 def _speed(

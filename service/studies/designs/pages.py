@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from assay.service.api.deps import Cursor, StoreDep, StrictRoute, SubmissionDep
-from assay.service.contract.errors import AssayError
+from assay.service.contract.errors import AssayError, InvalidState
 from assay.service.contract.strict_json import parse_json
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
@@ -24,6 +24,7 @@ from assay.service.studies.store import Studies
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 PER_PAGE = 25
+MAX_PLANNED = 200  # evaluations in all arms of a design that its page plans
 _EXAMPLES = Path(__file__).parents[1] / "request_examples.json"
 _EXAMPLE = json.loads(_EXAMPLES.read_text(encoding="utf-8"))["studies"]["study"]["value"]
 
@@ -40,6 +41,8 @@ def show_design(request: Request, digest: str, service: SubmissionDep) -> Respon
     row = service.store.features.of(Studies).design(digest)
     planned, refused = None, ""
     try:
+        if len(row.design["arms"]) * len(row.design["evaluations"]) > MAX_PLANNED:
+            raise InvalidState("too many evaluations for a page; `POST /api/v1/studies?dry_run=true` says it")
         planned = planned_study(service, checked_study(service, row.spec))
     except AssayError as error:  # Weights or data are gone since
         refused = error.message

@@ -154,7 +154,7 @@ def test_comparisons_have_p_values() -> None:
         "0.0312", "0.0625", "McNemar",
     ]  # fmt: skip
     assert re.split(r" {2,}", lines[3]) == [
-        "EVALUATION", "METRIC", "A", "B", "B - A", "95 % INTERVAL", "P", "ADJ. P", "TEST",
+        "CONDITION", "METRIC", "A", "B", "B - A", "95 % INTERVAL", "P", "ADJ. P", "TEST",
     ]  # fmt: skip
     assert re.split(r" {2,}", lines[5])[2:4] == ["0.5", "0.75"]
     assert re.split(r" {2,}", lines[5])[-4:] == ["-", "0.5", "-", "Price-Bonett"]
@@ -165,6 +165,12 @@ def test_comparisons_have_p_values() -> None:
         "pgd: protocol=paper data=digits",
         "caution not_common: only one",
     ]
+    other = row | {"metric": "top5", "test": {"name": "mcnemar", "p_value": 1e-6, "adjusted_p_value": 1e-5}}
+    short = output.comparison_table(comparison | {"rows": [row, other]}, full=False)
+    assert f"{said.replace('top1', 'top5')}1e-05, the least of these" in short, (
+        "no summary hides a difference"
+    )
+    assert "1 more metric, 1 with adjusted p < 0.05: `--full`" in short
     noted = output.comparison_table(comparison | {"note": "weights, not methods"}).splitlines()
     assert noted[-2:] == ["note: weights, not methods", "caution not_common: only one"]
     older = {key: value for key, value in comparison.items() if key != "adjust"}

@@ -237,6 +237,7 @@ def test_a_comparison_is_a_summary_and_a_table_of_a_row_for_each_metric(
     assert head <= 8, "the summary is short, and stands first"
     assert text.count("top1") - text.split("METRIC")[0].count("top1") == 9, "a row for each metric"
     assert text.count("caution not_common") == (9 if full else 3)
-    assert ("18 more metrics and 6 more warnings: `--full` prints them" in text) is not full
+    more = "18 more metrics, 18 with adjusted p < 0.05; 6 more warnings: `--full`"
+    assert (more in text) is not full
     assert "FIRST" not in text
     assert len(lines) <= 20 + (2 if columns == "80" or full else 1) * (27 if full else 9)

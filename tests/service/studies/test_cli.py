@@ -92,7 +92,7 @@ def test_a_dry_run_prints_the_plan(assay: Any, app_store: Store) -> None:
     code, out, _ = assay("study", "a.study.json", "--dry-run", "--seeds", "1")
     assert code == 0
     assert "4 jobs (2 trainings, 2 evaluations)" in out
-    assert "every column is over 1 seed\n" in out
+    assert "every column is over 1 seed, ~ is not measured\n" in out
     assert "note: one seed" in out
     assert Studies(app_store, View(None, everything=True)).page()[0] == []
 
@@ -102,7 +102,7 @@ def test_the_columns_of_a_plan_are_over_all_seeds(assay: Any) -> None:
         asked = ("study", "a.study.json", "--dry-run", "--seeds", seeds)
         lines = assay(*asked)[1].splitlines()
         assert f"every column is over {seeds} seed" in "\n".join(lines)
-        assert "note: not measured yet (~): a guess of 100,000 forward passes a second" in "\n".join(lines)
+        assert "note: not measured yet: a guess of 100,000 forward passes a second" in "\n".join(lines)
         return [line.replace("~", "").split() for line in lines[1:3]], json.loads(assay(*asked, "--json")[1])
 
     once, answer = planned("1")

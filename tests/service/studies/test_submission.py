@@ -210,7 +210,7 @@ def test_faults_of_a_study_and_of_its_arms_are_told_at_once() -> None:
     body["arms"][0]["model"]["name"] = "symvitt"
     body["evaluations"] = ["pgd"]
     found = faults(body | {"tags": 3})
-    assert found["evaluations[0]"] == '{"name": "pgd"}'
+    assert found["evaluations[0]"] == '{"name": "pgd"} or {"suite": "pgd"}'
     assert {"sede", "tags", "arms[0].model.name"} < found.keys()
 
 
@@ -219,6 +219,17 @@ def test_arms_that_are_no_arms_are_told_without_their_jobs() -> None:
     body["arms"][0] = 3
     assert faults(body).keys() == {"tags", "arms[0]"}
     assert faults(body | {"arms": "all"}).keys() == {"tags", "arms"}
+
+
+def test_a_hundred_faults_and_faults_that_follow_from_others() -> None:
+    many = example() | {f"x{number}": 1 for number in range(99)}
+    for wrong in ({"seeds": {}, "metrics": 3}, {"seeds": {}, "primary": 3}, {"baseline": 3, "metrics": 3}):
+        assert len(faults(many | wrong)) == 100
+    body = example() | {"primary": {"evaluation": "pgd"}}
+    body["arms"][0] = {"naem": "softmax", **{k: v for k, v in body["arms"][0].items() if k != "name"}}
+    assert faults(body) == {"arms[0].naem": "name"}
+    body = example() | {"primay": {"evaluation": "pgd"}, "until": {"width": 0.02}}
+    assert faults(body) == {"primay": "primary"}
 
 
 def test_an_epsilon_in_pixel_steps_is_told_beside_an_unknown_data_set() -> None:

@@ -72,6 +72,26 @@ def test_a_network_of_other_channels_is_told_with_the_parameter(normalised: bool
     assert "layers.py" not in grey + colour, "the normalisation is no code of the user's"
 
 
+class Stripes(nn.Module):
+    """Takes images of multiples of 32 pixels."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.unfold(2, 32, 32).reshape(len(images), 3, -1, 32).mean((2, 3))[: len(images)] * (
+            1 if images.shape[-1] % 32 == 0 else fail("32")
+        )
+
+
+class Own(nn.Module):
+    """Takes one image alone."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.mean((2, 3)) if len(images) == 1 else fail("my own bug")
+
+
+def fail(said: str) -> Any:
+    raise RuntimeError(said)
+
+
 def test_a_network_of_other_images_is_told_their_size_and_its_logits(tmp_path: Path) -> None:
     def said(net: nn.Module, **how: Any) -> str:
         with pytest.raises(CannotExport) as raised:
@@ -84,7 +104,9 @@ def test_a_network_of_other_images_is_told_their_size_and_its_logits(tmp_path: P
         "it takes images of 32 pixels, these have 8: give image_size=32 (--image-size 32); it"
     )
     assert "it takes images of 3 channels, these have 1" in small
-    assert "mat1 and mat2" not in small
+    assert small.endswith("mat1 and mat2 shapes cannot be multiplied (5x64 and 3072x3)")
+    assert said(Stripes(), image_size=28).startswith("it takes images of 32 pixels or more") is False
+    assert said(Own(), image_size=4).endswith(": my own bug"), "the user's error stays, without a guess"
     pools = nn.Sequential(nn.Conv2d(3, 2, 30), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     assert "it takes images of 32 pixels or more, these have 8" in said(pools, image_size=8)
     unsaid = said(flat, data_classes=["cat", "dog"])

@@ -133,6 +133,26 @@ def test_what_is_said_is_within_a_factor_of_two_as_in_a_first_run(workers: int) 
     assert [one for one in said if not one[1] / 2 - 2 < one[0] < 2 * one[1] + 2] == []
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    "evaluations",
+    [
+        [(10.0, 1.0)] * 10 + [(50.0, 1.0), (41.0, 1.0)],
+        [(10.0, 1.0)] * 13 + [(60.0, 6.0), (60.0, 6.0)],
+    ],
+)
+def test_a_time_that_was_told_stays_told_and_near(
+    evaluations: list[tuple[float, float]], workers: int
+) -> None:
+    rows = simulated(evaluations, workers)
+    end = rows[-1][0]
+    etas = [(eta_seconds(row, time), end - time) for time, row in rows]
+    first = next(place for place, (eta, _) in enumerate(etas) if eta is not None)
+    told = [(eta, left) for eta, left in etas[first:] if left > 1]
+    assert [left for eta, left in told if eta is None] == []
+    assert [one for one in told if not one[1] / 2 - 2 < one[0] < 2 * one[1] + 2] == []
+
+
 def test_the_mean_speed_of_the_whole_was_far_off() -> None:
     rows = simulated(SLOW_FIRST, 1)
     assert worst(rows, 0.5, by_evaluation=False) > 0.5

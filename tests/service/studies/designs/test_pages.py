@@ -49,6 +49,8 @@ def test_a_design_has_its_jobs_and_cost_as_far_as_they_are_known(
 
     monkeypatch.setattr(pages, "checked_study", gone)
     assert "<dt>Cost</dt><dd>unknown: the weights are gone</dd>" in page(api, path)
+    monkeypatch.setattr(pages, "MAX_PLANNED", 1)
+    assert "<dt>Cost</dt><dd>unknown: too many evaluations for a page" in page(api, path)
 
 
 def test_a_new_study_begins_with_an_example(api: httpx.Client) -> None:
