@@ -26,14 +26,7 @@ from assay.service.contract.summaries import JobSummary
 from assay.service.contract.warning_codes import WarningMeaning
 from assay.service.fitted_text import fitted, say
 from assay.service.metrics.compare.bracket import bracket_line
-from assay.service.reports.comparisons import (
-    LEVEL,
-    brief,
-    comparison_lines,
-    comparison_summary,
-    p_headers,
-    warning_lines,
-)
+from assay.service.reports.comparisons import comparison_screen, warning_lines
 from assay.service.reports.headline import cases
 from assay.service.reports.numbers import (
     arithmetic_lines,
@@ -267,35 +260,9 @@ def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
 
 
 def comparison_table(comparison: Mapping[str, Any], *, full: bool = True) -> str:
-    """A summary, a line per metric and pair of jobs, then the shared parameters and the warnings.
-
-    Without `full` the first metric of each evaluation, and the first warnings of each code.
-    """
-    shown = comparison if full else brief(comparison)
-    legend, header, rows, notes = comparison_lines(shown)
-    heads = ["Condition", *header[2:-3], "P", "ADJ. P", "TEST"]
-    rows = [
-        (" ".join(filter(None, row[:2])), *row[2:-4], row[-4].replace(" points", ""), *row[-3:])
-        for row in rows
-    ]
-    how = ", ".join(p_headers(comparison))
-    lines = [*legend, *comparison_summary(comparison), *_more(comparison, shown)]
-    return "\n".join(
-        [*map(_fitted, lines), table([head.upper() for head in heads], rows), *map(_fitted, [how, *notes])]
-    )
-
-
-def _more(comparison: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
-    rows, warnings = (len(comparison[key]) - len(shown[key]) for key in ("rows", "warnings"))
-    parts = []
-    if rows:
-        told, known = (
-            sum(((row["test"] or {}).get("adjusted_p_value") or 1.0) < LEVEL for row in of["rows"])
-            for of in (comparison, shown)
-        )
-        parts.append(f"{rows} more metric{'s' * (rows > 1)}, {told - known} with adjusted p < {LEVEL}")
-    parts += [f"{warnings} more warning{'s' * (warnings > 1)}"] if warnings else []
-    return [f"{'; '.join(parts)}: `--full`"] if parts else []
+    """As `comparison_screen`, in the terminal's width."""
+    above, header, rows, below = comparison_screen(comparison, full=full)
+    return "\n".join([*map(_fitted, above), table(header, rows), *map(_fitted, below)])
 
 
 def artifacts_table(artifacts: Sequence[Artifact]) -> str:

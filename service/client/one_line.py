@@ -15,9 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -27,8 +24,8 @@ from typing import Any
 from assay.service.client.data_place import Component, json_object, properties_of, wrong
 from assay.service.client.example_model import EXAMPLE, EXAMPLE_WEIGHTS
 from assay.service.client.jobs import AssayClient
+from assay.service.client.program_export import EXPORT, IMPORT_ONNX, PROGRAM, written_program
 from assay.service.contract.errors import InvalidSpec
-from assay.service.contract.extras import require
 from assay.service.contract.problems import Problems, nearest, renamed
 from assay.service.contract.weights.options import normalization_in
 from assay.service.contract.weights.pulled import FORMS as PULLED
@@ -36,16 +33,13 @@ from assay.service.contract.weights.pulled import parse_reference
 from assay.service.files.pickled_model import pickled_model
 from assay.service.files.safetensors_header import read_header
 
-EXPORT = "assay.workers.weights.export"
-IMPORT_ONNX = "assay.workers.import_onnx"
-PROGRAM, ONNX, WEIGHTS = ".pt2", ".onnx", ".safetensors"
+ONNX, WEIGHTS = ".onnx", ".safetensors"
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
 # For error messages.
 FORMS = (
     f"{EXAMPLE}, {PULLED}, job:ID, checkpoint:NAME, FILE.pt2, FILE.onnx, PACKAGE.MODULE:FUNCTION, or the name"
     " of a model of the catalog with --weights"
 )
-FAULT_OF_WEIGHTS = "weights: "  # as an export says it
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 NAME_LENGTH, HASH_LENGTH = 60, 12
 
@@ -274,7 +268,7 @@ def made_program(subject: Subject, data: Mapping[str, Any], facts: Mapping[str, 
         if size is not None:
             arguments += ["--image-size", str(size)]
         subject.tell(f"importing {subject.label or subject.model}")
-        with _made(IMPORT_ONNX, arguments, ("model",), path.stem, tell=subject.tell) as program:
+        with written_program(IMPORT_ONNX, arguments, ("model",), path.stem, tell=subject.tell) as program:
             yield program
         return
     size = size or facts.get("size")
@@ -289,7 +283,7 @@ def made_program(subject: Subject, data: Mapping[str, Any], facts: Mapping[str, 
         arguments += ["--data-classes", json.dumps(subject.data_classes)]
     subject.tell(f"exporting {subject.label or subject.model}")
     stem = subject.model.replace(":", ".")
-    with _made(EXPORT, arguments, ("model",), stem, subject.folder, subject.tell) as program:
+    with written_program(EXPORT, arguments, ("model",), stem, subject.folder, subject.tell) as program:
         yield program
 
 
@@ -298,50 +292,6 @@ def _normalization_flags(subject: Subject) -> list[str]:
     if mean is None or std is None:
         return []
     return ["--mean", *map(str, mean), "--std", *map(str, std)]
-
-
-@contextmanager
-def _made(
-    module: str,
-    arguments: Sequence[str],
-    loc: tuple[str, ...],
-    stem: str,
-    folder: Path = Path(),
-    tell: Callable[[str], None] = print,
-) -> Iterator[Path]:
-    """A program that a workers' module writes, until the block ends; its warnings are told."""
-    require(f"the model {arguments[0]}", "worker", *(["onnx"] if module == IMPORT_ONNX else []))
-    with tempfile.TemporaryDirectory(prefix="assay-") as made:
-        target = Path(made) / f"{stem}{PROGRAM}"
-        output = [str(target)] if module == IMPORT_ONNX else ["--output", str(target)]
-        command = [sys.executable, "-P", "-m", module, arguments[0], *output, *arguments[1:]]
-        done = subprocess.run(  # noqa: S603 (our own module)
-            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            raise _failed(done, loc, arguments)
-        for line in done.stderr.splitlines():
-            if line.startswith("warning: "):
-                tell(line)
-        yield target
-
-
-def _failed(
-    done: subprocess.CompletedProcess[str], loc: tuple[str, ...], arguments: Sequence[str]
-) -> InvalidSpec:
-    problems = Problems()
-    said = done.stderr.strip() or f"it ended with code {done.returncode}"
-    for fault in re.split(r"^error: ", said, flags=re.MULTILINE)[1:] or [said]:
-        if fault.startswith(FAULT_OF_WEIGHTS) and "--weights" in arguments:
-            file = arguments[arguments.index("--weights") + 1]
-            problems.add((*loc, "weights"), fault.removeprefix(FAULT_OF_WEIGHTS).strip(), given=file)
-        else:
-            problems.add(loc, fault.strip(), given=arguments[0])
-    try:
-        problems.raise_if_any()
-    except InvalidSpec as error:
-        return error
-    raise AssertionError("a fault is told")
 
 
 def _uploaded(

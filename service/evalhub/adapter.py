@@ -37,7 +37,8 @@ from assay.service.client.data_place import wrong
 from assay.service.client.evaluation import EvaluationFailed, outcome_text
 from assay.service.client.example_model import EXAMPLE
 from assay.service.client.local import STOP_SECONDS, local_service
-from assay.service.client.one_line import ONNX, PICKLES, PROGRAM, WEIGHTS, Subject, model_spec
+from assay.service.client.one_line import ONNX, PICKLES, WEIGHTS, Subject, model_spec
+from assay.service.client.program_export import PROGRAM
 from assay.service.contract.errors import AssayError
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.results import Job

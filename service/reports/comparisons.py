@@ -64,6 +64,37 @@ def comparison_lines(
     return legend, header, rows, [*shared, *note, *own, *warnings]
 
 
+def comparison_screen(
+    comparison: Mapping[str, Any], *, full: bool
+) -> tuple[list[str], list[str], list[tuple[str, ...]], list[str]]:
+    """A comparison for a terminal: lines with a summary, header and rows of a table, and lines below.
+
+    Without `full` the first metric of each evaluation, and the first warnings of each code.
+    """
+    shown = comparison if full else brief(comparison)
+    legend, header, rows, notes = comparison_lines(shown)
+    heads = ["CONDITION", *(head.upper() for head in header[2:-3]), "P", "ADJ. P", "TEST"]
+    short = [
+        (" ".join(filter(None, row[:2])), *row[2:-4], row[-4].replace(" points", ""), *row[-3:])
+        for row in rows
+    ]
+    above = [*legend, *comparison_summary(comparison), *_left_out(comparison, shown)]
+    return above, heads, short, [", ".join(p_headers(comparison)), *notes]
+
+
+def _left_out(comparison: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
+    rows, warnings = (len(comparison[key]) - len(shown[key]) for key in ("rows", "warnings"))
+    tested = [[row["test"] or {} for row in found["rows"]] for found in (comparison, shown)]
+    small, told = (
+        [test.get("adjusted_p_value", 1) < LEVEL for test in tests].count(True) for tests in tested
+    )
+    parts = (
+        [f"{rows} more metric{'s' * (rows > 1)}, {small - told} with adjusted p < {LEVEL}"] if rows else []
+    )
+    parts += [f"{warnings} more warning{'s' * (warnings > 1)}"] if warnings else []
+    return [f"{'; '.join(parts)}: `--full`"] if parts else []
+
+
 def brief(comparison: Mapping[str, Any]) -> dict[str, Any]:
     """A comparison with the first metric of each evaluation, and the first warnings of each code."""
     rows: dict[str, Any] = {}

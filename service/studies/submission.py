@@ -74,10 +74,8 @@ def check_study(
     _check_names(shape, problems)
     if not _check_size(shape, seeds, problems) or problems.full:
         problems.raise_if_any()  # Arms are looked at if they are arms of few enough jobs.
-    checked = [
-        _Arm(catalog, given, shape, index, environment, problems).valid(work)
-        for index in range(len(shape["arms"]))
-    ]
+    made = (_Arm(catalog, given, shape, index, environment, problems) for index in range(len(shape["arms"])))
+    checked = [arm.valid(work) for arm in made]
     arms = [arm for arm in checked if arm is not None]
     if len(arms) < len(checked):
         problems.raise_if_any()

@@ -13,7 +13,7 @@ import pytest
 import assay
 from assay.service.cli import evaluate as cli_evaluate
 from assay.service.cli.main import main
-from assay.service.client import evaluation, one_line
+from assay.service.client import evaluation, program_export
 from assay.service.client.evaluation import write_report
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.extras import MissingExtra
@@ -108,7 +108,7 @@ def test_a_function_without_the_worker_is_refused_in_the_words_of_the_call(
     monkeypatch.setitem(sys.modules, "torch", None)
     with (
         pytest.raises(MissingExtra, match=r"^the model mymod:build needs the worker: pip install"),
-        one_line._made(one_line.EXPORT, ["mymod:build"], ("model",), "mymod.build"),
+        program_export.written_program(program_export.EXPORT, ["mymod:build"], ("model",), "mymod.build"),
     ):
         pass
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
-from assay.service.client import evaluation, one_line
+from assay.service.client import evaluation, one_line, program_export
 from assay.service.client.data_place import place_of
 from assay.service.client.evaluation import (
     PROBED,
@@ -134,7 +135,7 @@ def test_a_rejected_program_is_named_as_it_was_given(monkeypatch: pytest.MonkeyP
         def wait_for_checkpoint(self, name: str) -> Any:
             return type("Checkpoint", (), {"state": "rejected", "error": None, "faults": None})
 
-    monkeypatch.setattr(one_line, "_made", made)
+    monkeypatch.setattr(one_line, "written_program", made)
     with pytest.raises(InvalidSpec) as caught:
         one_line.model_spec(Rejecting(), Subject("nets:build"), {"name": "digits"})  # type: ignore[arg-type]
     assert caught.value.details[0].given == "nets:build"
@@ -153,7 +154,7 @@ def test_the_check_of_a_program_is_awaited_before_its_classes_are_compared_with_
         Path(command[command.index("--output") + 1]).write_bytes(b"program")
         return type("Done", (), {"returncode": 0, "stderr": "warning: it returns sums\nelse\n"})
 
-    monkeypatch.setattr(one_line.subprocess, "run", export)
+    monkeypatch.setattr(program_export.subprocess, "run", export)
     service, told = Service(), []
     subject = Subject("nets:build", tell=told.append)
     model = one_line.model_spec(service, subject, {"name": "digits"})  # type: ignore[arg-type]
@@ -292,3 +293,27 @@ def test_a_job_that_ended_while_the_call_began_is_the_same_job() -> None:
     assert same_job(client, left, {"a": "y"}) is None
     Jobs.now = JobState.RUNNING
     assert same_job(client, left, {"a": "y"}).id == "y"  # type: ignore[union-attr]
+
+
+def test_what_an_export_says_before_its_error_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(said: str) -> Any:
+        return lambda *_, **__: subprocess.CompletedProcess([], 2, "", said)
+
+    def faults(said: str, *more: str) -> list[tuple[str, str, Any]]:
+        monkeypatch.setattr(program_export.subprocess, "run", failing(said))
+        arguments = ["nets:build", *more]
+        with (
+            pytest.raises(InvalidSpec) as caught,
+            program_export.written_program(program_export.EXPORT, arguments, ("model",), "net"),
+        ):
+            pass
+        return [(".".join(map(str, one.loc)), one.message, one.given) for one in caught.value.details]
+
+    said = "hello from an import\nwarning: w\nerror: it has 7 logits\nerror: weights: missing: head\n"
+    assert faults(said, "--weights", "w.safetensors") == [
+        ("model", "it has 7 logits", "nets:build"),
+        ("model.weights", "missing: head", "w.safetensors"),
+    ]
+    assert faults("error: weights: none") == [("model", "weights: none", "nets:build")]
+    assert faults("Traceback\nKeyError: 1") == [("model", "Traceback\nKeyError: 1", "nets:build")]
+    assert faults("") == [("model", "it ended with code 2", "nets:build")]

@@ -90,8 +90,9 @@ def test_every_fault_of_a_call_is_told_at_once(door: Any, own: bool, folder: Pat
     (folder.parent / "state").write_text("no folder")
     where = {"state": "state"} if own else {"url": "http://127.0.0.1:9"}
     attacks = {"attack 'pgd epsilon=8'.epsilon": "8/255", "attack 'square queries=0'.queries": None}
+    weights = "weights" if door is by_command else "model.weights"
     assert dict(door(where)) == {
-        "model": "nets:build", "data": None, "model.weights": None, "normalization": "inception",
+        "model": "nets:build", "data": None, weights: None, "normalization": "inception",
         "labels": None, "report": None, **attacks, **({"state": None} if own else {}),
     }  # fmt: skip
 

@@ -345,7 +345,7 @@ def test_a_function_is_exported_for_the_channels_that_the_data_are_read_with(
         assert arguments == ["m:build", "--channels", channels]
         raise InterruptedError
 
-    monkeypatch.setattr(one_line, "_made", made)
+    monkeypatch.setattr(one_line, "written_program", made)
     data = {"name": "image_folder", "params": params}
     with pytest.raises(InterruptedError), one_line.made_program(Subject("m:build"), data, {}):
         pass
