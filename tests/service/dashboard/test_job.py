@@ -47,7 +47,7 @@ def test_a_finished_job_is_shown_with_everything(api: httpx.Client, worker: Any,
         '<p class="headline">2 of 4 images hold at 2/255 under the strongest attack run; clean 3 of 4.</p>'
     )
     assert sentence in text
-    assert text.index(sentence) < text.index('id="plot-curve"') < text.index('class="cards sortable results"')
+    assert text.index(sentence) < text.index('id="plot-curve"') < text.index('class="cards sortable results brief"')
     for path in (f"/submit?from={job}", f"/compare?jobs={job}", f"/jobs/{job}/examples/1", "/jobs?tag=one"):
         assert path in links
     for form in ("html", "md", "tex"):
@@ -55,9 +55,9 @@ def test_a_finished_job_is_shown_with_everything(api: httpx.Client, worker: Any,
     assert f'action="/jobs/{job}/cancel"' not in text
     assert f'action="/jobs/{job}/delete"' in text
     assert "Not complete" not in text
-    results = re.sub(r"<[^>]*>", " ", text[text.index('class="cards sortable results"') :])
+    results = re.sub(r"<[^>]*>", " ", text[text.index('class="cards sortable results brief"') :])
     assert re.search(r"epsilon=2/255 steps=10 ", results), "how hard it searched"
-    assert text.index("<dt>Duration</dt>") < text.index('class="cards sortable results"')
+    assert text.index("<dt>Duration</dt>") < text.index('class="cards sortable results brief"')
 
 
 def test_a_row_names_its_arithmetic_and_the_codes_of_its_warnings(
