@@ -21,6 +21,7 @@ GUESS_WEIGHT = 0.05  # Share of an evaluation that the guess counts for once it 
 # evaluation is left that costs more than `ALIKE` times what any measured evaluation costs. An evaluation is
 # measured after a quarter of its cost, or after so many seconds.
 MIN_SHARE, MIN_SECONDS = 0.02, 60.0
+SHORT = 10.0  # Seconds of running before any time left is told: a job that ends before has no use for it.
 QUARTER, ALIKE = 0.25, 4.0
 
 # "evaluations": number to [planned cost, done cost, seconds of its shards]; "planned": seconds for a unit of
@@ -144,7 +145,7 @@ def _left_seconds(pace: PaceJson, since: float) -> float | None:
     wall: float = pace["at"] - since
     spent -= float(pace["before"])
     few = done < MIN_SHARE * planned and spent < MIN_SECONDS
-    if few or done <= 0 or spent <= 0 or wall <= 0 or planned <= done or not _is_known(parts):
+    if few or done <= 0 or spent <= 0 or wall < SHORT or planned <= done or not _is_known(parts):
         return None
     compute = sum(
         max(0.0, total - part) * _speed(total, part, seconds, parts, pace["planned"])

@@ -47,7 +47,11 @@ def test_a_finished_job_is_shown_with_everything(api: httpx.Client, worker: Any,
         '<p class="headline">2 of 4 images hold at 2/255 under the strongest attack run; clean 3 of 4.</p>'
     )
     assert sentence in text
-    assert text.index(sentence) < text.index('id="plot-curve"') < text.index('class="cards sortable results brief"')
+    assert (
+        text.index(sentence)
+        < text.index('id="plot-curve"')
+        < text.index('class="cards sortable results brief"')
+    )
     for path in (f"/submit?from={job}", f"/compare?jobs={job}", f"/jobs/{job}/examples/1", "/jobs?tag=one"):
         assert path in links
     for form in ("html", "md", "tex"):

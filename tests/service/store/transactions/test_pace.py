@@ -12,6 +12,7 @@ from assay.service.contract.states import JobState
 from assay.service.store.transactions.pace import (
     MIN_SHARE,
     QUARTER,
+    SHORT,
     begun_pace,
     cost_share,
     eta_seconds,
@@ -123,6 +124,16 @@ def test_the_eta_is_unknown_until_something_is_measured() -> None:
     assert eta_seconds(Row(JobState.RUNNING, 0.0, 0.0, 40.0, 1e6, pace), 80.0) == pytest.approx(2e6, rel=0.01)
 
 
+def test_nothing_is_said_of_the_first_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def said() -> set[bool]:
+        rows = [(time, row) for time, row in simulated([(1.0, 1.0)] * 20, 1) if time < SHORT]
+        return {eta_seconds(row, time) is not None for time, row in rows}
+
+    assert said() == {False}
+    monkeypatch.setattr("assay.service.store.transactions.pace.SHORT", 0.5)
+    assert said() == {False, True}
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_what_is_said_is_within_a_factor_of_two_as_in_a_first_run(workers: int) -> None:
     # Cheap attacks at the planned speed, then a strong attack at four radii that breaks most examples early.
@@ -158,7 +169,8 @@ def test_the_mean_speed_of_the_whole_was_far_off() -> None:
     assert worst(rows, 0.5, by_evaluation=False) > 0.5
 
 
-def test_what_an_earlier_attempt_took_is_no_speed_of_this_one() -> None:
+def test_what_an_earlier_attempt_took_is_no_speed_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assay.service.store.transactions.pace.SHORT", 0.5)
     rows = simulated(UNEQUAL, 1)
     time, row = rows[len(rows) // 2]
     assert row.pace is not None
