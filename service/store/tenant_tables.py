@@ -9,6 +9,7 @@
     clocks                            virtual time of each pool (`fair_queue`)
     clock_marks                       when the database's clock was last right: one row
     study_extensions                  studies that the service extends by seeds
+    study_results                     results of studies that have ended
     study_designs                     designs of studies that were registered before they ran
     reservations                      uploads in flight, with the bytes that are kept free for them
 
@@ -161,6 +162,15 @@ study_extensions = Table(  # Of studies that the service extends by seeds.
     Column("state", Text, nullable=False),
     Column("reason", PlainText, nullable=False),
     Column("claimed_until", Double, nullable=False),  # By a process that looks.
+)
+
+study_results = Table(  # Of studies that have ended (`studies.kept_results`).
+    "study_results",
+    metadata,
+    Column("study_id", Identifier, ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True),
+    Column("sha256", Text, nullable=False),  # Of the study as it was, and of the code.
+    Column("results", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
 )
 
 clock_marks = Table(

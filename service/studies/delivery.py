@@ -1,5 +1,7 @@
 """Extends studies by seeds until their primary question is precise, from a thread of the service's process.
 
+The thread also makes the results of studies that have ended (`kept_results`), before a page asks for them.
+
 Any number of processes may do it on one database: a look is claimed by one, and recorded with its seeds in
 one transaction that changes nothing if the study has changed. A process that dies leaves its look to others.
 """
@@ -18,6 +20,7 @@ from assay.service.contract.limits import Limits
 from assay.service.settings import Settings
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
+from assay.service.studies.kept_results import keep_one
 from assay.service.studies.primary import look_at
 from assay.service.studies.rows import StudyRow
 from assay.service.studies.store import Studies
@@ -61,6 +64,8 @@ class StudyExtender(threading.Thread):
             looked = False
             try:
                 looked = extend_one(self._opener(), self._limits)
+                if not looked:
+                    keep_one(TenantStore(self._opener(), View(None, everything=True), self._limits))
             except (DBAPIError, PoolTimeout):
                 log.debug("the database is away")  # the service's answers report it
             except Exception:

@@ -26,11 +26,11 @@ from assay.service.store.tenants import TenantStore
 from assay.service.studies import routes as api
 from assay.service.studies.curve import study_curve
 from assay.service.studies.designs.pages import router
+from assay.service.studies.kept_results import kept_results_of
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.studies.routes import StudyDep
 from assay.service.studies.rows import REOPENED, StudyRow
 from assay.service.studies.store import Studies
-from assay.service.studies.stored_results import results_of
 from assay.service.studies.text import TESTS, headline, label, lines
 
 NAVIGATION, BEFORE = ("/studies", "Studies"), "/submit"
@@ -60,7 +60,7 @@ class StudyTables:
         fresh = not _open_jobs(study) or time.monotonic() - at < FRESH_SECONDS
         if known is not None and before == states and fresh:
             return known
-        found = self._pending.of((study.id, *states), lambda: results_of(store, study))
+        found = self._pending.of((study.id, *states), lambda: kept_results_of(store, study))
         if found is None:
             return None
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from assay.service.contract.states import JobState
+from assay.service.contract.states import TERMINAL, JobState
 from assay.service.studies.designs.rows import Fixing
 from assay.service.studies.wire import ArmTemplate, ExtensionState, Role, RunState, StudyLook
 
@@ -59,3 +59,8 @@ class StudyRow:
         """Whether all its jobs have succeeded, and the service is to look whether seeds are to be added."""
         going_on = self.extension is not None and self.extension.state == "open"
         return going_on and {*self.states.values()} == {JobState.SUCCEEDED}
+
+    @property
+    def ended(self) -> bool:
+        """Whether all its jobs have ended, and no look is to come."""
+        return not self.looked_for and all(run.state in (*TERMINAL, "deleted") for run in self.runs)

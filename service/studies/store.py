@@ -30,6 +30,7 @@ from assay.service.store.transactions.release import DIFFERENT
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.transitions import OPEN, lock_job
 from assay.service.studies.designs.store import Designs, with_seeds
+from assay.service.studies.kept_texts import KeptTexts
 from assay.service.studies.rows import REOPENED, Extension, StudyJobRow, StudyRow
 from assay.service.studies.runs import job_count
 from assay.service.studies.transactions import (
@@ -52,7 +53,7 @@ from assay.service.studies.wire import (
 from assay.service.submission.dependencies import dependencies_of
 
 
-class Studies(Designs):
+class Studies(Designs, KeptTexts):
     """The studies that a caller sees. Every method is one short transaction."""
 
     def add(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from assay.service.contract.extras import DISTRIBUTION, version_of
@@ -21,12 +22,12 @@ CODE = (
 SUFFIXES = (".py", ".json")  # The code, and the files that it reads, such as the classes of ImageNet-A.
 
 
-def source_sha256(root: Path) -> str | None:
+def source_sha256(root: Path, folders: Sequence[str] = CODE) -> str | None:
     """SHA-256 of the names and contents of the files that compute numbers; None where a folder is missing."""
-    if not all((root / folder).is_dir() for folder in CODE):
+    if not all((root / folder).is_dir() for folder in folders):
         return None
     digest = hashlib.sha256()
-    for folder in CODE:
+    for folder in folders:
         for path in sorted(path for path in (root / folder).rglob("*") if path.suffix in SUFFIXES):
             digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()
