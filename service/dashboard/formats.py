@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +14,7 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Job, Metric, Warning
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard.form_fields import parted
-from assay.service.reports.comparisons import FEW_WARNINGS
+from assay.service.reports.comparisons import first_of_each
 from assay.service.reports.numbers import (
     chosen_params,
     left_text,
@@ -89,16 +88,6 @@ def done_share(job: Job) -> float | None:
 def by_severity(warnings: Iterable[Warning]) -> list[Warning]:
     """The warnings, the gravest first."""
     return sorted(warnings, key=lambda warning: SEVERITIES.index(warning.severity))
-
-
-def first_of_each(warnings: Sequence[Warning]) -> tuple[list[Warning], list[Warning]]:
-    """The first few warnings of each code, and the others."""
-    counts: Counter[str] = Counter()
-    parts: tuple[list[Warning], list[Warning]] = [], []
-    for warning in warnings:
-        parts[counts[warning.code] >= FEW_WARNINGS].append(warning)
-        counts[warning.code] += 1
-    return parts
 
 
 def interval(metric: Metric) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,7 +50,11 @@ def comparison_lines(
 ) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]], list[str]]:
     """A comparison: the jobs' letters, header, rows, and notes below."""
     letters = _letters(comparison)
-    legend = [f"{letter} = job {job}" for job, letter in letters.items()]
+    named = comparison.get("names", {})
+    legend = [
+        printable(f"{letter} = " + (f"{named[job]} (job {job})" if job in named else f"job {job}"))
+        for job, letter in letters.items()
+    ]
     rows, shared = _cells(comparison)
     two = len(letters) == 2  # The first job is in every pair.
     names = ("A", "B", "B - A") if two else ("Pair", "A", "Other", "Other - A")
@@ -85,9 +90,8 @@ def comparison_screen(
 def _left_out(comparison: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
     rows, warnings = (len(comparison[key]) - len(shown[key]) for key in ("rows", "warnings"))
     tested = [[row["test"] or {} for row in found["rows"]] for found in (comparison, shown)]
-    small, told = (
-        [test.get("adjusted_p_value", 1) < LEVEL for test in tests].count(True) for tests in tested
-    )
+    told_p = [[test.get("adjusted_p_value") for test in tests] for tests in tested]
+    small, told = (sum(p is not None and p < LEVEL for p in found) for found in told_p)
     parts = (
         [f"{rows} more metric{'s' * (rows > 1)}, {small - told} with adjusted p < {LEVEL}"] if rows else []
     )
@@ -101,13 +105,20 @@ def brief(comparison: Mapping[str, Any]) -> dict[str, Any]:
     for row in comparison["rows"]:
         stated = [row[key] for key in ("evaluation", "params", "data", "protocol")]
         rows.setdefault(f"{stated} {row['values'][1]['job']}", row)
-    codes: dict[str, list[Any]] = {}
-    for warning in sorted(
-        comparison["warnings"], key=lambda one: SEVERITIES.index(one.get("severity", "caution"))
-    ):
-        codes.setdefault(warning["code"], []).append(warning)
-    few = [warning for found in codes.values() for warning in found[:FEW_WARNINGS]]
-    return {**comparison, "rows": list(rows.values()), "warnings": few}
+    warnings = [Warning.model_validate(warning) for warning in comparison["warnings"]]
+    few, _ = first_of_each(sorted(warnings, key=lambda one: SEVERITIES.index(one.severity)))
+    shown = [warning.model_dump(mode="json") for warning in few]
+    return {**comparison, "rows": list(rows.values()), "warnings": shown}
+
+
+def first_of_each(warnings: Sequence[Warning]) -> tuple[list[Warning], list[Warning]]:
+    """The first few warnings of each code, and the others."""
+    counts: Counter[str] = Counter()
+    parts: tuple[list[Warning], list[Warning]] = [], []
+    for warning in warnings:
+        parts[counts[warning.code] >= FEW_WARNINGS].append(warning)
+        counts[warning.code] += 1
+    return parts
 
 
 def comparison_summary(comparison: Mapping[str, Any]) -> list[str]:

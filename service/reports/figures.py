@@ -41,15 +41,14 @@ def figures(
     found: list[Figure] = []
     notes = []
     for kind, spec in specs.items():
+        drawn: list[bytes] = []
         try:
-            drawn = [
-                (draw or rendered)(spec, scheme, narrow)
-                for narrow in ((False, True) if not found else (False,))
-                for scheme in SCHEMES
-            ]
+            for narrow in (False, True) if not found else (False,):
+                drawn += [(draw or rendered)(spec, scheme, narrow) for scheme in SCHEMES]
         except (RenderError, OSError) as error:
             logger.warning("the plot %s of a report: %s", kind, error)
-            notes.append(f"the plot {kind} could not be drawn now")
+            notes.append(f"the plot {kind} could not be drawn now{' for a phone' if drawn else ''}")
+        if not drawn:
             continue
         described = str(spec.get("description", ""))
         light, dark, *phone = map(_address, drawn)

@@ -216,11 +216,8 @@ def _warnings(report: JobReport) -> list[tuple[str, str]]:
 def _comparison(report: JobReport) -> tuple[list[str], Cells, list[Cells], list[str]] | None:
     if report.comparison is None:
         return None
-    legend, header, rows, notes = comparison_lines(report.comparison.model_dump(mode="json"))
     names = {job.id: job.label for job in report.jobs}
-    ids = report.comparison.jobs
-    legend = [printable(f"{line}: {names[job]}") for line, job in zip(legend, ids, strict=True)]
-    return legend, header, rows, notes
+    return comparison_lines(report.comparison.model_dump(mode="json") | {"names": names})
 
 
 @cache

@@ -78,7 +78,7 @@ class Comparison(Answer):
 
     `adjust` names the adjustment of the p-values, over all `tests` of the comparison together. `note` says
     what the comparison cannot tell: a comparison of single trainings is no study. `result_warnings` has the
-    codes of the warnings of each job's own results, by job id.
+    codes of the warnings of each job's own results, by job id, and `names` the names that tell jobs apart.
     """
 
     jobs: list[str]
@@ -88,6 +88,7 @@ class Comparison(Answer):
     warnings: list[Warning]
     note: str | None = None
     result_warnings: dict[str, list[str]] = Field(default_factory=dict)
+    names: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,16 +138,16 @@ def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparis
     adjusted = ADJUSTMENTS[adjust]([test.p_value for test in tests])
     for test, p_value in zip(tests, adjusted, strict=True):
         test.adjusted_p_value = p_value
-    names = [job.job for job in jobs]
     told = {job.job: [job.warnings, *(part.warnings for part in job.evaluations.values())] for job in jobs}
     codes = {job: sorted({str(one.code) for own in found for one in own}) for job, found in told.items()}
     return Comparison(
-        jobs=names,
+        jobs=[job.job for job in jobs],
         adjust=adjust,
         tests=len(tests),
         rows=rows,
         warnings=warnings,
         result_warnings={job: found for job, found in codes.items() if found},
+        names={job.job: job.name for job in jobs if job.name.strip()},
     )
 
 

@@ -171,6 +171,11 @@ def test_comparisons_have_p_values() -> None:
         "no summary hides a difference"
     )
     assert "1 more metric, 1 with adjusted p < 0.05: `--full`" in short
+    null = other | {"test": other["test"] | {"adjusted_p_value": None}}
+    short = output.comparison_table(comparison | {"rows": [row, null]}, full=False)
+    assert "1 more metric, 0 with adjusted p < 0.05: `--full`" in short
+    named = output.comparison_table(comparison | {"names": {"y": "my \x1b[1m net"}}).splitlines()
+    assert named[:2] == ["A = job x", "B = my \\x1b[1m net (job y)"]
     noted = output.comparison_table(comparison | {"note": "weights, not methods"}).splitlines()
     assert noted[-2:] == ["note: weights, not methods", "caution not_common: only one"]
     older = {key: value for key, value in comparison.items() if key != "adjust"}

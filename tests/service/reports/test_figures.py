@@ -73,6 +73,17 @@ def test_a_plot_that_cannot_be_drawn_is_a_note_and_the_rest_stays(
     assert str(error) in caplog.text
 
 
+def test_a_plot_for_phones_that_fails_leaves_the_wide_plot() -> None:
+    def draw(spec: Vega, scheme: Scheme, narrow: bool) -> bytes:
+        if narrow:
+            raise RenderError("no renderer")
+        return b"<svg/>"
+
+    (found,), notes = figures({"first": {}}, draw=draw)
+    assert (found.kind, list(found.phone)) == ("first", [])
+    assert notes == ["the plot first could not be drawn now for a phone"]
+
+
 def test_a_defect_is_not_hidden() -> None:
     def draw(spec: Vega, scheme: Scheme, narrow: bool) -> bytes:
         raise ZeroDivisionError

@@ -55,6 +55,11 @@ def codes(comparison: Comparison) -> list[str]:
     return [warning.code for warning in comparison.warnings]
 
 
+def test_names_that_tell_jobs_apart() -> None:
+    jobs = [replace(job(one, [1, 0]), name=name) for one, name in (("a", "net"), ("b", "net"), ("c", "mine"))]
+    assert compare(jobs).names == {"c": "mine"}
+
+
 def test_paired_numbers() -> None:
     first = [1, 1, 1, 1, 0, 0, 1, 0]
     second = [1, 0, 0, 0, 0, 1, 1, 0]
