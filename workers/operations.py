@@ -1,16 +1,18 @@
-"""Counts the operations of models for GPU-hours of studies, on torch's device without memory.
+"""Counts the operations of models for hours of studies, on torch's device without memory.
 
     echo '[{"model": {"name": ..., "params": ...}, "data": ...}]' | python -m assay.workers.operations
 
 Writes for each model "forward", the operations of an example's forward pass, and "gradient", for the pass
 back to the input, to the weights for tokens; or "unknown", the reason. Matrix products, convolutions
-and attention count, two operations for each multiply-add (`efficiency`).
+and attention count, two operations for each multiply-add (`efficiency`). "core_seconds" are an example's
+forward pass on a core of this machine.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -39,6 +41,25 @@ NOT_COUNTED = {
 
 def operations(model: ModelReference, data: ComponentReference) -> dict[str, float]:
     """Operations of a model's passes on an example of a data set; a ValueError says why they are unknown."""
+    build, given = _prepared(model, data)
+    return _counted(on_meta(build).eval().requires_grad_(False), given.to(META))
+
+
+def core_seconds(model: ModelReference, data: ComponentReference) -> float:
+    """Seconds of an example's forward pass on a core: the quicker of two."""
+    build, given = _prepared(model, data)
+    built = build().eval()
+    torch.set_num_threads(1)
+    taken = []
+    for _ in range(2):
+        begun = time.perf_counter()
+        with torch.inference_mode():
+            built(given)
+        taken.append(time.perf_counter() - begun)
+    return min(taken) / COUNTED_IMAGES
+
+
+def _prepared(model: ModelReference, data: ComponentReference) -> tuple[Callable[[], nn.Module], Tensor]:
     component, found = load().find("model", model["name"]), load().find("data", data["name"])
     for fact, reason in NOT_COUNTED.items():
         if fact in (component.facts or {}):
@@ -47,14 +68,17 @@ def operations(model: ModelReference, data: ComponentReference) -> dict[str, flo
     classes, channels = facts.get("model_classes", facts.get("classes")), facts.get("channels")
     if classes is None:
         raise ValueError(f"the catalog does not know the classes of the data set {data['name']!r}")
-    build = catalog.build("model", model["name"], model["params"])
-    built = on_meta(lambda: build(classes, channels or COUNTED_IMAGES)).eval().requires_grad_(False)
+    make = catalog.build("model", model["name"], model["params"])
+
+    def build() -> nn.Module:
+        return cast(nn.Module, make(classes, channels or COUNTED_IMAGES))
+
+    built = on_meta(build)
     if channels is None and not reads_words(built):
         raise ValueError(f"the catalog does not know the channels of the data set {data['name']!r}")
     described = cast(ExampleSet, SimpleNamespace(classes=classes, channels=channels))
     task = catalog.task(found.tasks[0])
-    given: Tensor = task.trial_inputs(described, image_size_of(model, built), COUNTED_IMAGES).to(META)
-    return _counted(built, given)
+    return build, task.trial_inputs(described, image_size_of(model, built), COUNTED_IMAGES)
 
 
 def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
@@ -93,9 +117,10 @@ def _without_autocast(*given: object, **named: object) -> nullcontext[None]:
 
 
 def answer(asked: Any) -> dict[str, Any]:
-    """The operations of an arm, or why they are unknown."""
+    """The operations of an arm and its seconds, or why they are unknown."""
     try:
-        return operations(asked["model"], asked["data"])
+        counted: dict[str, Any] = operations(asked["model"], asked["data"])
+        return counted | {"core_seconds": core_seconds(asked["model"], asked["data"])}
     except Exception as error:
         if "meta tensor" in str(error):  # a value was asked of a tensor without memory
             return {"unknown": "how much it computes depends on its input"}

@@ -22,6 +22,7 @@ from typing import Any
 from assay.service.catalog.catalog import load
 from assay.service.cli import output
 from assay.service.contract.extras import MissingExtra, require
+from assay.service.reports.numbers import clock
 from assay.service.studies.wire import ArmEstimate, StudyDryRun
 from assay.service.submission.estimate import BACKWARD_COST
 
@@ -57,17 +58,22 @@ CONVOLUTIONAL = MeasuredNetwork("ResNet-50", 50, 8_178_368_512, 8_178_368_512, (
 
 @dataclass(frozen=True)
 class GpuHours:
-    """Hours of an H100 for all seeds; `unknown` has the arms that are not in them, with the reason."""
+    """Hours of an H100 for all seeds; `unknown` has the arms that are not in them, with the reason.
+
+    `core` has hours of a core of this machine, by a forward pass of each model; None where none was timed.
+    """
 
     trainings: float
     evaluations: float
     unknown: Mapping[str, str]
+    core: float | None = None
 
 
 def gpu_hours(planned: StudyDryRun) -> GpuHours:
     """The hours of a planned study, its models counted by a process of a worker's packages."""
     sums = [0.0, 0.0]
     unknown: dict[str, str] = {}
+    core: list[float] = []
     for arm, spec, found in zip(
         planned.arms, planned.spec["arms"], counted(planned.spec["arms"]), strict=True
     ):
@@ -76,7 +82,9 @@ def gpu_hours(planned: StudyDryRun) -> GpuHours:
             unknown[arm.name] = hours
         else:
             sums = [total + len(planned.spec["seeds"]) * one for total, one in zip(sums, hours, strict=True)]
-    return GpuHours(sums[0], sums[1], unknown)
+            if "core_seconds" in found:
+                core.append(len(planned.spec["seeds"]) * _core_hours(arm, found))
+    return GpuHours(sums[0], sums[1], unknown, sum(core) if core else None)
 
 
 def hours_of(arm: ArmEstimate, model: str, found: Mapping[str, Any]) -> tuple[float, float] | str:
@@ -89,11 +97,24 @@ def hours_of(arm: ArmEstimate, model: str, found: Mapping[str, Any]) -> tuple[fl
     larger = TRANSFORMER if load().find("model", model).pulled is None else CONVOLUTIONAL
     network = larger if found["forward"] >= larger.forward else SMALLEST
     forward, gradient = max(found["forward"], network.forward), max(found["gradient"], network.gradient)
-    train, evaluate = (arm.train_passes if trained else None) or (0, 0), arm.evaluate_passes
+    train, evaluate = _passes(arm)
     training = (train[0] + BACKWARD_COST * train[1]) * forward
     return training / network.rate / HOUR, (
         evaluate[0] * forward + evaluate[1] * gradient
     ) / network.rate / HOUR
+
+
+def _passes(arm: ArmEstimate) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Forward and backward passes of a seed's training, 0 where it is an earlier arm's, and evaluation."""
+    trained = arm.trained and not arm.shared
+    return (arm.train_passes if trained else None) or (0, 0), arm.evaluate_passes or (0, 0)
+
+
+def _core_hours(arm: ArmEstimate, found: Mapping[str, Any]) -> float:
+    train, evaluate = _passes(arm)
+    backward = evaluate[1] * found["gradient"] / found["forward"]
+    passes = train[0] + BACKWARD_COST * train[1] + evaluate[0] + backward
+    return float(passes * found["core_seconds"] / HOUR)
 
 
 def counted(arms: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -146,6 +167,9 @@ def hours_text(hours: GpuHours) -> str:
         f" GFLOP a pass on, else {small}; no training was measured; scaled: by peaks in float32; sets of"
         " unknown size count as published"
     )
+    if hours.core is not None:
+        taken = clock(HOUR * hours.core)
+        lines = [f"a core of this machine takes about {taken}, by a forward pass of each model", *lines]
     return "\n".join([output.table(titles, rows), assumed, *lines])
 
 

@@ -126,6 +126,17 @@ def _tables(value: Any) -> list[dict[str, Any]]:
     return [table for part in value for table in _tables(part)] if isinstance(value, list) else []
 
 
+def test_hours_of_a_core_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a seed 100 forward and as many backward passes, twice as dear; 50 forward and 10 of the gradient."""
+    counted_here = LITTLE | {"gradient": 3e6, "core_seconds": 0.5}
+    found = hours(monkeypatch, planned(2, 3, (100, 100), (50, 10)), counted_here)
+    assert found.core == pytest.approx(2 * 3 * 0.5 * (100 + 200 + 50 + 30) / 3600)
+    assert "a core of this machine takes about 19 min" in hours_text(found)
+    again = hours(monkeypatch, planned(1, 1, (100, 100), (50, 10), shared=1), counted_here)
+    assert again.core == pytest.approx(0.5 * (50 + 30) / 3600)
+    assert hours(monkeypatch, planned(1, 1, None, (1, 0)), LITTLE).core is None
+
+
 def test_what_is_unknown_is_said_and_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     found = hours(monkeypatch, planned(2, 1, None, (10, 0)), {"unknown": "it was not counted"})
     assert (found.trainings, found.evaluations) == (0, 0)
@@ -159,6 +170,7 @@ def test_models_are_counted_in_a_process() -> None:
     words = {"model": {"name": "lm", "params": {}}, "data": {"name": "wikitext", "params": {}}}
     foreign = {**arm, "model": {"name": "of_another_package", "params": {}}}
     found, unknown, missing = counted([arm, words, foreign])
+    assert 0 < found.pop("core_seconds") < 60
     assert found == TINY
     assert "windows or steps" in unknown["unknown"]
     assert "of_another_package" in missing["unknown"]
