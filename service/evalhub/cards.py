@@ -16,7 +16,7 @@ from evalhub.adapter import EnvironmentCardMetadata, EvaluationResult, JobResult
 from assay.service.contract.results import EvaluationResult as Row
 from assay.service.contract.results import Job, Metric, Results
 from assay.service.evalhub.provider import WORST
-from assay.service.plots.series import accuracy, epsilon_of, is_noise, strongest_attacks_of
+from assay.service.plots.series import accuracy, ball_of, epsilon_of, is_noise, strongest_attacks_of
 from assay.service.reports.numbers import metric_cells, number
 from assay.service.reports.run_record import LOW, metric_numbers, named_rows
 
@@ -37,12 +37,13 @@ def worst_case(spec: dict[str, Any], results: Results) -> Case | None:
     Without a radius the lowest of all rows. The radius does not depend on the model, so thresholds compare.
     None: no accuracy has a value.
     """
-    cases = dict(strongest_attacks_of(results))
+    radii = {one.epsilon for one in ball_of(results)}
     counts = Counter(epsilon_of(row) for row in results.evaluations if not is_noise(row))
     found: tuple[Row, Metric] | None
-    if cases:
-        radius = max(cases, key=lambda epsilon: (counts[epsilon], epsilon))
-        found = (cases[radius].row, cases[radius].metric)
+    if radii:
+        radius = max(radii, key=lambda epsilon: (counts[epsilon], epsilon))
+        least = [case for epsilon, case in strongest_attacks_of(results) if epsilon <= radius][-1]
+        found = (least.row, least.metric)
     else:
         rows = [(row, metric) for row in results.evaluations if (metric := accuracy(row)) is not None]
         found = min(rows, key=lambda one: one[1].value or 0.0, default=None)

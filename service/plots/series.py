@@ -158,27 +158,34 @@ def is_noise(row: EvaluationResult) -> bool:
 
 
 def strongest_attacks(rows: Sequence[Measured]) -> list[tuple[float, Measured]]:
-    """Radii of attacks in one ball, ascending, each with the attack of the lowest accuracy up to there."""
-    # Noise is no attack. A perturbation of a smaller radius is one of every larger radius.
+    """Radii of attacks in one ball, ascending, each with the attack that left the lowest accuracy at it.
+
+    Without radii at which every attack left more than an attack did at a smaller radius: a perturbation of a
+    smaller radius is one of every larger radius, so these attacks tell nothing of theirs.
+    """
     found: list[tuple[float, Measured]] = []
-    attacks = [row for row in rows if not is_noise(row.row)]
+    attacks = [row for row in rows if not is_noise(row.row)]  # Noise is no attack.
     for row in sorted(attacks, key=lambda row: (row.epsilon, row.metric.value or 0.0)):
         if found and row.epsilon == found[-1][0]:
             continue
-        before = found[-1][1] if found else row
-        lower = (row.metric.value or 0.0) <= (before.metric.value or 0.0)
-        found.append((row.epsilon, row if lower else before))
+        if not found or (row.metric.value or 0.0) <= (found[-1][1].metric.value or 0.0):
+            found.append((row.epsilon, row))
     return found
 
 
-def strongest_attacks_of(results: Results) -> list[tuple[float, Measured]]:
-    """`strongest_attacks` in the ball (data, protocol, norm, kind of accuracy) with the most attacks."""
+def ball_of(results: Results) -> list[Measured]:
+    """Accuracies under attack in the ball (data, protocol, norm, kind of accuracy) with the most attacks."""
     balls: dict[str, list[Measured]] = {}
     for one in attacked([LabelledResults("", results)]):
         if not is_noise(one.row):
             ball = [one.row.data, one.row.protocol, one.norm, accuracy_name(one.row)]
             balls.setdefault(json.dumps(ball, sort_keys=True, default=str), []).append(one)
-    return strongest_attacks(max(balls.values(), key=len, default=[]))
+    return max(balls.values(), key=len, default=[])
+
+
+def strongest_attacks_of(results: Results) -> list[tuple[float, Measured]]:
+    """`strongest_attacks` in the ball of `ball_of`."""
+    return strongest_attacks(ball_of(results))
 
 
 def telling(cases: Sequence[tuple[float, Measured]]) -> tuple[float, Measured]:

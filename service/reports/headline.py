@@ -18,6 +18,7 @@ from assay.service.plots.series import (
     accuracy,
     accuracy_name,
     attacked,
+    ball_of,
     epsilon_of,
     is_noise,
     norm_of,
@@ -55,12 +56,23 @@ def headline(results: Results) -> str:
 def _rule(results: Results) -> list[str]:
     """Why the worst case is not at the largest radius, in the words of every summary."""
     radii = strongest_attacks_of(results)
-    if not radii or telling(radii)[0] == radii[-1][0]:
+    if not radii:
         return []
-    epsilon, worst = telling(radii)
-    held = (worst.metric.value or 0.0) >= TELLING
-    why = "at larger radii less than 10 % hold" if held else "the smallest radius run: less than 10 % hold"
-    return [f"The worst case is told at {_radius(worst, epsilon)}{':' if held else ','} {why}."]
+    (epsilon, worst), (last, least) = telling(radii), radii[-1]
+    said = []
+    if epsilon < last:
+        held = (worst.metric.value or 0.0) >= TELLING
+        why = (
+            "at larger radii less than 10 % hold" if held else "the smallest radius run: less than 10 % hold"
+        )
+        said.append(f"The worst case is told at {_radius(worst, epsilon)}{':' if held else ','} {why}.")
+    if beyond := [one for one in ball_of(results) if one.epsilon > last]:
+        weak = min(beyond, key=lambda one: one.metric.value or 0.0)
+        found, less = (
+            f"{one.row.name} at {_radius(one, at)}" for one, at in ((weak, weak.epsilon), (least, last))
+        )
+        said.append(f"Attacks at larger radii were weaker: {found} left more than {less}.")
+    return said
 
 
 def summary(results: Results) -> JobSummary:

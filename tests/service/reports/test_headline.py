@@ -62,9 +62,22 @@ def test_a_grid_has_the_largest_radius_at_which_a_tenth_holds_and_the_last() -> 
     assert told.endswith(" The worst case is told at 1/255, the smallest radius run: less than 10 % hold.")
 
 
-def test_a_smaller_radius_bounds_a_larger_one() -> None:
+def test_a_weak_attack_at_a_larger_radius_is_no_worst_case_there() -> None:
+    """A search at 4/255 says nothing of 8/255, and a useless attack at 8/255 says no more."""
     weak = attack("fgsm", 0.7, "8/255")
-    assert headline(results(PGD, weak)) == "60 of 100 images hold at 8/255 under the strongest attack run."
+    assert headline(results(PGD, weak)) == (
+        "60 of 100 images hold at 4/255 under the strongest attack run."
+        " Attacks at larger radii were weaker: fgsm at 8/255 left more than pgd at 4/255."
+    )
+    told = summary(results(CLEAN_ROW, PGD, weak)).worst
+    assert told is not None
+    assert (told.value, told.at, told.radius) == (0.6, "4/255", pytest.approx(4 / 255))
+    assert cases(results(CLEAN_ROW, PGD, weak))[-1][:2] == ("worst case", "pgd 4/255")
+    told_at = headline(results(PGD, attack("pgd", 0.05, "6/255"), weak)).partition(". ")[2]
+    assert told_at == (
+        "The worst case is told at 4/255: at larger radii less than 10 % hold."
+        " Attacks at larger radii were weaker: fgsm at 8/255 left more than pgd at 6/255."
+    )
 
 
 def test_noise_is_no_attack() -> None:

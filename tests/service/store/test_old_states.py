@@ -46,6 +46,7 @@ ADDED = frozenset(
         "note",
         "study",
         "result_warnings",
+        "names",
         "severity",
         "bracket",
         "pulled",
