@@ -89,13 +89,14 @@ def pivot(
             for row in chosen
             if row.first or (row.part and (row.job, row.attack, row.metric_name) in firsts)
         ]
+    asked = chosen
     if counted is not None:
         groups = strongest_first(chosen, lambda row: row.attack, lambda row: row.metric)
         chosen = [row for group in groups for row in group]
     attacks, shared = _attack_labels(chosen, by, brief=counted is not None)
     labels = {**FIELDS, "attack": lambda row: attacks[id(row)]}
     across, down = _label(labels, by[0]), _labels(chosen, labels, by)
-    heads = list(dict.fromkeys(down(row) for row in chosen))
+    heads = list(dict.fromkeys(down(row) for row in asked))
     cells: dict[str, dict[str, TidyRow]] = {}
     for row in chosen:
         cells.setdefault(across(row), {}).setdefault(down(row), row)

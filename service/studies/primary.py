@@ -195,7 +195,8 @@ def _text(
     word = "better" if better else "worse"
     if primary.claim == "difference":
         said = f"{found.arm} is {word} than {found.baseline} by {size}"
-        return said + tail if holds else f"not told apart: {size} {word}{tail}"
+        apart = f"{found.arm} is not told apart from {found.baseline}: {size} {word}"
+        return (said if holds else apart) + tail
     if primary.claim == "not_worse":
         said = f"{found.arm} is not worse than {found.baseline} by {margin} or more"
     else:

@@ -13,7 +13,7 @@ from assay.service.contract.row_protocols import protocol_unit
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
 from assay.service.reports.markdown_text import escape_markdown
 from assay.service.studies.power import FIRST_SEEDS, amount
-from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
+from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyPrimary, StudyResults
 
 MAX_PLACES = 3  # Evaluations that a line of warnings names.
 CHANGED = ("attack", "corrupt", "swap")  # in names of tables of changed examples
@@ -115,7 +115,7 @@ def headline(results: StudyResults) -> str:
         return ""
     begin = "" if results.complete else "Not complete, so far: "
     if results.primary is not None:
-        return f"{begin}{results.primary.text}."
+        return f"{begin}{_where(results.primary)}: {results.primary.text}."
     found = [
         (not _robust(known[place][1]), one.test.adjusted_p_value, place)
         for place, (one, _) in enumerate(known)
@@ -181,8 +181,11 @@ def _question(results: StudyResults) -> list[str]:
         "not_worse": f"is not worse by {asked.margin} or more than",
         "equivalent": f"differs by less than {asked.margin} from",
     }[asked.claim]
-    where = f"{asked.metric} of {asked.evaluation} {asked.params.get('epsilon', '')}".strip()
-    return [f"primary question: {asked.arm} {claim} {asked.baseline} in {where}: {asked.text}"]
+    return [f"primary question: {asked.arm} {claim} {asked.baseline} in {_where(asked)}: {asked.text}"]
+
+
+def _where(asked: StudyPrimary) -> str:
+    return f"{asked.metric} of {asked.evaluation} {asked.params.get('epsilon', '')}".strip()
 
 
 def extension(results: StudyResults) -> list[str]:

@@ -78,7 +78,10 @@ def test_page_loads_nothing_and_escapes_names(api: httpx.Client, pair: str) -> N
     assert "link" not in tags.seen
     assert all(address.startswith(("data:image/svg+xml;", "#")) for address in tags.addresses)
     assert "first &lt;script&gt;" in answer.text
-    assert answer.text.count('<tr class="counted">') == 1
+    assert answer.text.count('<tr class="counted">') == answer.text.count("<small>worst case</small>") == 1
+    assert ".counted th, .counted td { border-block: 2px solid var(--ink); }" in answer.text, (
+        "bold is significant"
+    )
     assert "Comparison" in answer.text
     assert "weights_sha256" in answer.text or "Provenance" in answer.text
 

@@ -54,6 +54,16 @@ def test_rows_without_the_parameter_come_first_and_words_keep_their_order() -> N
     assert [name for name, _ in pivot(rows, by=("norm", "model")).rows] == ["Linf", "-"]
 
 
+def test_columns_stand_in_the_order_of_the_jobs() -> None:
+    """Rows are grouped by strength, which must not move the jobs that a reader asked for in an order."""
+    rows = [
+        replace(row("pgd", value, epsilon="8/255"), job=job, name=job)
+        for job, value in (("first", 0.9), ("second", 0.1))
+    ]
+    table = pivot(rows, by=("attack", "name"), counted=[("second", rows[1].key)])
+    assert table.header[1:] == ["first", "second"]
+
+
 def test_a_report_has_attacks_by_strength_and_names_the_worst_case() -> None:
     """Defaults are in the spec below; steps are effort, which a reader asks for first."""
     rows = [

@@ -49,7 +49,7 @@ def test_its_test_is_alone_and_the_others_are_adjusted_among_themselves() -> Non
     found = primary_of(asked)
     assert (found.arm, found.baseline, found.metric, found.holds) == ("other", "one", "top1", True)
     assert found.text.startswith("other is better than one by ")
-    assert headline(asked) == f"{found.text}."
+    assert headline(asked) == f"top1 of cell 0: {found.text}.", "what, of which arm, than which"
     assert "| primary |" in to_markdown(asked)
     assert lines(asked)[0].startswith("primary question: other differs from one in top1 of cell 0: other is")
 
@@ -69,7 +69,7 @@ def test_a_primary_metric_that_is_not_among_the_tested_is_tested_for_its_arm() -
         (2, "not_worse", 0.01, False, "not shown that other is not worse than one by 1.0 points"),
         (1, "equivalent", 0.2, True, "other and one differ by less than 20.0 points: measured"),
         (0, "equivalent", 0.2, False, "not shown that other and one differ by less than 20.0 points"),
-        (1, "difference", None, False, "not told apart: "),
+        (1, "difference", None, False, "other is not told apart from one: "),
     ],
 )
 def test_claims(place: int, claim: Any, margin: float | None, holds: bool, said: str) -> None:

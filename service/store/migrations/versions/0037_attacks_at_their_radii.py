@@ -1,4 +1,4 @@
-"""A worst case is told at the radius of the attack that left it, no longer at larger radii of weaker attacks."""
+"""A worst case is told at the radius of the attack that left it, no longer at radii of weaker attacks."""
 
 from __future__ import annotations
 
