@@ -1,6 +1,6 @@
 """Extends studies by seeds until their primary question is precise, from a thread of the service's process.
 
-The thread also makes the results of studies that have ended (`kept_results`), before a page asks for them.
+The thread also makes the results of studies that end (`kept_results`), mostly before a page asks for them.
 
 Any number of processes may do it on one database: a look is claimed by one, and recorded with its seeds in
 one transaction that changes nothing if the study has changed. A process that dies leaves its look to others.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 from sqlalchemy.exc import DBAPIError
@@ -28,6 +29,7 @@ from assay.service.studies.stored_results import results_of
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 2.0
+CLOSE_SECONDS = 10.0
 COUNTER = "assay_study_looks"
 COUNTED = {COUNTER: "Looks at studies with `until`, by the state of the extension after them."}
 TOTAL = f"{COUNTER}_total"
@@ -54,18 +56,19 @@ class StudyExtender(threading.Thread):
         self.start()
 
     def close(self) -> None:
-        """Ends after the present look."""
+        """Ends after the present look; results of a large study end with the process."""
         self._stopping.set()
-        self.join()
+        self.join(CLOSE_SECONDS)
 
     def run(self) -> None:
         """Looks until closed; waits while the database is away, and survives every error."""
+        tries: Counter[str] = Counter()
         while not self._stopping.is_set():
             looked = False
             try:
                 looked = extend_one(self._opener(), self._limits)
-                if not looked:
-                    keep_one(TenantStore(self._opener(), View(None, everything=True), self._limits))
+                if not (looked or self._stopping.is_set()):
+                    keep_one(TenantStore(self._opener(), View(None, everything=True), self._limits), tries)
             except (DBAPIError, PoolTimeout):
                 log.debug("the database is away")  # the service's answers report it
             except Exception:

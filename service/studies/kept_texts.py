@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, exists, insert, select
+from collections.abc import Collection
+
+from sqlalchemy import delete, exists, func, insert, select
 
 from assay.service.contract.states import TERMINAL
 from assay.service.store.clock import now
-from assay.service.store.tables import jobs, studies, study_jobs
-from assay.service.store.tenant_tables import study_results
+from assay.service.store.tables import jobs, results, studies, study_jobs
+from assay.service.store.tenant_tables import study_extensions, study_results
 from assay.service.store.tenants import TenantPart
 
 
@@ -27,12 +29,42 @@ class KeptTexts(TenantPart):
             connection.execute(delete(study_results).where(study_results.c.study_id == study_id))
             connection.execute(insert(study_results).values(**row, created_at=now()))
 
-    def without_text(self) -> str | None:
-        """The newest ended study of which nothing was ever kept."""
-        mine = study_jobs.c.study_id == studies.c.id
-        open_jobs = select(jobs.c.id).join(study_jobs, study_jobs.c.job_id == jobs.c.id).where(mine)
-        ended = ~exists(open_jobs.where(jobs.c.state.not_in([str(state) for state in TERMINAL])))
-        kept = select(study_results.c.study_id).where(study_results.c.study_id == studies.c.id)
-        due = select(studies.c.id).where(~exists(kept), ended).order_by(studies.c.id.desc())
+    def measured(self, study_id: str) -> str:
+        """When the jobs of a study ended and their results were merged, which both may happen again."""
+        mine = study_jobs.c.study_id == study_id
+        ends = select(func.count(jobs.c.id), func.max(jobs.c.finished_at), func.sum(jobs.c.attempt))
+        merges = select(func.count(results.c.job_id), func.max(results.c.created_at))
         with self._database.reading() as connection:
-            return connection.execute(due.limit(1)).scalar_one_or_none()
+            found = (
+                connection.execute(statement.where(mine)).one()
+                for statement in (
+                    ends.join(study_jobs, study_jobs.c.job_id == jobs.c.id),
+                    merges.join(study_jobs, study_jobs.c.job_id == results.c.job_id),
+                )
+            )
+            return str([tuple(row) for row in found])
+
+    def without_text(self, tried: Collection[str] = ()) -> str | None:
+        """The newest study that has ended since its results were kept, if they ever were."""
+        mine = study_jobs.c.study_id == studies.c.id
+        of_study = study_jobs.c.job_id == jobs.c.id
+        ended = ~exists(
+            select(jobs.c.id)
+            .join(study_jobs, of_study)
+            .where(mine, jobs.c.state.not_in([str(state) for state in TERMINAL]))
+        )
+        going_on = exists(
+            select(study_extensions.c.study_id).where(
+                study_extensions.c.study_id == studies.c.id, study_extensions.c.state == "open"
+            )
+        )
+        end = select(func.coalesce(func.max(jobs.c.finished_at), 0.0)).join(study_jobs, of_study).where(mine)
+        kept = exists(
+            select(study_results.c.study_id).where(
+                study_results.c.study_id == studies.c.id,
+                study_results.c.created_at >= end.scalar_subquery(),
+            )
+        )
+        due = select(studies.c.id).where(~kept, ended, ~going_on, studies.c.id.not_in(tried))
+        with self._database.reading() as connection:
+            return connection.execute(due.order_by(studies.c.id.desc()).limit(1)).scalar_one_or_none()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from assay.service.contract.errors import NoResults
 from assay.service.contract.limits import UNLIMITED
@@ -42,11 +44,11 @@ def test_the_service_makes_them_once_when_a_study_ends(
     api: httpx.Client, worker: Any, view: TenantStore, made: list[str]
 ) -> None:
     study = posted(api)
-    keep_one(view)
+    keep_one(view, Counter())
     assert made == [], "it has not ended"
     finish(api, worker, study)
     for _ in range(3):
-        keep_one(view)
+        keep_one(view, Counter())
     assert made == [study["id"]]
     row = view.features.of(Studies).get(study["id"])
     assert kept_results_of(view, row) == results_of(view, row)
@@ -88,7 +90,7 @@ def test_a_study_without_results_is_tried_once(api: httpx.Client, view: TenantSt
     study = posted(api)
     api.post(f"{study['links']['self']}/cancel")
     for _ in range(3):
-        keep_one(view)
+        keep_one(view, Counter())
     assert made == [study["id"]]
     assert api.get(study["links"]["results"]).status_code == 409
     with pytest.raises(NoResults):
@@ -107,10 +109,62 @@ def test_what_cannot_be_kept_is_still_told(
     with monkeypatch.context() as patched:
         patched.setattr(KeptTexts, "keep_text", full)
         assert api.get(study["links"]["results"]).json()["complete"]
+    tries: Counter[str] = Counter()
+    with monkeypatch.context() as patched:
+        patched.setattr(KeptTexts, "keep_text", full)
+        for _ in range(5):
+            keep_one(view, tries)
+    assert len(made) == 1 + kept_results.MAX_TRIES, "a full disk costs no more than a few tries"
+    made.clear()
     with monkeypatch.context() as patched:
         patched.setattr(kept_results, "_text", lambda _: kept_results.NOTHING)
-        keep_one(view)
-    keep_one(view)
-    assert len(made) == 2, "results that JSON does not give back are not tried again"
+        keep_one(view, Counter())
+    keep_one(view, Counter())
+    assert len(made) == 1, "results that JSON does not give back are not tried again"
     assert api.get(study["links"]["results"]).json()["complete"]
-    assert len(made) == 3
+    assert len(made) == 2
+
+
+def test_a_merge_after_the_end_makes_them_again(
+    api: httpx.Client, worker: Any, app_store: Store, made: list[str]
+) -> None:
+    """A worker may still merge an evaluation of a job that has ended."""
+    study = posted(api)
+    finish(api, worker, study)
+    before = api.get(study["links"]["results"]).json()
+    job = study["runs"][1]["runs"][0]["evaluate"]
+    merged = app_store.results.of(job)[0]
+    app_store.results.save(job, 0, merged | {"seconds": 123.0})
+    assert api.get(study["links"]["results"]).json() == before
+    assert len(made) == 2
+
+
+def test_a_study_that_waits_for_more_seeds_has_not_ended(
+    api: httpx.Client, worker: Any, view: TenantStore, made: list[str]
+) -> None:
+    older = posted(api)
+    finish(api, worker, older)
+    study = posted(api, name="until", primary={"evaluation": "clean"}, until={"width": 0.5, "max_seeds": 8})
+    finish(api, worker, study)
+    for _ in range(3):
+        keep_one(view, Counter())
+    assert made == [older["id"]], "nor does it keep others waiting"
+
+
+def test_an_error_that_passes_is_not_kept(
+    api: httpx.Client, worker: Any, view: TenantStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = posted(api)
+    finish(api, worker, study)
+
+    def fails(*_: Any) -> None:
+        raise PoolTimeout
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kept_results, "results_of", fails)
+        with pytest.raises(PoolTimeout):
+            keep_one(view, Counter())
+    keep_one(view, Counter())
+    row = view.features.of(Studies).get(study["id"])
+    monkeypatch.setattr(kept_results, "results_of", fails)
+    assert kept_results_of(view, row).complete
