@@ -1,4 +1,4 @@
-"""Counts the operations of models for hours of studies, on torch's device without memory.
+"""Counts the operations of models for hours of studies, without memory, and times a pass of them with it.
 
     echo '[{"model": {"name": ..., "params": ...}, "data": ...}]' | python -m assay.workers.operations
 
@@ -10,10 +10,11 @@ forward pass on a core of this machine.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,6 +32,7 @@ from assay.workers.evaluation.efficiency import COUNTED_IMAGES, count_flops
 from assay.workers.jobs.loading import image_size_of
 
 META = torch.device("meta")
+TIMING_SECONDS = 30.0  # of all arms together; a pass that has begun ends
 # Facts of a model: its passes are not a catalog's function, or an example is many passes.
 NOT_COUNTED = {
     "exported_program": "an uploaded program is not counted",
@@ -117,15 +119,28 @@ def _without_autocast(*given: object, **named: object) -> nullcontext[None]:
 
 
 def answer(asked: Any) -> dict[str, Any]:
-    """The operations of an arm and its seconds, or why they are unknown."""
+    """The operations of an arm, or why they are unknown."""
     try:
-        counted: dict[str, Any] = operations(asked["model"], asked["data"])
-        return counted | {"core_seconds": core_seconds(asked["model"], asked["data"])}
+        return operations(asked["model"], asked["data"])
     except Exception as error:
         if "meta tensor" in str(error):  # a value was asked of a tensor without memory
             return {"unknown": "how much it computes depends on its input"}
         return {"unknown": str(error).strip().partition("\n")[0][:300] or type(error).__name__}
 
 
+def answers(arms: Sequence[Any]) -> list[dict[str, Any]]:
+    """The operations of each arm, with "core_seconds" of what can be timed within `TIMING_SECONDS`."""
+    found: dict[str, dict[str, Any]] = {}
+    begun = time.monotonic()
+    for arm in arms:
+        if (key := json.dumps(arm, sort_keys=True)) in found:
+            continue
+        found[key] = answer(arm)
+        if "unknown" not in found[key] and time.monotonic() - begun < TIMING_SECONDS:
+            with contextlib.suppress(Exception):  # such as a lack of memory
+                found[key]["core_seconds"] = core_seconds(arm["model"], arm["data"])
+    return [found[json.dumps(arm, sort_keys=True)] for arm in arms]
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps([answer(arm) for arm in json.load(sys.stdin)]))
+    sys.stdout.write(json.dumps(answers(json.load(sys.stdin))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -168,7 +169,11 @@ def strongest_attacks(rows: Sequence[Measured]) -> list[tuple[float, Measured]]:
     for row in sorted(attacks, key=lambda row: (row.epsilon, row.metric.value or 0.0)):
         if found and row.epsilon == found[-1][0]:
             continue
-        if not found or (row.metric.value or 0.0) <= (found[-1][1].metric.value or 0.0):
+        left, before = row.metric.value or 0.0, found[-1][1] if found else None
+        least = math.inf if before is None else before.metric.value or 0.0
+        # Of another attack an equal number but 0 may be the luck of a weak search.
+        same = before is not None and (row.attack == before.attack or not left)
+        if left < least or (same and left == least):
             found.append((row.epsilon, row))
     return found
 

@@ -58,20 +58,22 @@ def _rule(results: Results) -> list[str]:
     radii = strongest_attacks_of(results)
     if not radii:
         return []
-    (epsilon, worst), (last, least) = telling(radii), radii[-1]
+    (epsilon, worst), last = telling(radii), radii[-1][0]
     said = []
     if epsilon < last:
+        beyond, less = next(case for case in radii if case[0] > epsilon)
         held = (worst.metric.value or 0.0) >= TELLING
-        why = (
-            "at larger radii less than 10 % hold" if held else "the smallest radius run: less than 10 % hold"
-        )
+        why = f"at {_radius(less, beyond)} less than 10 % hold"
+        why = why if held else "the smallest radius run: less than 10 % hold"
         said.append(f"The worst case is told at {_radius(worst, epsilon)}{':' if held else ','} {why}.")
-    if beyond := [one for one in ball_of(results) if one.epsilon > last]:
-        weak = min(beyond, key=lambda one: one.metric.value or 0.0)
-        found, less = (
-            f"{one.row.name} at {_radius(one, at)}" for one, at in ((weak, weak.epsilon), (least, last))
+    kept = dict(radii)
+    if weaker := [one for one in ball_of(results) if one.epsilon not in kept]:
+        weak = max(weaker, key=lambda one: (one.epsilon, -(one.metric.value or 0.0)))
+        at, less = [case for case in radii if case[0] < weak.epsilon][-1]
+        found, other = (
+            f"{one.row.name} at {_radius(one, radius)}" for one, radius in ((weak, weak.epsilon), (less, at))
         )
-        said.append(f"Attacks at larger radii were weaker: {found} left more than {less}.")
+        said.append(f"Attacks were too weak to count: {found} left no less than {other}.")
     return said
 
 

@@ -115,7 +115,7 @@ def headline(results: StudyResults) -> str:
         return ""
     begin = "" if results.complete else "Not complete, so far: "
     if results.primary is not None:
-        return f"{begin}{_where(results.primary)}: {results.primary.text}."
+        return f"{begin}{_where(results, results.primary)}: {results.primary.text}."
     found = [
         (not _robust(known[place][1]), one.test.adjusted_p_value, place)
         for place, (one, _) in enumerate(known)
@@ -181,11 +181,14 @@ def _question(results: StudyResults) -> list[str]:
         "not_worse": f"is not worse by {asked.margin} or more than",
         "equivalent": f"differs by less than {asked.margin} from",
     }[asked.claim]
-    return [f"primary question: {asked.arm} {claim} {asked.baseline} in {_where(asked)}: {asked.text}"]
+    return [
+        f"primary question: {asked.arm} {claim} {asked.baseline} in {_where(results, asked)}: {asked.text}"
+    ]
 
 
-def _where(asked: StudyPrimary) -> str:
-    return f"{asked.metric} of {asked.evaluation} {asked.params.get('epsilon', '')}".strip()
+def _where(results: StudyResults, asked: StudyPrimary) -> str:
+    cell = next(cell for cell in results.cells for one in cell.comparisons if one.primary)
+    return f"{asked.metric} of {label(cell)}"
 
 
 def extension(results: StudyResults) -> list[str]:

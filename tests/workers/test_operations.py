@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.workers import operations as module
 from assay.workers.operations import answer, operations
 
 IMAGENET = {"name": "imagenet", "params": {}}
@@ -68,3 +69,26 @@ def test_every_mechanism_is_counted(mechanism: str) -> None:
 )
 def test_what_is_not_counted_says_why(model: Any, data: Any, reason: str) -> None:
     assert reason in answer({"model": model, "data": data})["unknown"]
+
+
+def test_a_pass_is_timed_once_for_equal_arms_and_not_beyond_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    arm = {
+        "model": reference("vit", image_size=8, patch_size=4, width=8, depth=1, heads=2),
+        "data": reference("digits"),
+    }
+    timed: list[Any] = []
+
+    def seconds(model: Any, data: Any) -> float:
+        timed.append(model)
+        raise MemoryError
+
+    first, again = module.answers([arm, dict(arm)])
+    assert first == again
+    assert 0 < first.pop("core_seconds") < 10
+    assert first == operations(**arm)
+    monkeypatch.setattr(module, "core_seconds", seconds)
+    assert module.answers([arm, dict(arm)]) == [operations(**arm)] * 2, "operations outlive the timing"
+    assert len(timed) == 1
+    monkeypatch.setattr(module, "TIMING_SECONDS", 0.0)
+    module.answers([arm])
+    assert len(timed) == 1

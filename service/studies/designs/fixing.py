@@ -26,9 +26,9 @@ def fixing_of(study: StudyRow) -> StudyFixing | None:
     posted = [seed for seed in study.spec["seeds"] if not any(seed in one["seeds"] for one in added)]
     if digest_of(design_of({**study.spec, "seeds": posted}, study.templates)) != study.design:
         reasons.append(CHANGED)
-    of_seeds = [_added(one) for one in late if one["begun"]]
-    when = "after the first run" if reasons != of_seeds else "before the first run"
-    text = f"fixed {when}{', except added seeds' if reasons == of_seeds != [] else ''}: "
+    alone = reasons == [_added(one) for one in late if one["begun"]] != []
+    when = "before" if not reasons else "after"
+    text = f"fixed {when} the first run{' (its added seeds alone)' if alone else ''}: "
     text += "stored with the study" if registered is None else "registered"
     at = study.created_at if registered is None else registered
     text += f" at {iso(at)} as {PREFIX}{study.design}"

@@ -60,7 +60,8 @@ CONVOLUTIONAL = MeasuredNetwork("ResNet-50", 50, 8_178_368_512, 8_178_368_512, (
 class GpuHours:
     """Hours of an H100 for all seeds; `unknown` has the arms that are not in them, with the reason.
 
-    `core` has hours of a core of this machine, by a forward pass of each model; None where none was timed.
+    `core` has hours of a core of this machine, by a forward pass of each model; None where a model was not
+    timed.
     """
 
     trainings: float
@@ -82,9 +83,9 @@ def gpu_hours(planned: StudyDryRun) -> GpuHours:
             unknown[arm.name] = hours
         else:
             sums = [total + len(planned.spec["seeds"]) * one for total, one in zip(sums, hours, strict=True)]
-            if "core_seconds" in found:
+            if found.get("core_seconds") and found["forward"]:
                 core.append(len(planned.spec["seeds"]) * _core_hours(arm, found))
-    return GpuHours(sums[0], sums[1], unknown, sum(core) if core else None)
+    return GpuHours(sums[0], sums[1], unknown, sum(core) if len(core) == len(planned.arms) else None)
 
 
 def hours_of(arm: ArmEstimate, model: str, found: Mapping[str, Any]) -> tuple[float, float] | str:
@@ -139,7 +140,7 @@ def counted(arms: list[dict[str, Any]]) -> list[dict[str, Any]]:
     except subprocess.TimeoutExpired:
         return [{"unknown": f"counting took longer than {COUNT_SECONDS} s"} for _ in arms]
     except json.JSONDecodeError:
-        last = done.stderr.strip().rpartition("\n")[2]
+        last = done.stderr.strip().rpartition("\n")[2] or f"it ended with {done.returncode}"
         return [{"unknown": f"counting the operations of models failed: {last[:300]}"} for _ in arms]
     return found
 
@@ -169,7 +170,7 @@ def hours_text(hours: GpuHours) -> str:
     )
     if hours.core is not None:
         taken = clock(HOUR * hours.core)
-        lines = [f"a core of this machine takes about {taken}, by a forward pass of each model", *lines]
+        lines = [f"on one core of this machine the study takes about {taken}, by timed passes", *lines]
     return "\n".join([output.table(titles, rows), assumed, *lines])
 
 

@@ -56,7 +56,7 @@ def test_a_grid_has_the_largest_radius_at_which_a_tenth_holds_and_the_last() -> 
     told = headline(results(CLEAN_ROW, attack("pgd", 0.8, "1/255"), PGD, attack("pgd", 0.03, "8/255")))
     assert told == (
         "60 of 100 images hold at 4/255 under the strongest attack run, 3 of 100 at 8/255; clean 87 of 100."
-        " The worst case is told at 4/255: at larger radii less than 10 % hold."
+        " The worst case is told at 4/255: at 8/255 less than 10 % hold."
     )
     told = headline(results(attack("pgd", 0.08, "1/255"), attack("pgd", 0.03, "8/255")))
     assert told.endswith(" The worst case is told at 1/255, the smallest radius run: less than 10 % hold.")
@@ -67,17 +67,39 @@ def test_a_weak_attack_at_a_larger_radius_is_no_worst_case_there() -> None:
     weak = attack("fgsm", 0.7, "8/255")
     assert headline(results(PGD, weak)) == (
         "60 of 100 images hold at 4/255 under the strongest attack run."
-        " Attacks at larger radii were weaker: fgsm at 8/255 left more than pgd at 4/255."
+        " Attacks were too weak to count: fgsm at 8/255 left no less than pgd at 4/255."
     )
     told = summary(results(CLEAN_ROW, PGD, weak)).worst
     assert told is not None
     assert (told.value, told.at, told.radius) == (0.6, "4/255", pytest.approx(4 / 255))
     assert cases(results(CLEAN_ROW, PGD, weak))[-1][:2] == ("worst case", "pgd 4/255")
-    told_at = headline(results(PGD, attack("pgd", 0.05, "6/255"), weak)).partition(". ")[2]
-    assert told_at == (
-        "The worst case is told at 4/255: at larger radii less than 10 % hold."
-        " Attacks at larger radii were weaker: fgsm at 8/255 left more than pgd at 6/255."
+    between = attack("fgsm", 0.61, "6/255")
+    assert headline(results(PGD, between, attack("pgd", 0.05, "8/255"))).partition(". ")[2] == (
+        "The worst case is told at 4/255: at 8/255 less than 10 % hold."
+        " Attacks were too weak to count: fgsm at 6/255 left no less than pgd at 4/255."
     )
+
+
+@pytest.mark.parametrize(
+    ("second", "at"),
+    [
+        (attack("pgd", 0.6, "8/255"), "8/255"),  # the same attack, with more room
+        (attack("fgsm", 0.6, "8/255"), "4/255"),  # the luck of a weak search
+        (attack("fgsm", 0.59, "8/255"), "8/255"),
+    ],
+)
+def test_equal_numbers_at_two_radii(second: EvaluationResult, at: str) -> None:
+    told = summary(results(PGD, second)).worst
+    assert told is not None
+    assert told.at == at
+
+
+def test_nothing_holds_at_either_of_two_radii() -> None:
+    told = headline(
+        results(attack("pgd", 0.5, "1/255"), attack("pgd", 0.0, "4/255"), attack("fgsm", 0.0, "8/255"))
+    )
+    assert "0 of 100 at 8/255" in told
+    assert "too weak" not in told
 
 
 def test_noise_is_no_attack() -> None:

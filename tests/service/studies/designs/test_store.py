@@ -146,7 +146,7 @@ def test_seeds_added_before_the_first_run_and_after_it(store: Store) -> None:
     found = fixing(store, study.id)
     assert found.fixed == "after"
     assert found.reasons[0].startswith("seed 8 added at ")
-    assert found.text.startswith("fixed before the first run, except added seeds: ")
+    assert found.text.startswith("fixed after the first run (its added seeds alone): ")
     assert found.reasons[0].endswith(", after the first run")
 
 

@@ -131,10 +131,11 @@ def test_hours_of_a_core_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> Non
     counted_here = LITTLE | {"gradient": 3e6, "core_seconds": 0.5}
     found = hours(monkeypatch, planned(2, 3, (100, 100), (50, 10)), counted_here)
     assert found.core == pytest.approx(2 * 3 * 0.5 * (100 + 200 + 50 + 30) / 3600)
-    assert "a core of this machine takes about 19 min" in hours_text(found)
+    assert "on one core of this machine the study takes about 19 min" in hours_text(found)
     again = hours(monkeypatch, planned(1, 1, (100, 100), (50, 10), shared=1), counted_here)
     assert again.core == pytest.approx(0.5 * (50 + 30) / 3600)
-    assert hours(monkeypatch, planned(1, 1, None, (1, 0)), LITTLE).core is None
+    for partly in (LITTLE, counted_here | {"forward": 0.0}, {"unknown": "it was not counted"}):
+        assert hours(monkeypatch, planned(1, 1, None, (1, 0)), partly).core is None
 
 
 def test_what_is_unknown_is_said_and_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
