@@ -82,7 +82,7 @@ def _table(results: StudyResults) -> list[str]:
     rows = [head, ["---"] * len(head)]
     for name, cell in zip(_labels(results), results.cells, strict=True):
         means = {one.arm: _mean(one.mean, one.sd, cell) for one in cell.arms}
-        rows.append([name, *(means.get(arm, "") for arm in results.arms)])
+        rows.append([name, *(means.get(arm, "") for arm in head[1:])])
         found = {one.arm: _difference(one, cell) for one in cell.comparisons}
         rows.append(["less the baseline", "", *(found.get(arm, "") for arm in others)])
     return [*("| " + " | ".join(row) + " |" for row in rows), ""]

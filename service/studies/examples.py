@@ -43,6 +43,9 @@ WORD_SHARES = {
     "unknown_words_before": "unknown_before",
 }
 PIXEL_RATIOS = ("miou", "mean_accuracy", "pixel_accuracy")
+RATIOS = frozenset(
+    (*PIXEL_RATIOS, *WORD_SHARES)
+)  # of sums: their values are influences, no shares of an example
 TOLERANCE = 1e-9
 
 

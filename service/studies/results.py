@@ -16,7 +16,7 @@ from assay.service.contract.results import EvaluationResult, Metric, Unit, Warni
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS, Adjustment
 from assay.service.studies.comparisons import LEVEL, ArmPair, compared_pair
-from assay.service.studies.examples import per_example
+from assay.service.studies.examples import RATIOS, per_example
 from assay.service.studies.power import at_level
 from assay.service.studies.primary import Primary, answer
 from assay.service.studies.result_wire import (
@@ -233,7 +233,9 @@ class _Values:
         if len(common) < 2:
             return ArmPair(seeds, of_seeds, None, shares=False)
         ids = sorted(common)
-        shares = all(0 <= side[example] <= 1 for sides_ in known for side in sides_ for example in ids)
+        shares = self.name not in RATIOS and all(
+            0 <= side[example] <= 1 for sides_ in known for side in sides_ for example in ids
+        )
         return ArmPair(
             seeds, of_seeds, [[two[one_id] - one[one_id] for one_id in ids] for one, two in known], shares
         )

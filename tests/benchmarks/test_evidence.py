@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from pathlib import Path
@@ -112,6 +113,20 @@ def test_metrics_of_an_evaluation_are_rows_of_their_own() -> None:
         "cell 0: top1", "cell 0: top5", *(label(cell) for cell in others),
     ]  # fmt: skip
     assert "cell 0: top1" in drawn(several)
+
+
+def test_each_mean_stands_below_its_arm() -> None:
+    """Also where the baseline is not the first arm of the design."""
+    study = simulated(range(8))
+    plan = dataclasses.replace(study.plan, baseline="other", primary=None)
+    results = dataclasses.replace(study, plan=plan).results()
+    head, _, means, differences_row, *_ = _table(results)
+    told = dict(zip(*(row.strip("|").split(" | ") for row in (head, means)), strict=True))
+    for arm in results.cells[0].arms:
+        assert arm.mean is not None
+        (cell,) = (cell for name, cell in told.items() if name.strip(" |") == arm.arm)
+        assert cell.startswith(f"{100 * arm.mean:.1f} ±")
+    assert "less the baseline" in differences_row
 
 
 def test_pages_are_made_and_checked(tmp_path: Path) -> None:

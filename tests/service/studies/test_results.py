@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -177,6 +179,45 @@ def test_a_metric_without_values_of_examples_is_tested_over_seeds() -> None:
     assert compared.test.statistic == pytest.approx(expected.statistic)
     assert compared.test.p_value == pytest.approx(expected.pvalue)
     assert "paired t over seeds" in to_markdown(results)
+
+
+def segmented(arm: MeasuredArm, gain: int) -> MeasuredArm:
+    """The arm with a mean IoU of two classes of 40 images, which all gain so many of 300 pixels."""
+    runs = []
+    for run in arm.runs:
+        rng = random.Random("images")
+        jitter = random.Random(f"{arm.name}/{run.seed}")
+        there = [[rng.randrange(900, 1100) for _ in range(2)] for _ in range(40)]
+        right = [[300 + gain + jitter.randrange(9) for _ in range(2)] for _ in range(40)]
+        columns = {
+            "id": [f"{place:05d}" for place in range(40)],
+            "intersection": right, "target": there, "predicted": there,
+        }  # fmt: skip
+        sums = [[sum(image[one] for image in table) for one in range(2)] for table in (right, there)]
+        value = math.fsum(found / (2 * whole - found) for found, whole in zip(*sums, strict=True)) / 2
+        miou = Metric(
+            value=value, n=40, ci_low=0, ci_high=1, ci_method="t", higher_is_better=True,
+            unit="proportion",
+        )  # fmt: skip
+        results = {0: run.results[0].model_copy(update={"metrics": {"miou": miou}})}
+        runs.append(MeasuredRun(run.seed, run.state, results, partial(lambda columns, _: columns, columns)))
+    return MeasuredArm(arm.name, arm.trained, runs)
+
+
+def test_a_mean_iou_has_no_floor_of_shares() -> None:
+    """A share of 40 images cannot be told nearer than 4.5 points; a ratio of their pixels can."""
+    one, other = study_arms([(Method(0.5), Method(0.5))], 3, 40, "pixels")
+    (cell,) = study_results(plan(3), [segmented(one, 0), segmented(other, 20)]).cells
+    compared = cell.comparisons[0]
+    assert compared.test is not None
+    assert (compared.test.name, compared.n) == ("two_way_t", 40)
+    assert compared.difference is not None
+    assert compared.difference == pytest.approx(0.014, abs=0.003)
+    assert compared.ci_low is not None
+    assert compared.ci_high is not None
+    assert compared.ci_low < compared.difference < compared.ci_high
+    assert compared.ci_high - compared.ci_low < 0.01
+    assert compared.test.p_value < 0.01
 
 
 def test_without_any_spread_there_is_no_test() -> None:
