@@ -240,7 +240,7 @@ class _Check:
     def _string(self, schema: Schema, value: str, loc: Loc) -> Any:
         # Databases and encoders refuse these, so accepting them would fail much later.
         if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-            self.problems.add(loc, "must be text without null characters and lone surrogates", given=value)
+            self.problems.add(loc, "must be UTF-8 text without null characters", given=value)
             return INVALID
         if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf):
             return self._refuse(schema, value, loc)

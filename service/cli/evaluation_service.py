@@ -14,7 +14,7 @@ from assay.service.client.data_place import DataPlace
 from assay.service.client.evaluation import service_for
 from assay.service.client.local import in_use
 from assay.service.contract.results import Job
-from assay.service.files.state_lock import holder_of
+from assay.service.files.state_lock import holder_of, serving_text
 
 
 def asked_service(options: Options, state: Path) -> Chosen | None:
@@ -55,8 +55,7 @@ def again_text(job_id: str, state: Path | None, url: str = DEFAULT_URL) -> str:
     """
     if state is None:
         return f"`assay results {job_id}{_elsewhere(url)}` shows its results again"
-    there = f"`assay serve --state {state}`, and in another terminal"
-    return f"to see its results again: {there} `assay results {job_id}{_elsewhere(DEFAULT_URL)}`"
+    return f"to see its results again: {serving_text(state)}`assay results {job_id}{_elsewhere(DEFAULT_URL)}`"
 
 
 def _elsewhere(url: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import Problems, nearest, path_text
+from assay.service.submission.data_folders import NOT_UTF_8, shown_name
 
 Component = Mapping[str, Any]
 ROOT_VARIABLE = "ASSAY_DATA_ROOT"
@@ -78,6 +79,7 @@ def _place_of(text: str) -> DataPlace:
         raise wrong(("data",), "is a file: give its folder", given=text, allowed=str(path.parent))
     if not path.is_dir():
         raise wrong(("data",), f"there is no folder {path.absolute()}", given=text)
+    check_utf_8(("data",), path)
     return DataPlace(name or None, path.resolve())
 
 
@@ -174,6 +176,12 @@ def properties_of(component: Component) -> Mapping[str, Any]:
 
 def _is_folder(schema: Mapping[str, Any]) -> bool:
     return any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
+
+
+def check_utf_8(loc: tuple[str, ...], path: Path) -> None:
+    """Refuse a path that torch, safetensors and a job's spec cannot hold."""
+    if NOT_UTF_8.search(str(path)):
+        raise wrong(loc, "the path is not UTF-8; rename it", given=shown_name(str(path)))
 
 
 def json_object(text: str, loc: tuple[str, ...]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from assay.service.catalog.catalog import Checked, load
 from assay.service.client.class_check import stated_classes
-from assay.service.client.data_place import DataPlace, place_of, wrong
+from assay.service.client.data_place import DataPlace, check_utf_8, place_of, wrong
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.stored_specs import EvaluateJobSpec
 from assay.service.reports.client import report_format
@@ -58,6 +58,8 @@ def look_at_place(
         if (report := files["report"]) is not None:
             check_report(report)
     state = (files["state"] or Path()).absolute()
+    with problems.gathered():
+        check_utf_8(("state",), state)
     if not next(part for part in (state, *state.parents) if part.exists()).is_dir():
         allowed = "a folder that can be written"
         problems.add(("state",), "it cannot be written", given=str(files["state"]), allowed=allowed)
@@ -79,6 +81,7 @@ def check_function(text: str, folder: Path) -> None:
     source = _source_of(where, folder, text)
     if source is None:
         return
+    check_utf_8(("model",), source)
     try:
         content = source.read_text(encoding="utf-8")
         symbols = symtable.symtable(content, str(source), "exec")

@@ -74,6 +74,7 @@ def local_service(
         )
         try:
             with AssayClient(f"http://127.0.0.1:{port}", key="") as client:
+                client.state = state
                 _wait_until_ready(client, process, state / LOG, begun)
                 yield client
         finally:

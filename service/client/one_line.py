@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.service.client.data_place import Component, json_object, properties_of, wrong
+from assay.service.client.data_place import Component, check_utf_8, json_object, properties_of, wrong
 from assay.service.client.example_model import EXAMPLE, EXAMPLE_WEIGHTS
 from assay.service.client.jobs import AssayClient
 from assay.service.client.program_export import EXPORT, IMPORT_ONNX, PROGRAM, written_program
@@ -32,6 +32,7 @@ from assay.service.contract.weights.pulled import FORMS as PULLED
 from assay.service.contract.weights.pulled import parse_reference
 from assay.service.files.pickled_model import pickled_model
 from assay.service.files.safetensors_header import read_header
+from assay.service.files.state_lock import serving_text
 
 ONNX, WEIGHTS = ".onnx", ".safetensors"
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
@@ -320,7 +321,9 @@ def _uploaded(
     found = client.wait_for_checkpoint(name)  # what it is for is known then
     if found.state == "rejected":
         reason = found.error.message if found.error is not None else "it does not fit the model"
-        more = f"; `assay checkpoints show {name}` lists every fault" if found.faults is not None else ""
+        there = "" if client.state is None else serving_text(client.state)
+        shows = f"; {there}`assay checkpoints show {name}` lists every fault"
+        more = shows if found.faults is not None else ""
         raise wrong(("model",), f"the file is rejected: {reason}{more}", given=shown)
     return name
 
@@ -347,4 +350,5 @@ def _file(text: str, loc: tuple[str, ...]) -> Path:
     path = Path(text).expanduser()
     if not path.is_file():
         raise wrong(loc, "there is no such file", given=text)
+    check_utf_8(loc, path.resolve())
     return path

@@ -187,7 +187,7 @@ def _show_container(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], dept
 def _listed(allowed: Iterable[object] | str | None) -> Any:
     if allowed is None or isinstance(allowed, str):
         return allowed
-    values = list(allowed)
+    values = [readable(one, MAX_MESSAGE) if isinstance(one, str) else one for one in allowed]
     return values if len(values) <= MAX_ALLOWED else f"one of {len(values)} values, listed in the catalog"
 
 

@@ -26,6 +26,11 @@ class Holder:
         return f"{who} uses the state folder {self.state}"
 
 
+def serving_text(state: Path) -> str:
+    """What goes before a command for the service of a state folder that has ended."""
+    return f"`assay serve --state {state}`, and in another terminal "
+
+
 def read_holder(state: Path, file: IO[str]) -> Holder:
     """The holder that an open lock file names."""
     file.seek(0)

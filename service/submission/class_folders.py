@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,14 @@ from assay.service.catalog.component import Component
 from assay.service.contract.findings.data_findings import Ignored
 from assay.service.contract.problems import Loc, Problems
 from assay.service.submission.class_order import WrongClasses, in_order, in_stated_order, stated_names
-from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside, is_ignored
+from assay.service.submission.data_folders import (
+    IMAGE_SUFFIXES,
+    NOT_UTF_8,
+    check_folder,
+    check_inside,
+    is_ignored,
+    shown_name,
+)
 from assay.service.submission.labels_file import LabelsFile, read_labels
 
 SPLIT_FOLDERS = ("train", "val", "test")
@@ -63,6 +71,11 @@ def check_labelled(data: Checked, root: Path | None, problems: Problems, loc: Lo
     where: Loc = (*loc, "params", "folder")
     try:
         parts = split_folders(folder, base)
+        odd = _not_utf_8(folder, tuple(parts), int(time.monotonic() // COUNT_KEPT))
+        if unnamed := [shown_name(name) for name in odd if os.path.lexists(folder / name)]:
+            shown = ", ".join(unnamed[:LISTED]) + (", ..." if len(unnamed) > LISTED else "")
+            problems.add(where, f"has names that are not UTF-8: {shown}; rename them", given=given)
+            return
         names = class_folders(folder / parts[0] if parts else folder, base)
         seen = any(_count_images(folder / part / name)[0] for part in parts or [""] for name in names)
         files = sorted(entry.name for entry in folder.iterdir() if entry.is_file())[:NAMED]
@@ -84,6 +97,22 @@ def check_labelled(data: Checked, root: Path | None, problems: Problems, loc: Lo
     if any(name.lower().endswith(TABLES) for name in files):
         message += "; for a table, name the data set that reads it"
     problems.add(where, message, given=given)
+
+
+@lru_cache(maxsize=64)
+def _not_utf_8(folder: Path, parts: tuple[str, ...], _minute: int) -> list[str]:
+    """Visible folders and images with such names, among the first 200,000 files of a folder or its parts."""
+    found: list[str] = []
+    seen = 0
+    for place, folders, files in chain.from_iterable(os.walk(folder / part) for part in parts or [""]):
+        images = (name for name in files if name.lower().endswith(IMAGE_SUFFIXES))
+        odd = [name for name in (*folders, *images) if NOT_UTF_8.search(name) and not is_ignored(name)]
+        folders[:] = [name for name in folders if name not in odd and not is_ignored(name)]
+        found += [os.path.relpath(os.path.join(place, name), folder) for name in odd]
+        seen += len(files)
+        if seen > MAX_COUNTED:
+            break
+    return sorted(found)
 
 
 def _check_stated(
@@ -272,7 +301,7 @@ def ignored_in(folder: Path) -> Ignored:
         found += [(base / name).as_posix() for name in others]
         if seen > MAX_COUNTED:
             break
-    return {"count": len(found), "first": [_shown(name) for name in sorted(found)[:LISTED]]}
+    return {"count": len(found), "first": [shown_name(name) for name in sorted(found)[:LISTED]]}
 
 
 def skipped_in(component: Component, params: Mapping[str, Any], root: Path | None) -> Skipped | None:
@@ -297,12 +326,8 @@ def _skipped(folder: Path, _minute: int) -> Skipped | None:
         if seen > MAX_COUNTED:
             break
     kinds = Counter(Path(name).suffix.lower() or "without a suffix" for name in found)
-    listed = [_shown(name) for name in sorted(found)[:NAMED]]
+    listed = [shown_name(name) for name in sorted(found)[:NAMED]]
     return Skipped(len(found), dict(kinds.most_common(NAMED)), listed) if found else None
-
-
-def _shown(name: str) -> str:
-    return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def split_folders(folder: Path, base: Path) -> list[str]:

@@ -20,6 +20,7 @@ MAX_LISTED = 50
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.(csv|tsv))?")
 # Suffixes of image file names, in lower case.
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+NOT_UTF_8 = re.compile("[\ud800-\udfff]")  # What Python has for such bytes in a name.
 LEFT_BEHIND = frozenset(  # What systems and archives leave, beside names with a dot; in lower case.
     {"__macosx", "@eadir", "thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "$recycle.bin"}
     | {"system volume information"}
@@ -132,6 +133,11 @@ def named_places(
 def is_ignored(name: str) -> bool:
     """Whether a file or folder is no part of the data: hidden, or left behind by a system or an archive."""
     return name.startswith(".") or name.lower() in LEFT_BEHIND
+
+
+def shown_name(name: str) -> str:
+    r"""A file's name with `\xff` for a byte that is not UTF-8."""
+    return re.sub("[\udc80-\udcff]", lambda byte: rf"\x{ord(byte[0]) - 0xDC00:x}", name)
 
 
 def check_inside(path: Path, base: Path) -> None:

@@ -35,6 +35,7 @@ from assay.service.contract.weights.pulled import PulledRecord, find_record, par
 from assay.service.store.fleet import lease_owner
 from assay.service.store.fleet.fair_queue import Lane
 from assay.service.store.fleet.lanes import OpenLane
+from assay.service.submission.data_folders import NOT_UTF_8
 from assay.service.submission.packages import is_folder
 from assay.service.submission.requirements import PlanningDevice, at_least
 from assay.workers.devices import device_classes
@@ -304,8 +305,8 @@ class Inventory:
         if time.monotonic() - listed_at > LISTED_SECONDS and self._root is not None:
             with contextlib.suppress(OSError):
                 with os.scandir(self._root) as entries:
-                    seen = [entry for entry in entries if not entry.name.startswith(".")]
-                names = sorted(entry.name for entry in seen if entry.is_dir())[:MAX_LISTED]
+                    seen = [one for one in entries if one.is_dir() and not NOT_UTF_8.search(one.name)]
+                names = sorted(one.name for one in seen if not one.name.startswith("."))[:MAX_LISTED]
             self._listed = (time.monotonic(), names)
         return names
 
@@ -374,5 +375,5 @@ def _walk(root: Path, folders: Sequence[str]) -> str | None:
                 with contextlib.suppress(OSError):  # a link to nothing: reading it fails by name
                     found = os.stat(os.path.join(path, name))
                     relative = os.path.relpath(path, root)
-                    digest.update(f"{relative}/{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+                    digest.update(os.fsencode(f"{relative}/{name}\0{found.st_size}\0{found.st_mtime_ns}\n"))
     return digest.hexdigest()

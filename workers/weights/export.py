@@ -63,7 +63,7 @@ from assay.workers.weights.export_inputs import (
     texts,
     unwrapped,
 )
-from assay.workers.weights.program_check import is_probable
+from assay.workers.weights.program_check import Unfit, answers_of, is_probable
 from assay.workers.weights.programs import as_classifier
 from assay.workers.weights.user_module import CannotBuild, build_module, load_tensors
 
@@ -112,7 +112,7 @@ def export_program(
     """Export a module to a file for `POST /checkpoints`, in evaluation mode, in float32 on the CPU.
 
     A module of other devices or types is copied; training modes are restored; a file that is there is
-    replaced. It warns of a program that returns probabilities in place of logits.
+    replaced. It refuses a softmax, and warns of other programs that return probabilities in place of logits.
 
     The module maps images (B, C, S, S), or ids (B, L) and perhaps their mask, to logits, or to a mapping or
     an object that has them as `logits` or `out`: of `task` "classification" and, of texts, "sequence" (B, K),
@@ -212,6 +212,7 @@ def _export(
         except Exception as error:  # torch raises what the module's own code raises, too
             raise CannotExport(reason(error, network, sizes)) from error
         program = _read(path, network, inputs)
+        classifier = as_classifier(program).eval()
         if program.signature.task != task:
             raise CannotExport(
                 f"its logits have the shape {tuple(wanted.shape)}, which is for {program.signature.task}, and"
@@ -225,8 +226,12 @@ def _export(
         if compared:
             notes = {**notes, GRADIENTS: COMPARED}
             torch.export.save(exported, path, extra_files=notes_file(notes))
+        try:
+            answers_of(classifier, torch.Generator().manual_seed(0))
+        except Unfit as error:
+            raise CannotExport(f"as a program it would be refused: {error}") from error
         path.replace(output)
-    probable = is_probable(as_classifier(program).eval())
+    probable = is_probable(classifier)
     if probable:
         warnings.warn(RETURNED, stacklevel=3)
     return ExportedModule(

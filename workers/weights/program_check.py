@@ -77,16 +77,10 @@ def run(path: Path) -> CheckedReport:
 
 def examine(classifier: Classifier) -> tuple[list[str], bool]:
     """The values of `execution.dtype` that a program supports, and whether it has gradients; or Unfit."""
-    program = _program_of(classifier)
-    signature = program.signature
-    if signature.classes < 2:
-        raise Unfit("it has one logit for each image; a classifier has one for each class, at least two")
-    generator = torch.Generator().manual_seed(0)
-    answer, count = _answer(signature)
-    images = _inputs(signature, count, generator)
-    weights = torch.randn((count, *answer), generator=generator)
+    program, generator = _program_of(classifier), torch.Generator().manual_seed(0)
     before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
-    logits = _answers(classifier, images, answer)
+    images, logits = answers_of(classifier, generator)
+    weights = torch.randn(logits.shape, generator=generator)
     gradients = _has_gradients(classifier, images, weights)
     after = classifier.state_dict()
     if any(not torch.equal(tensor, after[name]) for name, tensor in before.items()):
@@ -99,6 +93,16 @@ def examine(classifier: Classifier) -> tuple[list[str], bool]:
     if accelerator.is_available():
         _check_gpu(classifier, images, weights, None if program.random else logits)
     return ["float32", *(name for name, tried in _others(classifier, images, weights) if tried)], gradients
+
+
+def answers_of(classifier: Classifier, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Random inputs of a program, and its logits for them; or Unfit."""
+    signature = _program_of(classifier).signature
+    if signature.classes < 2:
+        raise Unfit("it has one logit for each image; a classifier has one for each class, at least two")
+    answer, count = _answer(signature)
+    images = _inputs(signature, count, generator)
+    return images, _answers(classifier, images, answer)
 
 
 def _answer(signature: Signature) -> tuple[tuple[int, ...], int]:

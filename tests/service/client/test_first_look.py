@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from assay.service.client.class_check import checked_data
 from assay.service.client.data_place import place_of
 from assay.service.client.evaluation import Request, check_request
 from assay.service.client.first_look import check_files, check_function, check_images
-from assay.service.client.one_line import Subject
+from assay.service.client.one_line import Subject, check_subject
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import path_text
 
@@ -106,6 +107,34 @@ def test_images_that_break_off_behind_a_good_header_are_told_with_all_others(fol
     assert said.startswith("3 files are no images: cat/1.png (")
     assert "dog/0.jpg (it is empty), dog/2.jpg (image file is truncated" in said
     assert said.endswith("replace or remove them")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [(b"cat/bad\xff\xfename.png", r"cat/bad\xff\xfename.png"), (b"sq\xffuare/a.png", r"sq\xffuare")],
+)
+def test_names_that_are_not_utf_8_are_told(folder: Path, name: bytes, shown: str) -> None:
+    path = folder / os.fsdecode(name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes((folder / "cat" / "0.png").read_bytes())
+    (folder / "cat" / os.fsdecode(b"note\xff.txt")).touch()  # no example
+    assert refused(model="nest:build") == [
+        ("model", f"there is no module 'nest' in {folder.parent}"),
+        ("data", f"has names that are not UTF-8: {shown}; rename them"),
+    ]
+    path.unlink()
+    if not any(path.parent.iterdir()):
+        path.parent.rmdir()
+    check_request(Request(Subject("nets:build"), place_of("./pets")), own=True)
+
+
+def test_paths_that_are_not_utf_8_are_told(folder: Path) -> None:
+    weights = folder.parent / os.fsdecode(b"w\xff.safetensors")
+    weights.touch()
+    with pytest.raises(InvalidSpec, match="the path is not UTF-8"):
+        check_subject(Subject("vit", weights=str(weights)))
+    with pytest.raises(InvalidSpec, match="the path is not UTF-8"):
+        place_of(str(folder.rename(folder.parent / os.fsdecode(b"pets\xff"))))
 
 
 def test_good_images_pass(folder: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -128,6 +129,12 @@ def test_broken_files_are_named(root: Path) -> None:
         with pytest.raises(CorruptData, match=r"val/crow/0\.png cannot be read as an image"):
             data.images([1, 0, 2], 32)
     assert data.images([1, 2], 32).shape == (2, 3, 32, 32)
+
+
+def test_a_name_that_is_not_utf_8_is_refused(root: Path) -> None:
+    (root / "birds" / "val" / "crow" / os.fsdecode(b"a\xff.png")).touch()
+    with pytest.raises(CorruptData, match=r"the name val/crow/a\\xff\.png is not UTF-8; rename it"):
+        image_folder(root, "test", folder="birds")
 
 
 def test_file_that_disappears_is_named(root: Path) -> None:

@@ -209,6 +209,8 @@ def test_workers_of_other_machines_have_time_for_their_heartbeats(
 def test_what_it_has_is_advertised(settings: WorkerSettings, root: Path) -> None:
     stock = Inventory(settings)
     (root / ".hidden").mkdir()
+    (root / os.fsdecode(b"odd\xff")).mkdir()
+    (root / "one" / os.fsdecode(b"odd\xff")).touch()
     hashed(stock, "set", "a" * 64, "one")
     found = stock.gauges
     assert found.pop("libraries").keys() == {"cleverhans", "pyautoattack", "transformers"}

@@ -522,11 +522,17 @@ def test_a_randomised_relu_is_exported_in_evaluation_mode(tmp_path: Path) -> Non
     assert done.difference <= 1e-6
 
 
-@pytest.mark.parametrize("last", [nn.Sigmoid(), nn.Softmax(1)])
-def test_probabilities_are_told_at_the_export(last: nn.Module, tmp_path: Path) -> None:
+def test_what_an_upload_refuses_is_refused_at_the_export(tmp_path: Path) -> None:
+    logits = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
+    with pytest.raises(CannotExport, match="as a program it would be refused: it returns probabilities"):
+        export_program(nn.Sequential(logits, nn.Softmax(1)), tmp_path / "a.pt2", image_size=4)
+    assert not (tmp_path / "a.pt2").exists()
+
+
+def test_probabilities_are_told_at_the_export(tmp_path: Path) -> None:
     logits = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
     with pytest.warns(UserWarning, match=r"probabilities, not logits .*export it without them.*logarithm"):
-        done = export_program(nn.Sequential(logits, last), tmp_path / "a.pt2", image_size=4)
+        done = export_program(nn.Sequential(logits, nn.Sigmoid()), tmp_path / "a.pt2", image_size=4)
     assert done.probabilities
     assert not export_program(logits, tmp_path / "b.pt2", image_size=4).probabilities
     remedy = nn.Sequential(logits, nn.LogSoftmax(1))

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from assay.service.contract.corruption_cells import Cell
+from assay.service.submission.data_folders import NOT_UTF_8, shown_name
 
 
 class MissingData(Exception):
@@ -77,13 +78,22 @@ class Listed(TypedDict):
     ids: Sequence[str]
 
 
+def utf_8(name: str) -> str:
+    """A name of a class or an example, which outcomes and databases take. Raises CorruptData."""
+    if NOT_UTF_8.search(name):
+        raise CorruptData(f"the name {shown_name(name)} is not UTF-8; rename it")
+    return name
+
+
 class ListedSet:
     """A set that knows the names of its classes and its examples' ids from the beginning."""
 
     def __init__(self, name: str, class_names: tuple[str, ...], ids: Sequence[str]) -> None:
         self.name = name
-        self.class_names = class_names
+        self.class_names = tuple(map(utf_8, class_names))
         self.classes = len(class_names)
+        for one in ids:
+            utf_8(one)
         self.ids = ids
 
     def __len__(self) -> int:

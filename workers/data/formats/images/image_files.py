@@ -21,7 +21,7 @@ from assay.service.submission.class_folders import (
     split_folders,
 )
 from assay.service.submission.data_folders import IMAGE_SUFFIXES, is_ignored
-from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.dataset import CorruptData, MissingData, utf_8
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.sampling import held_out_split
 
@@ -131,7 +131,7 @@ def _collect(folder: Path, base: Path, parts: list[str], class_names: tuple[str,
         for label, class_name in enumerate(class_names):
             prefix = f"{part}/{class_name}" if part else class_name
             if (folder / prefix).is_dir():
-                found.extend((path, label) for path in walk_images(folder / prefix, base, prefix))
+                found.extend((utf_8(path), label) for path in walk_images(folder / prefix, base, prefix))
     if not found:
         raise MissingData(
             f"Images are wanted in {folder / parts[0]}, but its {len(class_names)} class folders hold none "
@@ -149,16 +149,8 @@ def walk_images(folder: Path, base: Path, prefix: str) -> Iterator[str]:
             if is_image(entry):
                 if entry.is_symlink():
                     check_inside(Path(entry.path), base)
-                yield _checked_text(path)
+                yield path
             elif entry.is_dir() and not is_ignored(entry.name):
                 if entry.is_symlink():  # following these could loop
                     raise ValueError(f"{entry.path} is a link to a folder inside a class; move it out")
                 yield from walk_images(Path(entry.path), base, path)
-
-
-def _checked_text(path: str) -> str:
-    try:
-        path.encode()
-    except UnicodeEncodeError as error:
-        raise CorruptData(f"the file name {path!r} is not UTF-8 text; rename the file") from error
-    return path
