@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import gc
 import logging
@@ -138,9 +139,11 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen()  # Not once all has started: of several on a port, only one listens.
     except OSError as error:
         listener.close()
+        other = "host with ASSAY_HOST (`assay serve --host ADDRESS`)"
+        if not isinstance(error, socket.gaierror) and error.errno != errno.EADDRNOTAVAIL:
+            other = "port with ASSAY_PORT (`assay serve --port N`)"
         raise CannotStart(
-            f"cannot listen on {host}, port {port}: {error.strerror}; choose another port with ASSAY_PORT"
-            " (`assay serve --port N`)"
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose another {other}"
         ) from None
     return listener
 

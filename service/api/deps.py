@@ -31,7 +31,6 @@ from assay.service.contract.errors import (
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.strict_json import parse_json
 from assay.service.contract.weights.pulled import PulledRecords
-from assay.service.contract.weights.stored_checkpoints import CheckpointRow
 from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
 from assay.service.store.ids import is_id
@@ -171,7 +170,7 @@ class Submission:
         return {
             "data_root": self.settings.data_root,
             "find_job": job_finder(self.store),
-            "find_checkpoint": checkpoint_finder(self.store),
+            "find_checkpoint": self.store.checkpoints.get,
             "max_evaluations": self.settings.max_evaluations,
             "has_package": self.has_package,
             "list_pulled": self.list_pulled,
@@ -202,18 +201,6 @@ def job_finder(store: TenantStore) -> Callable[[str], SourceRow | None]:
     def find(job_id: str) -> SourceRow | None:
         try:
             return store.jobs.source(job_id) if is_id(job_id) else None
-        except NotFound:
-            return None
-
-    return find
-
-
-def checkpoint_finder(store: TenantStore) -> Callable[[str], CheckpointRow | None]:
-    """A look-up for the catalog: the caller's checkpoint of a name, or None."""
-
-    def find(name: str) -> CheckpointRow | None:
-        try:
-            return store.checkpoints.get(name)
         except NotFound:
             return None
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -58,6 +58,7 @@ class Checked:
     component: Component  # The entry
     params: dict[str, Any]  # The parameters with defaults, without the wrong parameters
     certain: bool  # Whether these are the intended values: a misspelt name leaves an unintended default
+    doubted: Collection[str | None] = ()  # Names that misspelt ones are meant for
 
 
 class Catalog:
@@ -195,9 +196,11 @@ class Catalog:
         if not isinstance(given, dict):
             return Checked(component, {}, certain=False)
         schema, place = component.parameters, (*loc, "params")
+        before = len(problems)
         params = check(schema, given, problems, place, component=self._check_nested, noun="parameter")
+        meant = {one.nearest for one in problems.details[before:]}
         self._check_abilities(component, params, problems, place)
-        return Checked(component, params, certain=set(given) <= set(schema["properties"]))
+        return Checked(component, params, set(given) <= set(schema["properties"]), meant)
 
     def _check_abilities(
         self, component: Component, params: Mapping[str, Any], problems: Problems, loc: Loc
@@ -241,7 +244,7 @@ class Catalog:
                 }
                 if (meant := _in_pixel_steps(component, rule.expression, known)) is not None:
                     place, near = meant
-                    problems.add((*loc, place), rule.message + reason, given=own[place], nearest=near)
+                    problems.add((*loc, place), rule.message + reason, given=params[place], nearest=near)
                 else:
                     values = ", ".join(_in_words(name, value, component.kind) for name, value in used.items())
                     message = f"{rule.message} ({values}){reason}"
@@ -298,10 +301,10 @@ def _in_words(place: str, value: object, kind: str) -> str:
 
 
 def _in_pixel_steps(component: Component, expression: str, known: Namespaces) -> tuple[str, str] | None:
-    """A parameter, and the fraction with which it would keep a rule: "8/255" for 8."""
+    """A parameter, and the fraction with which it would keep a rule: "8/255" for 8, "255/255" for 900/255."""
     own, properties = known["params"], component.parameters["properties"]
     for space, name in sorted(check_syntax(expression)):
-        steps = pixel_steps(own.get(name)) if space == "params" else None
+        steps = _steps(own.get(name)) if space == "params" else None
         branches = properties.get(name, {}).get("anyOf", [properties.get(name, {})])
         if steps is None or not any(branch.get("fraction") for branch in branches):
             continue
@@ -309,6 +312,11 @@ def _in_pixel_steps(component: Component, expression: str, known: Namespaces) ->
             if evaluate(expression, {**known, "params": {**own, name: parse_fraction(steps)}}):
                 return name, steps
     return None
+
+
+def _steps(value: object) -> str | None:
+    above = isinstance(value, int | float) and value > 1
+    return pixel_steps(value) or ("255/255" if above else None)
 
 
 def other_form(kinds: Sequence[str], name: str) -> str:

@@ -9,7 +9,15 @@ from pathlib import Path
 
 from assay.service.checkpoints.wire import Checkpoint
 from assay.service.cli import output
-from assay.service.cli.arguments import Subcommands, actions_of, add, add_remote, json_argument
+from assay.service.cli.arguments import (
+    Subcommands,
+    actions_of,
+    add,
+    add_remote,
+    count,
+    json_argument,
+    number,
+)
 from assay.service.cli.commands import JOB_FAILED, OK, UsageError, connected, run_module
 from assay.service.contract.extras import require
 from assay.service.contract.weights.checkpoints import PROGRAM_LAYOUT
@@ -82,12 +90,12 @@ def _add_import_onnx(subcommands: Subcommands) -> None:
     parser.add_argument("file", metavar="FILE", help="the ONNX model, of images (batch, channels, S, S)")
     parser.add_argument("output", metavar="OUTPUT", help="the program to write (.pt2)")
     parser.add_argument(
-        "--image-size", type=int, metavar="N", help="in pixels, where the model does not say it"
+        "--image-size", type=count, metavar="N", help="in pixels, where the model does not say it"
     )
     parser.add_argument("--logits", metavar="NAME", help="the result to take, where the model has several")
     parser.add_argument("--task", choices=("classification", "segmentation"))
-    parser.add_argument("--mean", type=float, nargs="+", help="per channel, if it takes normalised images")
-    parser.add_argument("--std", type=float, nargs="+", help="per channel")
+    parser.add_argument("--mean", type=number, nargs="+", help="per channel, if it takes normalised images")
+    parser.add_argument("--std", type=number, nargs="+", help="per channel")
     parser.add_argument("--class-names", metavar="NAMES", help="of the logits: A,B,... or a file with them")
 
 

@@ -12,6 +12,7 @@ from assay.service.cli import commands
 from assay.service.cli.commands import Options
 from assay.service.cli.usage import Parser, Topic
 from assay.service.client import DEFAULT_URL
+from assay.service.contract.problems import MAX_INTEGER
 from assay.service.contract.weights.pulled import FORMS, VARIABLE
 
 JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"  # A job id, for examples.
@@ -25,7 +26,7 @@ def add_local(subcommands: Subcommands) -> None:
     summary = "start a service on this machine"
     example, first = "--state assay-state --workers 2", "--state assay-state"
     parser = add(subcommands, "serve", commands.serve, summary, example, topic="this machine", first=first)
-    parser.add_argument("--workers", type=int, help="how many jobs run side by side (default: 1)")
+    parser.add_argument("--workers", help="how many jobs run side by side (default: 1)")
 
     worker = add(
         subcommands,
@@ -88,7 +89,7 @@ def _add_demo(subcommands: Subcommands) -> None:
     summary = "train two models on handwritten digits, attack and compare them"
     parser = add(subcommands, "demo", commands.demo, summary, "--output demo-output", topic="this machine")
     parser.add_argument("--output", type=Path, help="folder for its files (default: demo-output)")
-    parser.add_argument("--epochs", type=int, help="epochs of each training (default: 40)")
+    parser.add_argument("--epochs", type=count, help="epochs of each training (default: 40)")
 
 
 def _add_data(subcommands: Subcommands) -> None:
@@ -104,7 +105,7 @@ def _add_data(subcommands: Subcommands) -> None:
     check.add_argument("--no-hash", action="store_true", help="do not read all files for their hash")
     check.add_argument(
         "--seconds",
-        type=float,
+        type=number,
         metavar="N",
         help="to decode the examples of each part (default: 10; 0: decode none)",
     )
@@ -160,7 +161,7 @@ def _address_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", help="address to listen on; not on loopback it asks for keys (default: 127.0.0.1)"
     )
-    parser.add_argument("--port", type=int, help="port to listen on (default: 8000)")
+    parser.add_argument("--port", help="port to listen on (default: 8000)")
 
 
 def _folder_arguments(parser: argparse.ArgumentParser) -> None:
@@ -281,3 +282,25 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text[:9]) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} given; allowed: an integer of at least 1")
     return int(text[:9])
+
+
+def seed(text: str) -> int:
+    """The `type` of seeds."""
+    if not text.isdecimal() or int(text[:20]) > MAX_INTEGER:
+        raise argparse.ArgumentTypeError(f"{text!r} given; allowed: an integer from 0 to 2**63 - 1")
+    return int(text)
+
+
+def target(text: str) -> str:
+    """The `type` of files to write, `-` for standard output."""
+    if not Path(text).parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} given; allowed: a file in a folder that is there")
+    return text
+
+
+def number(text: str) -> float:
+    """The `type` of arguments that are numbers."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} given; allowed: a number") from None

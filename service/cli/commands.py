@@ -25,7 +25,7 @@ from assay.service.cli.profiles import UsageError as UsageError
 from assay.service.cli.profiles import chosen, key_of, saying_whose
 from assay.service.cli.progress_bars import Spinner
 from assay.service.cli.spec_files import SpecFile
-from assay.service.cli.spec_kinds import check_kind
+from assay.service.cli.spec_kinds import check_kind, naming_studies
 from assay.service.client import AssayClient
 from assay.service.contract.errors import AssayError, NoResults
 from assay.service.contract.extras import require, require_module
@@ -38,7 +38,7 @@ from assay.service.fitted_text import say, tell
 
 INVALID = 2
 UNREACHABLE = 3
-PREFIX = "ASSAY_"
+PREFIX, ROOT = "ASSAY_", "ASSAY_DATA_ROOT"
 WORKER_STATE = "assay-worker"
 WORKER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
@@ -55,10 +55,12 @@ def serve(options: Options) -> int:
 
     names = ("host", "port", "state", "workers", "data_root")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    faults = missing_root(named) if (named := options.data_root) else missing_root(os.environ.get(ROOT), ROOT)
     try:
         Settings(**given)
     except (ValidationError, SettingsError) as error:
-        lines = "; ".join(wrong_settings(error))
+        faults += wrong_settings(error)
+    if lines := "; ".join(faults):
         for name in given:
             lines = lines.replace(f"{PREFIX}{name.upper()}: ", f"--{name.replace('_', '-')}: ")
         raise UsageError(lines) from None
@@ -66,9 +68,18 @@ def serve(options: Options) -> int:
     return run_module("assay.workers.embedded", [], environment)
 
 
+def missing_root(root: str | Path | None, option: str = "--data-root") -> list[str]:
+    """What is wrong with a folder of data sets; the option names it."""
+    if not root or Path(os.path.expanduser(root)).is_dir():
+        return []
+    return [f"{option}: there is no such folder (given {str(root)!r}); make it, or name another"]
+
+
 def worker(options: Options) -> int:
     """Replaces this process by a worker beside an embedded service, or at a gateway."""
     require("`assay worker`", "worker")
+    if missing := missing_root(options.data_root):
+        raise UsageError(*missing)
     given = worker_settings(options)
     environment = {
         f"{PREFIX}{name.upper()}": str(value) for name, value in given.items() if value is not None
@@ -101,7 +112,7 @@ def worker_settings(options: Options) -> dict[str, object]:
 def data_check(options: Options) -> int:
     """Replaces this process by the check of the data sets."""
     require("`assay data check`", "worker")
-    root = {} if options.data_root is None else {"ASSAY_DATA_ROOT": str(options.data_root)}
+    root = {} if options.data_root is None else {ROOT: str(options.data_root)}
     flags = [flag for flag, given in (("--no-hash", options.no_hash), ("--json", options.json)) if given]
     if options.seconds is not None:
         flags += ["--seconds", str(options.seconds)]
@@ -139,8 +150,8 @@ def demo(options: Options) -> int:
     """Replaces this process by the demo."""
     require("`assay demo`", "service", "worker", "demo")
     given = {"--output": options.output, "--epochs": options.epochs}
-    arguments = [text for name, value in given.items() if value is not None for text in (name, str(value))]
-    return run_module(features.names("demo")[0], arguments, {})
+    words = [text for name, value in given.items() if value is not None for text in (name, str(value))]
+    return run_module(features.names("demo")[0], words, {})
 
 
 def pull(options: Options) -> int:
@@ -356,7 +367,7 @@ def connected(options: Options) -> Iterator[AssayClient]:
     found = chosen(options.url, getattr(options, "profile", None))
     key = key_of(found)
     given: dict[str, Any] = {} if key is None else {"key": key}
-    with saying_whose(found), AssayClient(found.url, **given) as client:
+    with saying_whose(found), AssayClient(found.url, **given) as client, naming_studies(client):
         yield client
 
 

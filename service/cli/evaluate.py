@@ -13,7 +13,7 @@ from typing import Any
 
 from assay.service.catalog.schema_text import choices
 from assay.service.cli import commands, output
-from assay.service.cli.arguments import Subcommands, add, count, json_argument
+from assay.service.cli.arguments import Subcommands, add, count, json_argument, number, seed
 from assay.service.cli.commands import Options
 from assay.service.cli.evaluation_service import (
     again_text,
@@ -113,7 +113,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--crop-fraction",
-        type=float,
+        type=number,
         metavar="F",
         help="of image files: side of the centre crop / short side after resizing (default: the data set's,"
         " mostly 0.875); 1 for images that have the model's size already",
@@ -150,7 +150,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 def _add_how(parser: Parser) -> None:
     parser.gathers = True
     parser.add_argument("--limit", type=count, metavar="N", help="of the examples (default: all)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=seed, default=0)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--batch-size", type=count, metavar="N", help="(default: as many as are fast)")
     known = execution_options("evaluate")
@@ -240,14 +240,16 @@ def _options_named(*names: str) -> Iterator[None]:
 def _measure(
     options: Options, suites: list[str], evaluations: list[str], *, measure_speed: bool = False
 ) -> int:
+    waiting, problems = Spinner(), Problems()
     if options.data_root is not None:
         os.environ["ASSAY_DATA_ROOT"] = str(options.data_root.absolute())
+        if not options.data_root.is_dir():
+            problems.add(("--data-root",), "there is no such folder", given=str(options.data_root))
     state = options.state or DEFAULT_STATE
     asked = asked_service(options, state)
     own = asked is None
     if own:
         require("a service on this machine", "service", "worker")
-    waiting, problems = Spinner(), Problems()
     for name, text in options.called.faults:
         problems.add((name or "usage",), text)
     if options.data is None and options.model != EXAMPLE_MODEL:

@@ -95,6 +95,8 @@ def read_spec(file: str) -> SpecFile:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
     if len(raw) > MAX_BYTES:
         raise UsageError(f"{name}: has {len(raw)} bytes; allowed: {MAX_BYTES}")
+    if not raw.strip():
+        raise UsageError(f"{name}: the file is empty; allowed: a spec as JSON or YAML")
     as_yaml = file.endswith(YAML_ENDINGS) or (file == "-" and raw.lstrip()[:1] not in (b"{", b"[", b""))
     return _yaml_file(name, raw) if as_yaml else _json_file(name, raw)
 

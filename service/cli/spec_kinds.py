@@ -1,9 +1,13 @@
-"""Which command takes a spec: one job, a list of jobs, or a study."""
+"""Which command takes a spec or an id: one job, a list of jobs, or a study."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
+from assay.service.client import AssayClient
+from assay.service.contract.errors import NotFound
 from assay.service.contract.problems import Problems
 
 # What a file holds, in words, and the command that takes it.
@@ -38,3 +42,16 @@ def check_kind(value: object, wanted: str, file: str) -> None:
     allowed = f"`assay {command} {file}` takes it; {FORMS[wanted]}"
     problems.add((), f"is {what}, not {COMMANDS[wanted][0]}", allowed=allowed)
     problems.raise_if_any()
+
+
+@contextmanager
+def naming_studies(client: AssayClient) -> Iterator[None]:
+    """Errors about an unknown job that is a study name the commands for it."""
+    try:
+        yield
+    except NotFound as error:
+        found = re.search(r"there is no job (\w+)", error.message)
+        if found is None or next(client.jobs(study=found[1], page_size=1), None) is None:
+            raise
+        shows = f"`assay studies show {found[1]}` shows it, `assay studies --help` lists what else there is"
+        raise NotFound(f"{found[1]} is a study, not a job: {shows}") from None

@@ -128,7 +128,8 @@ class Parser(argparse.ArgumentParser):
         """Ends with a line for each fault in place of the whole usage."""
         said = [f"argument {name}: {text}" if name else text for name, text in self.faults]
         told = "\n  ".join([*said, message] if message else said)
-        help_of = "" if "--help`" in told else f"; `{self.prog} --help` shows the usage"
+        usage = f"`{self.prog} --help` shows the usage"
+        help_of = "" if "--help`" in told else f" {usage}" if told.endswith("?") else f"; {usage}"
         self.exit(commands.INVALID, f"{self.prog}: error: {told}{help_of}\n")
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
@@ -160,8 +161,9 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
             near = nearest(value, action.choices)
-            hint = f"did you mean {near!r}?" if near else f"`{self.prog} --help` lists them"
-            raise argparse.ArgumentError(None, f"there is no {self.prog} {output.printable(value)}; {hint}")
+            hint = f"did you mean {near!r}?" if near else f"`{self.prog} --help` lists all"
+            what = f"{str(action.metavar).lower()} {output.printable(value)!r}"
+            raise argparse.ArgumentError(None, f"`{self.prog}` has no {what}; {hint}")
         super()._check_value(action, value)
 
 

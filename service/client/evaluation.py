@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -90,7 +91,7 @@ def evaluation_of(text: object) -> dict[str, Any]:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=_finite, parse_constant=str)
     except ValueError:
         # Words without quotes, taken by the shell or `shlex`.
         words = text[1:-1].split(",") if text.startswith("[") and text.endswith("]") else []
@@ -169,6 +170,10 @@ def _check_evaluations(
             for one in found.details
             if one.loc[0] not in skipped
         ]
+
+
+def _finite(text: str) -> float | str:
+    return float(text) if math.isfinite(float(text)) else text
 
 
 @contextmanager

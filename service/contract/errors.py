@@ -247,6 +247,7 @@ class Unavailable(AssayError):
 
 
 def nearest_name(given: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like the given one, or None when none is near."""
-    matches = difflib.get_close_matches(given, list(known), n=1, cutoff=0.6)
-    return matches[0] if matches else None
+    """The known name that is most like the given one, else the shortest that begins with it; or None."""
+    names = list(known)
+    longer = [name for name in names if len(given) > 2 and name.startswith(given)]
+    return next(iter(difflib.get_close_matches(given, names, n=1) or sorted(longer, key=len)), None)

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from assay.service.cli import output
 from assay.service.client import AssayClient
-from assay.service.contract.errors import AssayError, NotFound
-from assay.service.contract.problems import nearest
+from assay.service.contract.errors import AssayError, InvalidSpec, NotFound
+from assay.service.contract.problems import Problems, message_of, nearest
 from assay.service.contract.results import Results
 from assay.service.contract.states import JobState
 from assay.service.contract.warning_codes import WarningMeaning
@@ -39,9 +39,23 @@ JobSpec = Annotated[
 ]
 
 
+class _Server(MCPServer[Any]):
+    async def call_tool(self, *given: Any, **named: Any) -> Any:
+        """Runs a tool; wrong arguments are refused in the words of the command line."""
+        try:
+            return await super().call_tool(*given, **named)
+        except ToolError as error:
+            if not isinstance(wrong := error.__cause__, ValidationError):
+                raise
+            problems = Problems()
+            for one in wrong.errors():
+                problems.add(one["loc"], message_of(one), given=one["input"])
+            raise ToolError(output.error_text(InvalidSpec("", problems.details))) from None
+
+
 def make_server(client: AssayClient) -> MCPServer[Any]:
     """A server whose tools ask the client's service."""
-    server: MCPServer[Any] = MCPServer("assay", instructions=INSTRUCTIONS.read_text(encoding="utf-8"))
+    server = _Server("assay", instructions=INSTRUCTIONS.read_text(encoding="utf-8"))
     tools = _Tools(client)
     reading = (
         tools.find_components, tools.explain, tools.check_job, tools.list_jobs, tools.wait_for_job,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 from assay.service.cli import commands, output
-from assay.service.cli.arguments import JOB, Subcommands, add_remote
+from assay.service.cli.arguments import JOB, Subcommands, add_remote, target
 from assay.service.cli.commands import Options, UsageError
 from assay.service.contract.problems import nearest
 from assay.service.plots.kinds import KINDS
@@ -35,6 +35,7 @@ def add_commands(subcommands: Subcommands) -> None:
         "-o",
         "--output",
         metavar="FILE",
+        type=target,
         help=f"file to write; its ending is the format: {', '.join(FORMATS)} (default: KIND.svg)",
     )
     parser.add_argument("--scheme", choices=["light", "dark"], default="light", help="colours")
@@ -48,18 +49,17 @@ def plot(options: Options) -> int:
         near = nearest(options.kind, KINDS)
         hint = f"; did you mean {near}?" if near else ""
         raise UsageError(f"--kind {options.kind}: there is no such plot; allowed: {', '.join(KINDS)}{hint}")
-    target = Path(options.output or f"{options.kind}.svg")
-    format = next((ending for ending in FORMATS if target.name.endswith(f".{ending}")), None)  # noqa: A001
+    file = Path(options.output or f"{options.kind}.svg")
+    format = next((ending for ending in FORMATS if file.name.endswith(f".{ending}")), None)  # noqa: A001
     if format is None:
         endings = ", ".join(f".{ending}" for ending in FORMATS)
-        raise UsageError(f"--output {target}: its ending says the format; allowed: {endings}")
+        raise UsageError(f"--output {file}: its ending says the format; allowed: {endings}")
     with commands.connected(options) as client:
         content = client.plot(
             options.jobs, options.kind, format=cast(PlotFormat, format), scheme=options.scheme
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(content)
-    sys.stdout.write(f"{target}\n")
+    file.write_bytes(content)
+    sys.stdout.write(f"{file}\n")
     return commands.OK
 
 

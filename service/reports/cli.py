@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.service.cli import commands, output
-from assay.service.cli.arguments import JOB, Subcommands, add_remote, format_argument
+from assay.service.cli.arguments import JOB, Subcommands, add_remote, format_argument, target
 from assay.service.cli.commands import Options, UsageError
 from assay.service.cli.progress_bars import Spinner
 from assay.service.reports.client import report_format
@@ -47,7 +47,8 @@ def add_commands(subcommands: Subcommands) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help="file to write (default: report.html; of --table and robustbench standard output); of"
+        type=target,
+        help="file to write, or - (default: report.html; of --table and robustbench standard output); of"
         " robustbench a folder with a file for each entry, DATASET/THREAT/NAME.json",
     )
     parser.add_argument("--table", action="store_true", help="a table of the numbers alone (default: md)")
@@ -79,17 +80,17 @@ def _report(options: Options) -> int:
         return table(options)
     if given := [name for name in ("rows", "columns", "metric") if getattr(options, name) is not None]:
         raise UsageError(f"--{given[0]} is of a table: give --table too")
-    target = Path(options.output or f"report.{options.format or 'html'}")
-    pdf = "pdf" in (options.format, target.suffix.removeprefix(".") if options.format is None else "")
+    file = Path(options.output or f"report.{options.format or 'html'}")
+    pdf = "pdf" in (options.format, file.suffix.removeprefix(".") if options.format is None else "")
     browser = find_browser() if pdf else ""
-    ending = "html" if pdf else options.format or report_format(target, "--output", "pdf")
+    ending = "html" if pdf else options.format or report_format(file, "--output", "pdf")
     with commands.connected(options) as client, Spinner(lines=False) as waiting:
         waiting.tell("the service writes the report")
         text = client.report(_jobs(options), tag=options.tag, format=ending, adjust=options.adjust)
         if pdf:
             waiting.tell("the browser prints the report")
             printed = print_pdf(text, browser)
-    _write(target, printed if pdf else text)
+    _write(file, printed if pdf else text)
     return commands.OK
 
 
@@ -119,10 +120,13 @@ def _jobs(options: Options) -> list[str] | None:
     return options.jobs or None
 
 
-def _write(target: Path, content: str | bytes) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(content.encode() if isinstance(content, str) else content)
-    sys.stdout.write(f"{target}\n")
+def _write(file: Path, content: str | bytes) -> None:
+    written = content.encode() if isinstance(content, str) else content
+    if str(file) == "-":
+        sys.stdout.buffer.write(written)
+        return
+    file.write_bytes(written)
+    sys.stdout.write(f"{file}\n")
 
 
 def export(options: Options) -> int:
@@ -135,7 +139,7 @@ def export(options: Options) -> int:
             f"job {', '.join(empty)}: no accuracy of an evaluation that RobustBench has a place for"
         )
     entries = [entry for _, some in found for entry in some]
-    if options.output is None:
+    if options.output in (None, "-"):
         sys.stdout.write(f"{output.json_text(entries)}\n")
     else:
         _write_entries(Path(options.output), entries)
@@ -144,7 +148,7 @@ def export(options: Options) -> int:
 
 def _write_entries(folder: Path, entries: list[dict[str, Any]]) -> None:
     for path, entry in zip(robustbench_paths(entries), entries, strict=True):
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(f"{output.json_text(entry)}\n", encoding="utf-8")
-        sys.stdout.write(f"{target}\n")
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{output.json_text(entry)}\n", encoding="utf-8")
+        sys.stdout.write(f"{file}\n")

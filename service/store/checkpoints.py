@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.findings.verdict_records import VerdictRecord
+from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.states import RETRYABLE, JobState
 from assay.service.contract.stored_specs import CheckJobSpec, ComponentReference
 from assay.service.contract.weights.checkpoints import NAME_PATTERN
@@ -157,7 +158,11 @@ def _lock(connection: Connection, name: str, tenant: str | None) -> Row[Any] | N
 def _read(connection: Connection, name: str, tenant: str | None) -> CheckpointRow:
     found = _find(connection, name, tenant)
     if found is None:
-        raise NotFound(f"there is no checkpoint {name[:200]!r}")
+        names = connection.scalars(select(checkpoints.c.name).where(checkpoints.c.tenant == (tenant or "")))
+        problems = Problems()
+        message = f"there is no checkpoint {name[:200]!r}"
+        problems.add(("name",), message, given=name, nearest=nearest(name, names))
+        raise NotFound(message, problems.details)
     return _row(found)
 
 

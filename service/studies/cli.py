@@ -17,6 +17,7 @@ from assay.service.cli.arguments import (
     count,
     format_argument,
     json_argument,
+    seed,
 )
 from assay.service.cli.commands import Options
 from assay.service.cli.markdown import readable
@@ -89,7 +90,7 @@ def _add_actions(actions: Subcommands) -> None:
     for name in ("show", "watch", "extend"):
         json_argument(made[name])
     format_argument(made["results"], "md", "csv", "json", default=None, told="default: md")
-    made["extend"].add_argument("seeds", metavar="SEED", nargs="+", type=_seed, help="the new seeds")
+    made["extend"].add_argument("seeds", metavar="SEED", nargs="+", type=seed, help="the new seeds")
 
 
 def _budget(text: str) -> float:
@@ -97,12 +98,6 @@ def _budget(text: str) -> float:
     if found is None or float(found[1]) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} given; allowed: a time such as 90s, 13m or 1.5h")
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2] or "s"]
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal() or int(text[:20]) >= 2**63:
-        raise argparse.ArgumentTypeError(f"{text!r} given; allowed: an integer from 0 to 2**63 - 1")
-    return int(text)
 
 
 def run(options: Options) -> int:
@@ -206,7 +201,11 @@ def results(options: Options) -> int:
 def extend(options: Options) -> int:
     """Adds seeds; prints what the study then is."""
     with commands.connected(options) as client:
+        before = client.study(options.study).seeds
         study = client.extend_study(options.study, options.seeds)
+    if there := sorted({*before} & {*options.seeds}):
+        added = len({*options.seeds} - {*before}) or "none"
+        tell(f"the study has the seeds {', '.join(map(str, there))} already; added: {added}")
     _show(options, study.model_dump(mode="json"), study_text(study))
     return commands.OK
 

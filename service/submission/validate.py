@@ -72,9 +72,9 @@ class ValidSpec:
 class Environment(TypedDict, total=False):
     """What a submission is checked against beside the catalog; all may be missing.
 
-    `find_job` (id) and `find_checkpoint` (name) return None for an unknown one; without them, such weights
-    are accepted unchecked. `has_package` is None where the workers run elsewhere; workers beside the service
-    have its data root, too.
+    `find_job` (id) returns None for an unknown one, `find_checkpoint` (name) or raises NotFound; without
+    them, such weights are accepted unchecked. `has_package` is None where the workers run elsewhere; workers
+    beside the service have its data root, too.
     """
 
     data_root: Path | None  # None where it is not visible from here
@@ -338,8 +338,8 @@ class _Validation:
         self._check_rules(checked, data, problems, (*loc, "params"))
 
     def _check_rules(self, checked: Checked, data: Checked | None, problems: Problems, loc: Loc) -> None:
-        if checked.certain:
-            self.catalog.check_rules(checked.component, checked.params, self._namespaces(data), problems, loc)
+        certain = {name: value for name, value in checked.params.items() if name not in checked.doubted}
+        self.catalog.check_rules(checked.component, certain, self._namespaces(data), problems, loc)
 
     def _namespaces(self, data: Checked | None) -> Namespaces:
         """Values for rules: only certain ones."""

@@ -10,6 +10,7 @@ from assay.service.catalog.catalog import Checked
 from assay.service.catalog.component import Component
 from assay.service.catalog.parameters import check
 from assay.service.catalog.schema_text import Schema
+from assay.service.contract.errors import NotFound
 from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.stored_specs import ComponentReference, Params, Spec, TrainJobSpec
 from assay.service.contract.weights.stored_checkpoints import CheckpointRow
@@ -72,7 +73,7 @@ def find_source(
     """The source of a model's weights, if a job or a checkpoint; reports errors."""
     weights = model.get("weights") or {}
     if "checkpoint" in weights and find_checkpoint is not None:
-        return _check_checkpoint(weights, problems, find_checkpoint(weights["checkpoint"]))
+        return _check_checkpoint(weights, problems, find_checkpoint)
     if "job" not in weights or find_job is None:
         return None
     spec = check_source(weights["job"], problems, (*LOC, "job"), find_job)
@@ -80,13 +81,13 @@ def find_source(
 
 
 def _check_checkpoint(
-    weights: Mapping[str, Any], problems: Problems, checkpoint: CheckpointRow | None
+    weights: Mapping[str, Any], problems: Problems, find_checkpoint: FindCheckpoint
 ) -> WeightsSource | None:
     """An uploaded checkpoint as a source; while it is still being checked, its dependents wait."""
     loc = (*LOC, "checkpoint")
-    if not _usable(checkpoint, weights["checkpoint"], problems, loc):
+    name = weights["checkpoint"]
+    if (checkpoint := _usable(find_checkpoint, name, name, problems, loc)) is None:
         return None
-    assert checkpoint is not None
     wanted = weights.get("sha256")
     if wanted is not None and wanted != checkpoint.sha256:
         message = "the checkpoint of this name has another content"
@@ -117,15 +118,22 @@ def checkpoint_named(value: str) -> tuple[str, str | None] | None:
     return name, sha256 or None
 
 
-def _usable(checkpoint: CheckpointRow | None, given: str, problems: Problems, loc: Loc) -> bool:
+def _usable(
+    find: FindCheckpoint, name: str, given: str, problems: Problems, loc: Loc
+) -> CheckpointRow | None:
+    checkpoint, near = None, None
+    try:
+        checkpoint = find(name)
+    except NotFound as error:
+        near = error.details[0].nearest
     if checkpoint is None:
         allowed = "the name of an uploaded checkpoint: GET /api/v1/checkpoints lists them"
-        problems.add(loc, "there is no such checkpoint", given=given, allowed=allowed)
-        return False
-    if checkpoint.state == "rejected":
+        near = near and given.replace(name, near, 1)
+        problems.add(loc, "there is no such checkpoint", given=given, allowed=allowed, nearest=near)
+    elif checkpoint.state == "rejected":
         problems.add(loc, f"this checkpoint was rejected: {checkpoint.reason}", given=given)
-        return False
-    return True
+        return None
+    return checkpoint
 
 
 def check_other_checkpoint(
@@ -140,10 +148,8 @@ def check_other_checkpoint(
     named = checkpoint_named(given)
     assert named is not None
     name, sha256 = named
-    checkpoint = find_checkpoint(name)
-    if not _usable(checkpoint, given, problems, loc):
+    if (checkpoint := _usable(find_checkpoint, name, given, problems, loc)) is None:
         return None
-    assert checkpoint is not None
     pinned = f"{CHECKPOINT_PREFIX}{name}@{checkpoint.sha256}"
     if sha256 not in (None, checkpoint.sha256):
         problems.add(loc, "the checkpoint of this name has another content", given=given, allowed=[pinned])

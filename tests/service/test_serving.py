@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assay.service import serving
-from assay.service.serving import SWITCH_SECONDS, Forwarded, declare, settle
+from assay.service.serving import SWITCH_SECONDS, CannotStart, Forwarded, declare, listen, settle
 from assay.service.settings import Settings
 from assay.service.store.store import open_store
 
@@ -103,3 +103,9 @@ def test_threads_of_a_service_yield_soon() -> None:
     finally:
         sys.setswitchinterval(before)
         gc.unfreeze()
+
+
+@pytest.mark.parametrize("host", ["300.1.1.1", "203.0.113.7"])
+def test_a_host_that_is_not_of_this_machine_is_told_as_the_host(host: str) -> None:
+    with pytest.raises(CannotStart, match=r"choose another host with ASSAY_HOST \(`assay serve --host"):
+        listen(host, 0)

@@ -68,6 +68,20 @@ def test_an_upload_is_stored_and_then_checked(
     assert api.get(f"/api/v1/jobs/{job_id}").status_code == 404
 
 
+def test_a_name_that_begins_the_name_of_an_upload_is_near_to_it(api: httpx.Client) -> None:
+    upload(api, name="example-253fa60041c3")
+    assert api.get(f"{PATH}/example").json()["error"]["details"][0]["nearest"] == "example-253fa60041c3"
+    model = {"name": "tiny_vit", "weights": {"checkpoint": "example"}}
+    body = {
+        "kind": "evaluate",
+        "model": model,
+        "data": {"name": "digits"},
+        "evaluations": [{"name": "clean"}],
+    }
+    (detail,) = api.post("/api/v1/jobs?dry_run=true", json=body).json()["error"]["details"]
+    assert (detail["given"], detail["nearest"]) == ("example", "example-253fa60041c3")
+
+
 def test_a_rejection_lists_every_fault(api: httpx.Client, app_store: Store) -> None:
     upload(api)
     shapes = [{"key": "head.weight", "given": [2, 3], "wanted": [2, 4]}]

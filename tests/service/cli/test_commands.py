@@ -215,9 +215,9 @@ def test_help_shows_the_help_of_a_verb_and_of_its_actions(run: Run) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("help resluts", "there is no assay resluts; did you mean 'results'?"),
-        ("help keys lits", "there is no assay keys lits; did you mean 'list'?"),
-        ("help xyzzy", "there is no assay xyzzy; `assay --help` lists them"),
+        ("help resluts", "`assay` has no verb 'resluts'; did you mean 'results'? `assay"),
+        ("help keys lits", "`assay keys` has no action 'lits'; did you mean 'list'? `assay"),
+        ("help xyzzy", "`assay` has no verb 'xyzzy'; `assay --help` lists all\n"),
         ("help --more", "unrecognized arguments: --more"),
     ],
 )
@@ -249,8 +249,8 @@ def test_no_subcommand_gives_six_verbs_with_an_example_each(run: Run) -> None:
 
 
 def test_an_unknown_subcommand_names_the_nearest(run: Run) -> None:
-    assert "there is no assay resluts; did you mean 'results'?" in run("resluts")[2]
-    assert "there is no assay keys lits; did you mean 'list'?" in run("keys", "lits")[2]
+    assert "`assay` has no verb 'resluts'; did you mean 'results'? `" in run("resluts")[2]
+    assert "`assay keys` has no action 'lits'; did you mean 'list'? `" in run("keys", "lits")[2]
 
 
 def test_submit_prints_the_id_alone(run: Run, spec_file: Any, train_body: Make, app_store: Any) -> None:
@@ -550,10 +550,11 @@ def test_serve_becomes_the_embedded_service(run: Run, executed: Any, tmp_path: P
 
 def test_worker_becomes_a_worker_beside_the_service(run: Run, executed: Any, tmp_path: Path) -> None:
     run("worker")
-    run("worker", "--state", str(tmp_path), "--data-root", "/data", "--name", "textattack")
+    root = str(tmp_path)
+    run("worker", "--state", root, "--data-root", root, "--name", "textattack")
     state, name = {"ASSAY_STATE": str(tmp_path)}, {"ASSAY_NODE": "textattack"}
     module = ["-P", "-m", "assay.workers.worker"]
-    assert executed == [(module, {}), (module, {**state, "ASSAY_DATA_ROOT": "/data", **name})]
+    assert executed == [(module, {}), (module, {**state, "ASSAY_DATA_ROOT": root, **name})]
     run("worker", "--until", "idle=300", "--max-seconds", "13800", "--devices", "1", "--shard-seconds", "120")
     end = {"ASSAY_WORKER_IDLE_SECONDS": "300", "ASSAY_WORKER_MAX_SECONDS": "13800"}
     assert executed[2:] == [(module, {**end, "ASSAY_DEVICES": "1", "ASSAY_SHARD_SECONDS": "120"})]
@@ -564,6 +565,9 @@ def test_worker_becomes_a_worker_beside_the_service(run: Run, executed: Any, tmp
     code, _, err = run("worker", "--name", "two words")
     assert (code, len(executed)) == (2, 3)
     assert "--name: 'two words' given; allowed: at most 100 letters, digits, '.', '_' and '-'" in err
+    code, _, err = run("worker", "--data-root", f"{root}/nowhere")
+    assert (code, len(executed)) == (2, 3)
+    assert f"--data-root: there is no such folder (given '{root}/nowhere')" in err
 
 
 @pytest.mark.parametrize(
@@ -579,6 +583,23 @@ def test_serve_refuses_bad_settings(run: Run, executed: Any, option: str, value:
     code, _, err = run("serve", option, value)
     assert (code, executed) == (2, [])
     assert message in err
+
+
+def test_serve_tells_all_wrong_options_at_once(run: Run, executed: Any) -> None:
+    code, _, err = run("serve", "--port", "abc", "--workers", "-3", "--data-root", "/nonexistent")
+    assert (code, executed) == (2, [])
+    for said in ("--port: must be an integer", "--workers: must be at least 0", "--data-root: there is no"):
+        assert said in err
+
+
+def test_serve_refuses_a_data_root_of_the_environment_that_is_not_there(
+    run: Run, executed: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ASSAY_DATA_ROOT", str(tmp_path / "nowhere"))
+    assert run("serve")[2].startswith("error: ASSAY_DATA_ROOT: there is no such folder")
+    assert executed == []
+    run("serve", "--data-root", str(tmp_path))
+    assert len(executed) == 1
 
 
 def test_serve_names_wrong_variables_too(run: Run, executed: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,7 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: 1e999\n", "Infinity is not JSON"),
         ("a: " + "9" * 30, "an integer has 30 characters"),
         (b"a: \xff", "train.yaml: is not UTF-8"),
+        (" \n", "train.yaml: the file is empty; allowed: a spec as JSON or YAML"),
         ("a: \x01", "train.yaml: not YAML: unacceptable character"),
         ("#" * (MAX_BYTES + 1), "train.yaml: has 1048577 bytes; allowed: 1048576"),
     ],

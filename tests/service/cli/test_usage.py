@@ -37,7 +37,7 @@ def test_options_before_the_subcommand(line: str, right: str, capsys: pytest.Cap
     ("line", "rest"),
     [
         ("jobs --foo", "assay jobs: error: unrecognized arguments: --foo; `assay jobs --help`"),
-        ("jobs --jsn", "assay jobs: error: unrecognized arguments: --jsn; did you mean '--json'?; `assay"),
+        ("jobs --jsn", "assay jobs: error: unrecognized arguments: --jsn; did you mean '--json'? `assay"),
         ("status a b", "assay status: error: unrecognized arguments: b; `assay status --help`"),
         (
             "studies show a --x=1",

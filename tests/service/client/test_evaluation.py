@@ -36,6 +36,8 @@ from assay.service.contract.states import JobState
 class Service:
     """A client whose service has the catalog, and takes every upload but broken ones."""
 
+    state: Path | None = None
+
     def __init__(self) -> None:
         self.awaited: list[str] = []
 
@@ -133,12 +135,17 @@ def test_a_path_at_a_service_elsewhere_shows_the_json_that_works(
 def test_a_rejected_program_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     class Rejecting(Service):
         def wait_for_checkpoint(self, name: str) -> Any:
-            return type("Checkpoint", (), {"state": "rejected", "error": None, "faults": None})
+            return type("Checkpoint", (), {"state": "rejected", "error": None, "faults": {}})
 
     monkeypatch.setattr(one_line, "written_program", made)
-    with pytest.raises(InvalidSpec) as caught:
-        one_line.model_spec(Rejecting(), Subject("nets:build"), {"name": "digits"})  # type: ignore[arg-type]
-    assert caught.value.details[0].given == "nets:build"
+    serve = "`assay serve --state there`, and in another terminal "
+    for state, before in ((None, ""), (Path("there"), serve)):
+        service = Rejecting()
+        service.state = state
+        with pytest.raises(InvalidSpec) as caught:
+            one_line.model_spec(service, Subject("nets:build"), {"name": "digits"})  # type: ignore[arg-type]
+        assert caught.value.details[0].given == "nets:build"
+        assert f"; {before}`assay checkpoints show " in caught.value.message
 
 
 @contextmanager
@@ -219,6 +226,22 @@ def test_faults_of_attacks_are_told_beside_others_where_a_service_runs() -> None
         "there is no such",
         "there is no eval",
     ]
+
+
+def test_a_number_that_no_float_holds_is_told_as_it_was_typed() -> None:
+    found = evaluation.evaluation_of("pgd epsilon=1e400 steps=NaN")
+    assert found["params"] == {"epsilon": "1e400", "steps": "NaN"}
+
+
+def test_an_unknown_parameter_hides_no_fault_of_another() -> None:
+    request = Request(
+        Subject("job:x"), place_of("digits"), (), ("pgd epsilon=8 stepz=3", "pgd epsilon=8 nrom=L2")
+    )
+    with pytest.raises(InvalidSpec) as caught:
+        evaluation.check_request(request, own=True)
+    assert [(one.loc[-1], one.nearest) for one in caught.value.details] == [
+        ("stepz", "steps"), ("epsilon", "8/255"), ("nrom", "norm"),
+    ]  # fmt: skip
 
 
 def test_a_list_needs_no_quotes() -> None:

@@ -53,8 +53,9 @@ async def called(tool: str, **given: Any) -> tuple[bool, str]:
         ("explain", {"name": "unconverged"}, False, "More steps"),
         ("find_components", {"kind": "attack", "words": "madry STEPS"}, False, "pgd"),
         ("find_components", {"kind": "attack", "task": "language"}, False, "no attack fits"),
-        ("wait_for_job", {"job": "1", "seconds": 601}, True, "less than or equal to 600"),
-        ("compare_jobs", {"jobs": ["1"]}, True, "at least 2"),
+        ("wait_for_job", {"job": "1", "seconds": 601}, True, "seconds: must be at most 600; given 601"),
+        ("compare_jobs", {"jobs": ["1"]}, True, "jobs: must have 2 items or more"),
+        ("submit_job", {"spec": []}, True, "spec: must be an object"),
     ],
 )
 def test_a_tool_answers_or_refuses_in_words(

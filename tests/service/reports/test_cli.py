@@ -13,11 +13,24 @@ from tests.service.reports.conftest import JOB
 def test_ending_is_the_format(
     calls: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str
 ) -> None:
-    target = tmp_path / "new" / f"report.{ending}"
+    target = tmp_path / f"report.{ending}"
     assert main(["report", JOB, "-o", str(target)]) == 0
     assert target.read_bytes() == b"a\r\nb\n"
     assert calls == [([JOB], {"tag": None, "format": ending, "adjust": "holm"})]
     assert capsys.readouterr().out == f"{target}\n"
+
+
+def test_a_report_goes_to_standard_output_or_to_a_folder_that_is_there(
+    calls: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", JOB, "--format", "md", "-o", "-"]) == 0
+    assert capsys.readouterr().out == "a\r\nb\n"
+    for command in (["report", JOB, "-o", "no/r.html"], ["plot", JOB, "--kind", "curve", "-o", "no/a.svg"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(command)
+        assert f"{command[-1]!r} given; allowed: a file in a folder that is there" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
 
 
 def test_table_is_printed_or_written(

@@ -140,7 +140,15 @@ def test_its_life_from_the_command_line(assay: Any) -> None:
     shown = assay("studies", "show", study)[1]
     assert "narrow" in shown
     assert "0/8 jobs" in shown
-    assert "0/12 jobs" in assay("studies", "extend", study, "1", "2")[1]
+    _, shown, said = assay("studies", "extend", study, "1", "2")
+    assert "0/12 jobs" in shown
+    assert said == "the study has the seeds 1 already; added: 1\n"
+    assert assay("studies", "extend", study, "2")[2] == "the study has the seeds 2 already; added: none\n"
+    for verb in ("status", "results", "cancel", "report"):
+        code, _, said = assay(verb, study)
+        assert code == 2
+        assert f"{study} is a study, not a job: `assay studies show {study}` shows it" in said
+    assert "there is no job" in assay("status", study[::-1])[2]
     assert json.loads(assay("studies", "show", study, "--json")[1])["seeds"] == [0, 1, 2]
     assert assay("studies", "results", study)[0] == 2, "no results yet"
     assert assay("studies", "cancel", study)[2].strip() == "canceled"

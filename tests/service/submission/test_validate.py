@@ -75,3 +75,17 @@ def test_what_cannot_be_screened_is_told_why(body: dict[str, Any], said: str) ->
     detail = refused({**digits, **body, "execution": {"screening": "bfloat16"}})
     assert (detail.loc, detail.allowed) == (["execution", "screening"], [None])
     assert detail.message.startswith(said)
+
+
+@pytest.mark.parametrize(("given", "near"), [("900/255", "255/255"), (900, "255/255"), (8, "8/255")])
+def test_an_epsilon_in_steps_of_pixels_is_told_with_a_fraction(given: Any, near: str) -> None:
+    evaluations = [{"name": "pgd", "params": {"epsilon": given}}]
+    found = refused(
+        {
+            "kind": "evaluate",
+            "model": {"name": "vit", "weights": None},
+            "data": {"name": "digits"},
+            "evaluations": evaluations,
+        }
+    )
+    assert (found.loc, found.given, found.nearest) == (["evaluations", 0, "params", "epsilon"], given, near)
