@@ -11,7 +11,7 @@ from typing import Any
 from assay.service.contract.results import Unit, Warning
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
 from assay.service.metrics.compare.comparison import ComparedValue, Comparison, ComparisonRow
-from assay.service.reports.comparisons import TESTS
+from assay.service.reports.comparisons import TESTS, over_common
 from assay.service.reports.numbers import (
     WITHOUT,
     difference_bounds,
@@ -38,6 +38,7 @@ class ComparedCell:
     difference: str
     difference_interval: str
     common: int | None
+    over: str  # the common examples, where the values are over others too
     p_value: str
     adjusted_p_value: str
     test: str
@@ -108,6 +109,7 @@ def _cell(row: ComparisonRow, letter: str) -> ComparedCell:
         difference=number(row.difference, row.unit, sign=True),
         difference_interval=WITHOUT.get(row.ci_method or "", "-") if row.ci_low is None else bounds,
         common=None if test is None else test.n,
+        over=over_common(row.common),
         p_value="-" if test is None else p_text(test.p_value),
         adjusted_p_value="-" if adjusted is None else p_text(adjusted),
         test="" if test is None else TESTS.get(test.name, test.name),

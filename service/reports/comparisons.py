@@ -172,6 +172,7 @@ def p_headers(comparison: Mapping[str, Any]) -> tuple[str, str]:
 def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str, str]) -> tuple[str, ...]:
     unit, (first, second), test = row.get("unit"), row["values"], row["test"]
     interval = difference_bounds(row["ci_low"], row["ci_high"], unit)
+    over = over_common(row.get("common"))
     return (
         row["evaluation"],
         params,
@@ -179,12 +180,17 @@ def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str,
         f"{letters[second['job']]} - {letters[first['job']]}",
         number(first["value"], unit),
         number(second["value"], unit),
-        number(row["difference"], unit, sign=True),
+        f"{number(row['difference'], unit, sign=True)} {over}".rstrip(),
         interval if row["ci_low"] is not None else WITHOUT.get(row.get("ci_method", ""), "-"),
         f"{test['p_value']:.3g}" if test else "-",
         f"{adjusted:.3g}" if (adjusted := (test or {}).get("adjusted_p_value")) is not None else "-",
         TESTS.get(test["name"], test["name"]) if test else "-",
     )
+
+
+def over_common(common: int | None) -> str:
+    """The examples of a difference, in words, where its values are over others too."""
+    return "" if common is None else f"over {common:,} common example{'s' * (common != 1)}"
 
 
 LEVEL = 0.05

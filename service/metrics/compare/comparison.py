@@ -38,6 +38,7 @@ WEIGHTS_COMPARED = (
     "each job has one training with one seed: this compares weights, not methods; a study over seeds compares"
     " methods"
 )
+MAX_NAMED = 12  # Evaluations that a warning names.
 
 
 class ComparedValue(Answer):
@@ -55,7 +56,7 @@ class ComparisonRow(Answer):
 
     `difference` is the second value minus the first; with a test it is over the common examples, and
     `ci_low`, `ci_high` are its 95 % interval by the method `ci_method`: null where that says that examples
-    are too few or do not differ.
+    are too few or do not differ. `common` counts the examples of the difference where a job has others too.
     """
 
     evaluation: str
@@ -71,6 +72,7 @@ class ComparisonRow(Answer):
     ci_high: float | None = None
     ci_method: IntervalMethod | None = None
     test: AnyPairedTest | None = None
+    common: int | None = None
 
 
 class Comparison(Answer):
@@ -189,11 +191,46 @@ def _different_arithmetic(first: JobResults, second: JobResults) -> Iterator[War
     yield found.model_copy(update={"severity": severity})
 
 
+def _names(evaluations: Sequence[EvaluationResult]) -> str:
+    """The names of evaluations with their radii, up to a number."""
+    radii: dict[str, list[str]] = {}
+    for one in evaluations:
+        epsilon = one.params.get("epsilon")
+        radii.setdefault(one.name, []).extend([] if epsilon is None else [str(epsilon)])
+    radius = {name: f" (epsilon {', '.join(dict.fromkeys(found))})" for name, found in radii.items() if found}
+    named = [f"{name}{radius.get(name, '')}" for name in radii]
+    more = [f"{len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []
+    return ", ".join([*named[:MAX_NAMED], *more])
+
+
 class _Jobs:
     def __init__(self, first: JobResults, second: JobResults) -> None:
         self.first = first
         self.second = second
-        self.warnings: list[Warning] = []
+        self._told: dict[str, tuple[Warning, str, str, list[EvaluationResult]]] = {}
+
+    @property
+    def warnings(self) -> list[Warning]:
+        """A warning for each thing to say, about all evaluations that it is said of."""
+        found = []
+        for told, before, after, about in self._told.values():
+            evaluations = [{"evaluation": one.name, "params": one.params} for one in about]
+            evidence = {**told.evidence, "evaluations": evaluations}
+            changes = {"message": f"{before}{_names(about)}{after}", "evidence": evidence}
+            found.append(told.model_copy(update=changes))
+        return found
+
+    def _tell(
+        self,
+        code: WarningCode,
+        evaluation: EvaluationResult,
+        after: str,
+        *,
+        before: str = "",
+        **evidence: Any,
+    ) -> None:
+        told = _warning(code, before + after, **evidence)
+        self._told.setdefault(told.model_dump_json(), (told, before, after, []))[3].append(evaluation)
 
     def rows(self) -> Iterator[ComparisonRow]:
         first, second = positions(self.first.evaluations), positions(self.second.evaluations)
@@ -208,18 +245,18 @@ class _Jobs:
     def _evaluation(self, here: int, there: int) -> Iterator[ComparisonRow]:
         first, second = self.first.evaluations[here], self.second.evaluations[there]
         self._check_machines(first, second)
-        paired = None
+        paired = common = None
         if self._same_data(first):
             pair = Pair(
                 first.name, self.first.columns(here), self.second.columns(there), results=(first, second)
             )
-            self._check_overlap(pair, first)
+            common = self._check_overlap(pair, first)
             table = self.first.tables.get(here)
             if table is not None and pair.ids and self._same_examples(table, first):
                 paired = table.paired(pair)
         for name, metric in first.metrics.items():
             if name in second.metrics:
-                yield self._row(first, name, (metric, second.metrics[name]), paired)
+                yield self._row(first, name, (metric, second.metrics[name]), paired, common)
 
     def _row(
         self,
@@ -227,6 +264,7 @@ class _Jobs:
         name: str,
         metrics: tuple[Metric, Metric],
         paired: PairedMetrics | None,
+        common: int | None,
     ) -> ComparisonRow:
         values = (metrics[0].value, metrics[1].value)
         row = ComparisonRow(
@@ -250,6 +288,7 @@ class _Jobs:
                 "ci_high": found.high,
                 "ci_method": found.method,
                 "test": found.test,
+                "common": common,
             }
         )
 
@@ -258,31 +297,28 @@ class _Jobs:
         hashes = {side.data_sha256.get(name) for side in (self.first, self.second)} - {None}
         if len(hashes) <= 1:
             return True
-        message = f"data set {name!r} had other content in job {self.second.label}; no paired tests"
-        if not any(warning.message == message for warning in self.warnings):
-            self.warnings.append(_warning("different_data", message, sha256=sorted(map(str, hashes))))
+        before = f"data set {name!r} had other content in job {self.second.label}; no paired tests of "
+        self._tell("different_data", evaluation, "", before=before, sha256=sorted(map(str, hashes)))
         return False
 
     def _same_examples(self, table: OutcomeTable, evaluation: EvaluationResult) -> bool:
         seeds = [self.first.seed, self.second.seed]
         if not getattr(table, "seeded", False) or seeds[0] == seeds[1]:
             return True
-        message = (
-            f"{evaluation.name}: job {self.second.label} has another seed, from which its examples begin; no"
-            " paired tests"
-        )
-        if not any(warning.message == message for warning in self.warnings):
-            self.warnings.append(_warning("different_seeds", message, seeds=seeds))
+        after = f": job {self.second.label} has another seed, from which its examples begin; no paired tests"
+        self._tell("different_seeds", evaluation, after, seeds=seeds)
         return False
 
-    def _check_overlap(self, pair: Pair, evaluation: EvaluationResult) -> None:
-        if not pair.sizes[0] == pair.sizes[1] == len(pair.ids):
-            message = (
-                f"{evaluation.name}: the jobs share {len(pair.ids)} examples; difference and test are over "
-                "these, each value is over all examples of its job"
-            )
-            evidence = {"n": list(pair.sizes), "common": len(pair.ids), "params": evaluation.params}
-            self.warnings.append(_warning("partial_overlap", message, **evidence))
+    def _check_overlap(self, pair: Pair, evaluation: EvaluationResult) -> int | None:
+        """How many examples are common; None where all are."""
+        if pair.sizes[0] == pair.sizes[1] == len(pair.ids):
+            return None
+        after = (
+            f": job {self.first.label} and job {self.second.label} share {len(pair.ids)} examples; difference"
+            " and test are over these, each value is over all examples of its job"
+        )
+        self._tell("partial_overlap", evaluation, after, n=list(pair.sizes), common=len(pair.ids))
+        return len(pair.ids)
 
     def _check_machines(self, first: EvaluationResult, second: EvaluationResult) -> None:
         """Warns where latencies of two machines, or of two batch sizes, are side by side."""
@@ -293,25 +329,16 @@ class _Jobs:
             if warning.code == "measures_the_machine"
         ]
         if len(found) == 2 and found[0] != found[1]:
-            message = (
-                f"{first.name}: job {self.second.label} was measured on another machine, or with another"
-                " batch size: differences of seconds and memory say nothing of the models"
+            after = (
+                f": job {self.second.label} was measured on another machine, or with another batch size:"
+                " differences of seconds and memory say nothing of the models"
             )
-            self.warnings.append(_warning("measures_the_machine", message, measured=found))
+            self._tell("measures_the_machine", first, after, measured=found)
 
     def _not_common(self, side: JobResults, other: JobResults, position: int) -> None:
-        evaluation = side.evaluations[position]
-        epsilon = evaluation.params.get("epsilon")
-        name = evaluation.name if epsilon is None else f"{evaluation.name} (epsilon {epsilon})"
-        self.warnings.append(
-            _warning(
-                "not_common",
-                f"job {side.label} has {name}, and job {other.label} has none with the same parameters, data"
-                " and protocol",
-                job=side.job,
-                params=evaluation.params,
-            )
-        )
+        after = f", and job {other.label} has none with the same parameters, data and protocol"
+        before = f"job {side.label} has "
+        self._tell("not_common", side.evaluations[position], after, before=before, job=side.job)
 
 
 def _value(job: str, metric: Metric) -> ComparedValue:

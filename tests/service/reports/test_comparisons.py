@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from assay.service.metrics.compare.comparison import ComparedValue, ComparisonRow
+from assay.service.metrics.compare.comparison import ComparedValue, Comparison, ComparisonRow
 from assay.service.metrics.paired import SignFlipTest
-from assay.service.reports.comparisons import significantly_best
+from assay.service.reports.comparisons import comparison_lines, comparison_summary, significantly_best
 from assay.service.reports.tidy import comparison_key
 
 KEY = comparison_key("pgd", {}, {"name": "digits", "params": {}}, "pixel", "m")
@@ -92,3 +92,13 @@ def test_p_values_are_adjusted_over_all_pairs() -> None:
 
     assert winners(0.05) == set(), "three times 0.05"
     assert {job for job, _ in winners(0.016)} == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("common", "told"), [(50, " over 50 common examples"), (1, " over 1 common example"), (None, "")]
+)
+def test_a_difference_over_fewer_examples_than_its_values_says_so(common: int | None, told: str) -> None:
+    compared = Comparison(jobs=["a", "b"], rows=[pair("a", "b", 0.0, common=common)], warnings=[])
+    found = compared.model_dump(mode="json")
+    assert f"B - A +0{told} " in comparison_summary(found)[0]
+    assert comparison_lines(found)[2][0][5] == f"+0{told}"

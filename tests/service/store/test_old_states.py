@@ -42,6 +42,8 @@ ADDED = frozenset(
         "deadline",
         "adjust",
         "tests",
+        "names",
+        "common",
         "adjusted_p_value",
         "note",
         "study",
@@ -65,7 +67,10 @@ ADDED = frozenset(
 # Keys whose values follow from the methods of today, where they are computed anew.
 ENDS = frozenset({"ci_low", "ci_high", "ci_method"})
 # Warnings of today alone, and the note on top-5, which was one of each row.
-OTHER_WARNINGS = ("top5_upper_bound", "chance_not_excluded", "one_class_under_attack")
+# Warnings of comparisons were one of each evaluation, and have a list now.
+OTHER_WARNINGS = (
+    *("top5_upper_bound", "chance_not_excluded", "one_class_under_attack", "not_common", "partial_overlap"),
+)
 TOLERANCE = 1e-12
 
 
@@ -157,8 +162,7 @@ def lasting(answer: Any, *, merged: bool) -> Any:
     if not isinstance(answer, dict):
         return answer
     gone = ENDS if merged or "difference" in answer else frozenset()
-    if answer.get("code") == "not_common" or answer.get("type") == "no_results":
-        # The sentence names both jobs now; "yet" stands only where the job goes on.
+    if answer.get("type") == "no_results":  # "yet" stands only where the job goes on
         gone |= {"message"}
     test = answer.get("test")
     if "difference" in answer and (not test or test["name"] != "mcnemar"):

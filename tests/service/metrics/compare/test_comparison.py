@@ -102,7 +102,36 @@ def test_only_common_examples_are_tested() -> None:
     (row,) = comparison.rows
     assert row.test is not None
     assert (row.test.b, row.test.c, row.test.n, row.difference) == (1, 1, 2, 0.0)
+    assert row.common == 2
     assert codes(comparison) == ["partial_overlap"]
+
+
+def test_a_warning_of_several_evaluations_is_one_with_a_list() -> None:
+    def attacked(job_id: str, n: int, *radii: str) -> JobResults:
+        rows = {place: evaluation([1] * n, params={"epsilon": radius}) for place, radius in enumerate(radii)}
+        columns = {"id": [f"x{i}" for i in range(n)], "correct": [1] * n}
+        return replace(
+            job(job_id, [1] * n),
+            evaluations=rows,
+            columns=lambda place: columns,
+            tables={0: TABLES["attack"]},
+        )
+
+    found = compare(
+        [attacked("a", 4, "1/255", "2/255", "3/255", "4/255"), attacked("b", 3, "1/255", "2/255")]
+    )
+    overlap, lonely = found.warnings
+    assert overlap.message.startswith("pgd (epsilon 1/255, 2/255): job a and job b share 3 examples;")
+    assert {key: overlap.evidence[key] for key in ("n", "common")} == {"n": [4, 3], "common": 3}
+    assert lonely.message == (
+        "job a has pgd (epsilon 3/255, 4/255), and job b has none with the same parameters, data and protocol"
+    )
+    assert lonely.evidence == {
+        "job": "a",
+        "evaluations": [
+            {"evaluation": "pgd", "params": {"epsilon": radius}} for radius in ("3/255", "4/255")
+        ],
+    }
 
 
 def test_no_common_examples_give_no_test() -> None:
@@ -279,7 +308,10 @@ def test_episodes_of_another_seed_begin_elsewhere_and_are_not_paired() -> None:
     assert (row.test, row.ci_low) == (None, None)
     assert row.difference == pytest.approx(0.25)
     (warning,) = comparison.warnings
-    assert (warning.code, warning.evidence) == ("different_seeds", {"seeds": [0, 1]})
+    assert (warning.code, warning.evidence) == (
+        "different_seeds",
+        {"seeds": [0, 1], "evaluations": [{"evaluation": "returns", "params": {}}]},
+    )
 
 
 def test_jobs_of_other_code_are_compared_with_a_caution() -> None:
