@@ -38,6 +38,7 @@ from assay.service.dashboard.pending import Pending
 from assay.service.metrics.compare.comparison import Comparison
 from assay.service.metrics.statistics.multiple_tests import Adjustment
 from assay.service.plots.kinds import KINDS, LabelledResults
+from assay.service.plots.sizes import Size, usual_size
 from assay.service.reports.numbers import row_params, split_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -60,7 +61,7 @@ class Compared:
 
     comparison: Comparison  # with the first job
     evaluations: list[tuple[int, str]]  # position and text of each evaluation of the first job
-    plots: list[tuple[str, str, str]]  # kind, title and description of the plots that overlay the jobs
+    plots: list[tuple[str, str, str, Size]]  # kind, title, description, size of plots that overlay the jobs
 
 
 class Comparisons:
@@ -103,7 +104,9 @@ def _compare(store: TenantStore, catalog: Catalog, rows: Sequence[JobRow], adjus
     labelled = [LabelledResults(row.name or row.id, finished_results(store, row, catalog)) for row in rows]
     specs = {kind: KINDS[kind](labelled) for kind in PLOTS}
     plots = [
-        (kind, KINDS[kind].title, spec["description"]) for kind, spec in specs.items() if spec is not None
+        (kind, KINDS[kind].title, spec["description"], usual_size(kind, spec))
+        for kind, spec in specs.items()
+        if spec is not None
     ]
     return Compared(comparison, evaluations, plots)
 

@@ -68,7 +68,8 @@ def show_job(
     device, prepared = device_facts({} if known is None else known.device)
     files = store.artifacts.of(job.id)
     galleries = gallery_files(files)
-    plots = [] if results is None else plots_of_job(store, settings, job, results, len(files))
+    found = [] if results is None else plots_of_job(store, settings, job, results, len(files))
+    plots = [plot for plot, _ in found]
     firsts = [plot for plot in plots if plot.kind in FIRST]
     first = min(firsts, key=lambda one: FIRST.index(one.kind), default=None)
     values = {
@@ -93,7 +94,7 @@ def show_job(
         "plots": [plot for plot in plots if plot is not first],
         "formats": get_args(PlotFormat),
         "pictures": [(row, picture_size(settings, row)) for row in own_pictures(files)[:MAX_PICTURES]],
-        "sizes": plot_sizes(settings, [plot.kind for plot in plots], files),
+        "sizes": plot_sizes(settings, {plot.kind: size for plot, size in found}, files),
         "galleries": galleries,
         "preview": preview_of(settings, galleries, None if shown is None else shown.strongest),
         "log": log_lines(store, job),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.service.plots.theme import Vega
+from assay.service.plots.theme import WIDTH, Vega
 
 APART = {"scale": {"color": "independent", "shape": "independent"}}  # Each panel's legend has its own lines.
+ROOM, AXIS = 1050, 56  # Pixels of a row of panels whose letters can be read on a page, and of a panel's axis
 
 
 def category(field: str, **rest: Any) -> Vega:
@@ -59,5 +60,12 @@ def heading(text: str, **rest: Any) -> Vega:
 
 
 def beside(panels: Sequence[Vega], **rest: Any) -> Vega:
-    """Panels beside each other, so that plots have equal heights; a single panel is the whole plot."""
-    return panels[0] if len(panels) == 1 else {"hconcat": panels, **rest}
+    """Panels beside each other, in rows that a page has room for; a single panel is the whole plot."""
+    columns = max(2, ROOM // max(map(panel_width, panels)))
+    rows = {"hconcat": panels} if len(panels) <= columns else {"concat": panels, "columns": columns}
+    return panels[0] if len(panels) == 1 else {**rows, **rest}
+
+
+def panel_width(panel: Vega) -> int:
+    """Pixels of a panel and its axis."""
+    return int(panel.get("width", WIDTH)) + AXIS

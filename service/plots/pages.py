@@ -20,6 +20,7 @@ from assay.service.plots import routes as api
 from assay.service.plots.kinds import KINDS
 from assay.service.plots.render import RenderError, bundle
 from assay.service.plots.routes import plot_summary, plots_with
+from assay.service.plots.sizes import Size, usual_size
 from assay.service.plots.wire import PlotSummary
 from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
@@ -76,17 +77,21 @@ OF_SEVERAL = frozenset({"tradeoff"})  # Kinds of plots in which a single job is 
 # What the plots of a job depend on: its id, attempt, end, name, and the numbers of its results and files.
 PictureKey = tuple[str, int, float | None, str, int, int]
 
-_cache: LruCache[PictureKey, list[PlotSummary]] = LruCache(MAX_KEPT)
+_cache: LruCache[PictureKey, list[tuple[PlotSummary, Size]]] = LruCache(MAX_KEPT)
 
 
 def plots_of_job(
     store: TenantStore, settings: Settings, job: JobRow, results: Results, files: int
-) -> list[PlotSummary]:
-    """The plots of a job that the caller sees, as a list; `results` so far, `files` their number."""
+) -> list[tuple[PlotSummary, Size]]:
+    """The plots of a job with their usual sizes; `results` so far, `files` their number."""
     key = (job.id, job.attempt, job.finished_at, job.name, len(results.evaluations), files)
 
-    def make() -> list[PlotSummary]:
+    def make() -> list[tuple[PlotSummary, Size]]:
         specs = plots_with(store, settings, job, results)
-        return [plot_summary(job, kind, spec) for kind, spec in specs.items() if kind not in OF_SEVERAL]
+        return [
+            (plot_summary(job, kind, spec), usual_size(kind, spec))
+            for kind, spec in specs.items()
+            if kind not in OF_SEVERAL
+        ]
 
     return _cache.get_or_make(key, make)

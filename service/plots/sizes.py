@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from assay.service.api.artifacts import UNREADABLE, open_artifact
 from assay.service.files.file_store import FileStore
+from assay.service.plots.marks import panel_width
+from assay.service.plots.theme import Vega
 from assay.service.settings import Settings
 from assay.service.store.rows import ArtifactRow
 
@@ -34,9 +37,14 @@ _SIDES = tuple(
 _BOX = re.compile(rb"""\sviewBox=["']\s*[-0-9.]+[ ,]+[-0-9.]+[ ,]+%s[ ,]+%s\s*["']""" % (_NUMBER, _NUMBER))
 
 
-def usual_size(kind: str) -> Size:
-    """The size of most plots of a kind on a page."""
-    return _enlarged(USUAL_OF.get(kind, USUAL))
+def usual_size(kind: str, spec: Vega | None = None) -> Size:
+    """The size of most plots of a kind on a page; with a spec by its panels."""
+    if kind in USUAL_OF or not spec:
+        return _enlarged(USUAL_OF.get(kind, USUAL))
+    panels = spec.get("hconcat") or spec.get("concat") or [spec]
+    columns = spec.get("columns", len(panels))
+    more = sum(panel_width(panel) for panel in panels[:columns]) - panel_width({})
+    return _enlarged((USUAL[0] + more, USUAL[1] * math.ceil(len(panels) / columns)))
 
 
 def _enlarged(size: Size) -> Size:
@@ -48,11 +56,13 @@ def page_width(svg: bytes) -> int:
     return _enlarged(svg_size(svg[:HEAD_BYTES]) or USUAL)[0]
 
 
-def plot_sizes(settings: Settings, kinds: Sequence[str], files: Sequence[ArtifactRow]) -> dict[str, Size]:
-    """The size of each plot of a job on a page: as stored when the job ended or the usual size, enlarged."""
+def plot_sizes(
+    settings: Settings, usual: Mapping[str, Size], files: Sequence[ArtifactRow]
+) -> dict[str, Size]:
+    """The size of each plot of a job on a page: as stored when the job ended and enlarged, or the usual."""
     stored = {row.name: row for row in files}
-    found = {kind: picture_size(settings, stored.get(f"plot-{kind}.svg")) for kind in kinds}
-    return {kind: usual_size(kind) if size is None else _enlarged(size) for kind, size in found.items()}
+    found = {kind: picture_size(settings, stored.get(f"plot-{kind}.svg")) for kind in usual}
+    return {kind: usual[kind] if size is None else _enlarged(size) for kind, size in found.items()}
 
 
 def picture_size(settings: Settings, row: ArtifactRow | None) -> Size | None:

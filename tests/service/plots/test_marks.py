@@ -22,3 +22,9 @@ def test_a_single_panel_is_the_whole_plot() -> None:
     panel = {"mark": "point"}
     assert beside([panel], resolve={}) is panel
     assert beside([panel, panel], resolve={}) == {"hconcat": [panel, panel], "resolve": {}}
+
+
+def test_panels_that_a_row_has_no_room_for_are_in_rows() -> None:
+    panels = [{"width": 290}] * 5
+    assert beside(panels) == {"concat": panels, "columns": 3}
+    assert beside(panels[:3]) == {"hconcat": panels[:3]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from assay.service.plots.marks import beside
 from assay.service.plots.sizes import SCALE, USUAL, svg_size, usual_size
 
 
@@ -29,3 +30,11 @@ def test_a_size_is_read_from_the_head_of_a_file(head: bytes, size: tuple[int, in
 
 def test_an_unknown_plot_gets_the_usual_room() -> None:
     assert usual_size("nothing") == usual_size("curve") == tuple(round(SCALE * side) for side in USUAL)
+
+
+def test_a_plot_of_several_panels_gets_their_room() -> None:
+    four, wide = [{"width": 174}] * 4, [{"width": 290}] * 5
+    assert usual_size("stages", {"width": 250}) == usual_size("stages")
+    assert usual_size("stages", beside(four)) == (round(SCALE * 1044), round(SCALE * USUAL[1]))
+    width, height = usual_size("stages", beside(wide))
+    assert (width, height) == (round(SCALE * (430 + 3 * 346 - 306)), round(SCALE * 2 * USUAL[1]))
