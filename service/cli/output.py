@@ -108,9 +108,9 @@ def _job_cells(job: Job, summary: JobSummary) -> tuple[str, ...]:
 
 
 def done(job: Job) -> str:
-    """Progress as "120/360 examples"."""
-    total = "?" if job.progress.total is None else str(job.progress.total)
-    return f"{job.progress.done}/{total} {job.progress.unit}"
+    """Progress as "120/360 examples", or "120 examples" without a known total."""
+    of = "" if job.progress.total is None else f"/{job.progress.total}"
+    return f"{job.progress.done}{of} {job.progress.unit}"
 
 
 def job_text(job: Job) -> str:

@@ -123,8 +123,8 @@ class Bars:
             return
         self._said[label] = (now.state, int(TENTHS * now.share), time.monotonic())
         parts = [now.state]
-        if now.share > 0 or now.state == "running":
-            parts.append(f"{now.share:.0%}{now.measure} ({now.done})")
+        if now.share > 0 or (now.state == "running" and now.done):
+            parts.append(f"{now.share:.0%}{now.measure}{f' ({now.done})' if now.done else ''}")
         if now.left:
             parts.append(now.left)
         said = f": {now.message}" if now.message else ""
@@ -190,7 +190,6 @@ class Spinner:
 
 def line_of(job: Job) -> ProgressLine:
     """What a line shows of a job."""
-    total = "?" if job.progress.total is None else job.progress.total
     # Why a job failed is said once, below the bars.
     said = "" if job.state.terminal else "; ".join(filter(None, [job.message, speed_text(job.progress)]))
     # Events of progress may lag behind the last event.
@@ -198,7 +197,7 @@ def line_of(job: Job) -> ProgressLine:
     return ProgressLine(
         job.state.value,
         share(job),
-        f"{done}/{total} {job.progress.unit}",
+        f"{done}/{job.progress.total} {job.progress.unit}" if job.progress.total else "",
         done,
         job.progress.unit,
         left_text(job),

@@ -25,6 +25,7 @@ STATES: Mapping[str, str] = {
 # Cells of up to so many characters are wrapped only where the terminal is too narrow: an interval, a name.
 SHORT = 24
 COLUMNS: Mapping[str, str] = {"VALUE": "bold", "WARNINGS": "yellow"}
+LONGEST = {"NAME": 40}  # Words of a column that are longer, such as a job's name without spaces, are broken.
 # Columns that leave a narrow terminal, the first first: most are left out, and the texts of `BELOW` stand in
 # a line below their row. All other columns stay.
 DROPPED = (
@@ -65,7 +66,7 @@ def coloured(text: str, stream: TextIO | None = None) -> str:
 def terminal_table(
     console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]
 ) -> str:
-    """A table as wide as the terminal: texts with spaces are wrapped between words, and no cell is cut.
+    """A table as wide as the terminal: texts are wrapped, between words that fit, and no cell is cut.
 
     Where that does not suffice, columns of `DROPPED` leave; where that does not suffice either, each row is a
     block with a line per column.
@@ -83,7 +84,7 @@ def terminal_table(
     widths = _widths(shown, console.width)
     lines = []
     for number in range(len(rows) + 1):
-        parts = {name: _wrapped(texts[number], widths[name]) for name, texts in shown.items()}
+        parts = {name: _wrapped(texts[number], widths[name], name) for name, texts in shown.items()}
         for place in range(max(map(len, parts.values()))):
             line = [
                 _padded(
@@ -98,9 +99,8 @@ def terminal_table(
             ]
             lines.append(GAP.join(line).rstrip())
         for name in below if number else ():
-            lines += [
-                f"{GAP}{text}" for text in _wrapped(cells[name][number], console.width - len(GAP)) if text
-            ]
+            texts = _wrapped(cells[name][number], console.width - len(GAP), name)
+            lines += [f"{GAP}{text}" for text in texts if text]
     if left_out := [name for name in header if name not in shown and name not in below]:
         lines.append(f"left out at {console.width} columns: {', '.join(left_out)} (a pipe has all)")
     return "\n".join(lines)
@@ -123,18 +123,17 @@ def _styled(console: Console, text: str, style: str) -> str:
     return written.get()
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+def _wrapped(text: str, width: int, name: str) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=name in LONGEST, break_on_hyphens=False) or [""]
 
 
 def _least(columns: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """The width of the longest word of each column; a state or a number with its unit is a word."""
-    return {
-        name: max(
-            len(word) for cell in cells for word in (cell.split() if len(cell) > SHORT else [cell]) or [""]
-        )
+    words = {
+        name: [word for cell in cells for word in (cell.split() if len(cell) > SHORT else [cell]) or [""]]
         for name, cells in columns.items()
     }
+    return {name: min(max(map(len, found)), LONGEST.get(name, sys.maxsize)) for name, found in words.items()}
 
 
 def _total(widths: Mapping[str, int]) -> int:
@@ -158,7 +157,7 @@ def _blocks(console: Console, header: Sequence[str], rows: Sequence[Sequence[str
     for row in rows:
         lines = []
         for name, cell in zip(header, row, strict=True):
-            wrapped = _wrapped(cell, max(console.width - label, SHORT))
+            wrapped = _wrapped(cell, max(console.width - label, SHORT), name)
             lines += [f"{head:<{label}}{text}" for head, text in zip_longest([name], wrapped, fillvalue="")]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) or GAP.join(header)

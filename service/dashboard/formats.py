@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from assay.service.catalog.catalog import load
-from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Job, Metric, Warning
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard.form_fields import parted
 from assay.service.reports.comparisons import first_of_each
 from assay.service.reports.numbers import (
     chosen_params,
+    label_title,
     left_text,
     metric_cells,
     number,
@@ -118,19 +115,6 @@ def model_title(model: Mapping[str, Any]) -> str:
 def data_title(data: Mapping[str, Any]) -> str:
     """A data set's name, and the name of its folder: "image_folder photos"."""
     return f"{data['name']} {data['params'].get('folder') or ''}".strip()
-
-
-def label_title(label: str) -> str:
-    """A data set's `data_label` with its folder first and without parameters at their defaults."""
-    name, _, params = label.removesuffix(")").partition("(")
-    with suppress(NotFound):
-        for key, part in load().find("data", name).parameters["properties"].items():
-            default = re.escape(f"{key}={part.get('default')}")
-            params = re.sub(rf"(^|, ){default}(?=, |$)", "", params)
-    params = params.translate(str.maketrans("[]", "()", "'"))
-    given = [one for one in params.split(", ") if one and not one.endswith("=None")]
-    given.sort(key=lambda one: not one.startswith("folder="))
-    return f"{name}({', '.join(given)})" if given else name
 
 
 def loss_band(loss: float) -> int:

@@ -20,7 +20,7 @@ from assay.service.contract.stored_specs import Spec, UserSpec, WeightsReference
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
 from assay.service.leaderboard.entries import LeaderboardEntry, Method, gravest_first, value_of
 from assay.service.metrics.statistics.student_t import quantile
-from assay.service.reports.numbers import chosen_params
+from assay.service.reports.numbers import chosen_params, label_title
 
 LEVEL = 0.05
 READING = ("part", "normalization", "positions")  # What of a reference to weights changes their model.
@@ -37,8 +37,8 @@ def method_of(job: str, spec: UserSpec, sha256: str | None, trainings: Mapping[s
     params = chosen_params(model["name"], model["params"], "model")
     recipe, seed = "random weights", spec["seed"] if source is None else None
     if training is not None and training["kind"] == "train":
-        recipe, seed = f"{training['recipe']['name']} on {data_label(training['data'])}", training["seed"]
-        made_by = training["recipe"]
+        made_by, data = training["recipe"], label_title(data_label(training["data"]))
+        recipe, seed = f"{made_by['name']} on {data}", training["seed"]
         chosen = chosen_params(made_by["name"], made_by["params"], "recipe")
         params |= {f"recipe {name}": value for name, value in chosen.items()}
     elif source is not None:

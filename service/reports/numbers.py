@@ -6,7 +6,9 @@ Results of unknown evaluations have no units.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from assay.service.catalog.catalog import load
@@ -30,6 +32,19 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def label_title(label: str) -> str:
+    """A data set's `data_label` with its folder first and without parameters at their defaults."""
+    name, _, params = label.removesuffix(")").partition("(")
+    with suppress(NotFound):
+        for key, part in load().find("data", name).parameters["properties"].items():
+            default = re.escape(f"{key}={part.get('default')}")
+            params = re.sub(rf"(^|, ){default}(?=, |$)", "", params)
+    params = params.translate(str.maketrans("[]", "()", "'"))
+    given = [one for one in params.split(", ") if one and not one.endswith("=None")]
+    given.sort(key=lambda one: not one.startswith("folder="))
+    return f"{name}({', '.join(given)})" if given else name
 
 
 def arithmetic_lines(parts: Sequence[EvaluationResult]) -> list[str]:

@@ -17,6 +17,7 @@ from assay.service.reports.numbers import (
     RADIUS,
     WITHOUT,
     chosen_params,
+    label_title,
     number,
     params_text,
     printable,
@@ -236,7 +237,7 @@ def notes_on(rows: Sequence[TidyRow], label: Label) -> list[str]:
     return [
         f"metric: {_by_label(rows, label, lambda row: row.metric_name)}",
         f"protocol: {_by_label(rows, label, lambda row: row.protocol)}",
-        f"data: {_by_label(rows, label, lambda row: row.data)}",
+        f"data: {_by_label(rows, label, lambda row: label_title(row.data))}",
         f"n: {_by_label(rows, label, lambda row: str(row.metric.n))}",
         f"95 % intervals in brackets: {', '.join(dict.fromkeys(_methods(rows))) or 'none'}",
     ]

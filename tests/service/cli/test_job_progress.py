@@ -97,7 +97,7 @@ def test_a_job_that_waits_says_for_what_once(
     assert follow_to_end(Quiet(job, 4), job) == 0  # type: ignore[arg-type]
     said = capsys.readouterr().out
     assert said.count(f"tiny: {WAITS}\n") == 1
-    assert "tiny: succeeded, 100% (0/? steps)" in said.splitlines()[-1]
+    assert said.splitlines()[-1].endswith("tiny: succeeded, 100%")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.cli import main, progress_bars
+from assay.service.cli import main, output, progress_bars
 from assay.service.cli.progress_bars import Bars, Spinner, line_of
 from assay.service.client import AssayClient
 from assay.service.contract.results import Progress
@@ -65,6 +65,17 @@ def test_a_pipe_gets_lines_for_a_log(job: Any, monkeypatch: pytest.MonkeyPatch) 
         "2026-01-01T00:00:34Z tiny: running, 13% of the work (13/100 examples), 90 s left",
         "2026-01-01T00:00:50Z tiny: succeeded, 100% (100/100 examples)",
     ]
+
+
+def test_without_a_total_a_line_has_no_count(job: Any) -> None:
+    unknown = Progress(done=0, total=None, unit="examples", eta_seconds=None)
+    running = job.model_copy(update={"state": JobState.RUNNING, "progress": unknown, "message": ""})
+    written = io.StringIO()
+    with Bars(["tiny"], written) as bars:
+        bars.draw({"tiny": running}, "2026-01-01T00:00:01.123Z")
+    assert written.getvalue().startswith("2026-01-01T00:00:01Z tiny: running")
+    assert not any(part in written.getvalue() for part in ("?", "%", "0 examples"))
+    assert output.done(running) == "0 examples"
 
 
 @pytest.mark.parametrize(

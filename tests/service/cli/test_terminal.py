@@ -98,6 +98,18 @@ def test_a_table_fits_the_terminal_and_breaks_no_word(
     assert {word for word in words if word not in text} == set()
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_name_without_spaces_is_broken(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, job: Any, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    name = "averyverylongname" * 7
+    with terminal:
+        text = ESCAPES.sub("", output.jobs_table([job.model_copy(update={"name": name})]))
+    assert max(map(len, text.splitlines())) <= width
+    assert name in "".join(text.split())
+
+
 def test_parameters_that_leave_the_columns_stand_below_their_row(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

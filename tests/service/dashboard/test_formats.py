@@ -13,7 +13,6 @@ from assay.service.dashboard.formats import (
     data_title,
     duration,
     first_of_each,
-    label_title,
     model_title,
     parameters,
     short,
@@ -54,18 +53,6 @@ def test_titles_tell_uploads_and_folders_apart() -> None:
     assert model_title({"name": "vit", "weights": None}) == "vit"
     assert data_title({"name": "image_folder", "params": {"folder": "photos"}}) == "image_folder photos"
     assert data_title({"name": "digits", "params": {}}) == "digits"
-
-
-def test_a_label_begins_with_its_folder() -> None:
-    label = (
-        "image_folder(channels=1, class_names=['b', 'a'], class_names_file=None, folder=photos, splits=all)"
-    )
-    found = "image_folder(folder=photos, channels=1, class_names=(b, a), splits=all)"
-    assert label_title(label) == found
-    assert label_title("digits") == "digits"
-    assert label_title("image_folder(labels=None)") == "image_folder"
-    every = ", ".join(f"{key}={value}" for key, value in sorted(defaults("data", "image_folder").items()))
-    assert label_title(f"image_folder({every}, channels=1)") == "image_folder(channels=1)"
 
 
 def defaults(kind: str, name: str) -> dict[str, Any]:

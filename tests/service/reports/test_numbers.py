@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.results import Metric, Unit
 from assay.service.reports import numbers
 
@@ -76,3 +77,16 @@ def test_parameters_at_their_defaults_are_left_out_but_the_radius() -> None:
     given = {"epsilon": "1/255", "steps": 20, "restarts": 3, "loss": None, "of_old": 1}
     assert numbers.chosen_params("pgd", given) == {"epsilon": "1/255", "restarts": 3, "of_old": 1}
     assert numbers.chosen_params("of_an_earlier_version", {"steps": 20}) == {"steps": 20}
+
+
+def test_a_label_begins_with_its_folder() -> None:
+    label = (
+        "image_folder(channels=1, class_names=['b', 'a'], class_names_file=None, folder=photos, splits=all)"
+    )
+    found = "image_folder(folder=photos, channels=1, class_names=(b, a), splits=all)"
+    assert numbers.label_title(label) == found
+    assert numbers.label_title("digits") == "digits"
+    assert numbers.label_title("image_folder(labels=None)") == "image_folder"
+    fields = load().find("data", "image_folder").parameters["properties"]
+    every = ", ".join(f"{key}={part['default']}" for key, part in sorted(fields.items()) if "default" in part)
+    assert numbers.label_title(f"image_folder({every}, channels=1)") == "image_folder(channels=1)"
