@@ -125,7 +125,10 @@ def act_on_jobs(
         return see(f"/compare?{urlencode({'jobs': ','.join(ids)}, safe=',')}")
     tagging = do in ("tag", "untag")
     if tagging and not 0 < len(tag) <= MAX_TAG:
-        raise refused("tag", "the tag is missing or too long", tag, f"1 to {MAX_TAG} characters")
+        has = f"the given tag has {len(tag)}" if tag else "the field is empty"
+        said = f"No job is {DONE[do]}: a tag has 1 to {MAX_TAG} characters, and {has}."
+        values = {**_page(store, catalog, address), "chosen": ids, "said": said}
+        return render(request, "jobs.html", values, status=422)
     done, left = 0, []
     for job_id in ids:
         name = job_id
@@ -140,7 +143,8 @@ def act_on_jobs(
         except AssayError as error:
             left.append((name, error.message.replace(f"job {job_id} is", "it is")))
     said = f"{done} of {len(ids)} chosen jobs {DONE[do]}." if ids else "No job is chosen."
-    return render(request, "jobs.html", {**_page(store, catalog, address), "said": said, "refused": left})
+    told = {"said": said, "refused": left, "well": done and not left, "chosen": ids}
+    return render(request, "jobs.html", {**_page(store, catalog, address), **told})
 
 
 def _page(store: TenantStore, catalog: Catalog, address: JobsAddress) -> dict[str, Any]:
@@ -159,6 +163,9 @@ def _page(store: TenantStore, catalog: Catalog, address: JobsAddress) -> dict[st
         "title": "Jobs",
         "section": "/jobs",
         "said": "",
+        "refused": [],
+        "well": False,
+        "chosen": [],
         "address": address,
         "jobs": list(zip_longest(jobs, times, groups)),
         "open": [job.id for job in jobs if job.finished_at is None],

@@ -67,6 +67,14 @@ CUT = """() => [...document.querySelectorAll('main *')].filter((one) => {
   return box.width > 0 && (box.right > innerWidth + 1 || (one.clientWidth > 0 && clipped));
 }).map((one) => `${one.tagName} ${one.textContent.trim().slice(0, 60)}`)"""
 
+# Links within a sentence that are drawn as blocks or without a line, and list items drawn as cards in cards.
+CARDS_IN_PROSE = """() => [...document.querySelectorAll('main a, main .presets ol li')].filter((one) => {
+  const within = [...one.parentElement.childNodes].some((part) => part.nodeType === 3 && part.data.trim());
+  const drawn = getComputedStyle(one);
+  if (!one.checkVisibility()) return false;
+  return one.tagName === 'LI' ? drawn.borderTopWidth !== '0px' : within && drawn.display === 'block';
+}).map((one) => one.outerHTML.slice(0, 80))"""
+
 HEIGHT = "document.documentElement.scrollHeight"
 EAGER = "document.querySelectorAll('main img').forEach((one) => { one.loading = 'eager'; })"
 LOADED = "[...document.querySelectorAll('main img')].every((one) => one.naturalWidth)"
@@ -266,6 +274,45 @@ def test_show_and_clear_stand_together_behind_the_filters(open_page: Open, width
             assert clear["y"] < last["y"] + last["height"], "in the row of the filters"
 
 
+def test_links_of_a_sentence_stand_in_it(open_page: Open, site: Site) -> None:
+    page = open_page("/submit")
+    for path in ("/submit", "/catalog", f"/jobs/{site.measured[0]}", "/designs"):
+        page.goto(path)
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        assert page.evaluate(CARDS_IN_PROSE) == [], path
+
+
+def test_the_field_of_a_tag_is_needed_by_its_buttons_alone(open_page: Open, site: Site) -> None:
+    page = open_page("/jobs?tag=pictured", size="phone")
+    boxes = page.locator("input[name=job]")
+    for place in range(2):
+        boxes.nth(place).check()
+    page.get_by_text("Tag…").click()
+    add = page.get_by_role("button", name="Add the tag")
+    field, button = page.locator(".panel input[name=tag]").bounding_box(), add.bounding_box()
+    assert field
+    assert button
+    assert button["y"] - field["y"] - field["height"] >= 4
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    add.click()
+    assert page.locator(".panel input[name=tag]:focus").count() == 1, "the page stays, with its ticks"
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_url("**/compare?jobs=*")
+
+
+def test_a_long_tag_does_not_widen_the_table(open_page: Open, site: Site) -> None:
+    page = open_page("/jobs", size="desktop")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    job = site.measured[1]
+    site.clients["a"].tag(job, add=["w" * 64, "second"])
+    page.reload()
+    wide = page.evaluate(
+        "document.querySelector('.scroll').scrollWidth > document.querySelector('.scroll').clientWidth"
+    )
+    site.clients["a"].tag(job, remove=["w" * 64, "second"])
+    assert not wide
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_text_is_cut(open_page: Open, site: Site, width: int) -> None:
     page = open_page("/")
@@ -281,6 +328,7 @@ def test_no_text_is_cut(open_page: Open, site: Site, width: int) -> None:
         "/leaderboard",
         study,
         "/compare",
+        f"/jobs/{site.measured[0]}/examples/1",
     ):
         page.goto(path)
         assert page.evaluate(CUT) == [], path
