@@ -196,7 +196,7 @@ class Catalog:
         if not isinstance(given, dict):
             return Checked(component, {}, certain=False)
         schema, place = component.parameters, (*loc, "params")
-        before = len(problems)
+        before = len(problems.details)
         params = check(schema, given, problems, place, component=self._check_nested, noun="parameter")
         meant = {one.nearest for one in problems.details[before:]}
         self._check_abilities(component, params, problems, place)

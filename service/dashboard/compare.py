@@ -18,7 +18,6 @@ from assay.service.api.outcome_tables import read_result
 from assay.service.api.results import finished_results
 from assay.service.api.views import JobViews
 from assay.service.catalog.catalog import Catalog
-from assay.service.contract.results import EvaluationResult
 from assay.service.contract.states import JobState
 from assay.service.dashboard.choices import Filter, PageNumber, refused
 from assay.service.dashboard.comparison_view import (
@@ -95,7 +94,7 @@ class Comparisons:
 def _compare(store: TenantStore, catalog: Catalog, rows: Sequence[JobRow], adjust: Adjustment) -> Compared:
     comparison = api.compare_jobs(",".join(row.id for row in rows), store, catalog, adjust, "json")
     assert isinstance(comparison, Comparison)
-    first = _results(store, rows[0].id)
+    first = store.results.of_jobs([rows[0].id], read_result).get(rows[0].id, {})
     texts, _ = split_params([(one.name, row_params(one)) for one in first.values()])
     evaluations = [
         (position, f"{one.name} {text}".strip())
@@ -109,10 +108,6 @@ def _compare(store: TenantStore, catalog: Catalog, rows: Sequence[JobRow], adjus
         if spec is not None
     ]
     return Compared(comparison, evaluations, plots)
-
-
-def _results(store: TenantStore, job_id: str) -> dict[int, EvaluationResult]:
-    return {position: read_result(result) for position, result in store.results.of(job_id).items()}
 
 
 @router.get("/compare")
@@ -233,7 +228,7 @@ def _examples(
         if str(evaluation) not in known:
             message = f"the baseline has no results of an evaluation {evaluation}"
             raise refused("evaluation", message, evaluation, known)
-        jobs = {job: _results(store, job) for job in compared.comparison.jobs}
+        jobs = store.results.of_jobs(compared.comparison.jobs, read_result)
         found = disagreements(store, settings, jobs, evaluation)
     return {
         "evaluations": compared.evaluations,

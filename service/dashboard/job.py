@@ -70,8 +70,7 @@ def show_job(
     galleries = gallery_files(files)
     found = [] if results is None else plots_of_job(store, settings, job, results, len(files))
     plots = [plot for plot, _ in found]
-    firsts = [plot for plot in plots if plot.kind in FIRST]
-    first = min(firsts, key=lambda one: FIRST.index(one.kind), default=None)
+    first = next((plot for kind in FIRST for plot in plots if plot.kind == kind), None)
     values = {
         "title": view.name.strip() or view.id,
         "section": "/jobs",

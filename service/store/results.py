@@ -25,7 +25,7 @@ from assay.service.store.transactions.event_log import record_metric_event
 from assay.service.store.transactions.transitions import lock_job
 from assay.service.submission.estimate import BACKWARD_COST
 
-Value = TypeVar("Value")
+CachedValue = TypeVar("CachedValue")
 
 PACED_JOBS = 5  # Finished jobs read for a model's speed.
 
@@ -44,9 +44,9 @@ class ResultRows(StorePart):
         self._cache: LruCache[Hashable, tuple[int, Any]] = LruCache(MAX_CACHED_ROWS, itemgetter(0))
         self._shards: LruCache[tuple[str, int], Columns] = LruCache(MAX_EXAMPLE_WEIGHT, table_weight)
 
-    def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, Value]]) -> Value:
+    def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, CachedValue]]) -> CachedValue:
         """What `make` gave for a job's results, with its number of rows; made where absent."""
-        return cast("Value", self._cache.get_or_make((job_id, key), make)[1])
+        return cast("CachedValue", self._cache.get_or_make((job_id, key), make)[1])
 
     def chosen(
         self, wanted: Collection[tuple[str, int]], tenant: str | None = None
@@ -213,14 +213,14 @@ class ResultRows(StorePart):
         return self.of_jobs([job_id], lambda result: result).get(job_id, {})
 
     def of_jobs(
-        self, job_ids: Collection[str], read: Callable[[ResultJson], Value], tenant: str | None = None
-    ) -> dict[str, dict[int, Value]]:
+        self, job_ids: Collection[str], read: Callable[[ResultJson], CachedValue], tenant: str | None = None
+    ) -> dict[str, dict[int, CachedValue]]:
         """What `read` makes of each merged result, by job and evaluation, of a tenant's jobs if given."""
         key = (results.c.job_id, results.c.evaluation)
         statement = select(*key, results.c.result).where(results.c.job_id.in_(job_ids)).order_by(*key)
         if tenant is not None:
             statement = statement.join(jobs, jobs.c.id == results.c.job_id).where(jobs.c.tenant == tenant)
-        found: dict[str, dict[int, Value]] = {}
+        found: dict[str, dict[int, CachedValue]] = {}
         with self._database.reading() as connection:
             for job_id, evaluation, result in connection.execute(statement):
                 found.setdefault(job_id, {})[evaluation] = read(result)

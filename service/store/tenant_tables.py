@@ -164,7 +164,7 @@ study_extensions = Table(  # Of studies that the service extends by seeds.
     Column("claimed_until", Double, nullable=False),  # By a process that looks.
 )
 
-study_results = Table(  # Of studies that have ended (`studies.kept_results`).
+study_results = Table(  # Of studies that have ended (`studies.kept`).
     "study_results",
     metadata,
     Column("study_id", Identifier, ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True),

@@ -31,7 +31,7 @@ from assay.service.store.store import Store
 from assay.service.store.transactions.dependencies import missing_dependency
 from assay.service.submission.dependencies import Dependency, dependencies_of
 
-Value = TypeVar("Value")
+CachedValue = TypeVar("CachedValue")
 FeatureStore = TypeVar("FeatureStore", bound="TenantPart")
 
 
@@ -177,8 +177,8 @@ class TenantResults(TenantPart):
         return self._store.results.of(job_id)
 
     def of_jobs(
-        self, job_ids: Collection[str], read: Callable[[ResultJson], Value]
-    ) -> dict[str, dict[int, Value]]:
+        self, job_ids: Collection[str], read: Callable[[ResultJson], CachedValue]
+    ) -> dict[str, dict[int, CachedValue]]:
         """As `ResultRows.of_jobs`, of the caller's jobs."""
         return self._store.results.of_jobs(job_ids, read, self._filter)
 
@@ -191,7 +191,7 @@ class TenantResults(TenantPart):
         """The merged results of the caller's jobs by job and evaluation."""
         return self._store.results.chosen(wanted, self._filter)
 
-    def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, Value]]) -> Value:
+    def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, CachedValue]]) -> CachedValue:
         """As `ResultRows.cached`."""
         self._check(job_id)
         return self._store.results.cached(job_id, key, make)

@@ -21,7 +21,7 @@ from assay.service.contract.limits import Limits
 from assay.service.settings import Settings
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
-from assay.service.studies.kept_results import keep_one
+from assay.service.studies.kept.kept_results import keep_one
 from assay.service.studies.primary import look_at
 from assay.service.studies.rows import StudyRow
 from assay.service.studies.store import Studies

@@ -26,7 +26,7 @@ from assay.service.store.tenants import TenantStore
 from assay.service.studies import routes as api
 from assay.service.studies.curve import study_curve
 from assay.service.studies.designs.pages import router
-from assay.service.studies.kept_results import kept_results_of
+from assay.service.studies.kept.kept_results import kept_results_of
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.studies.routes import StudyDep
 from assay.service.studies.rows import REOPENED, StudyRow

@@ -40,14 +40,13 @@ from assay.service.store.ids import is_id
 from assay.service.studies.designs import routes as designs
 from assay.service.studies.designs.fixing import fixing_of
 from assay.service.studies.designs.wire import Digest
-from assay.service.studies.kept_results import kept_results_of
+from assay.service.studies.kept.kept_results import kept_results_of
 from assay.service.studies.posting import checked_study, fitted_study, planned_study, post_study, ring_jobs
 from assay.service.studies.result_wire import StudyResults
 from assay.service.studies.rows import StudyJobRow, StudyRow
 from assay.service.studies.store import Studies, unknown_study
-from assay.service.studies.stored_results import until_view
 from assay.service.studies.submission import check_seeds
-from assay.service.studies.text import to_csv, to_markdown
+from assay.service.studies.text import to_csv, to_markdown, until_view
 from assay.service.studies.wire import (
     ArmRun,
     RunState,

@@ -30,7 +30,7 @@ from assay.service.store.transactions.release import DIFFERENT
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.transitions import OPEN, lock_job
 from assay.service.studies.designs.store import Designs, with_seeds
-from assay.service.studies.kept_texts import KeptTexts
+from assay.service.studies.kept.kept_texts import KeptTexts
 from assay.service.studies.rows import REOPENED, Extension, StudyJobRow, StudyRow
 from assay.service.studies.runs import job_count
 from assay.service.studies.transactions import (

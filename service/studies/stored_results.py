@@ -13,7 +13,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.errors import NoResults
 from assay.service.contract.problems import Problems
 from assay.service.contract.results import EvaluationResult
-from assay.service.contract.states import RETRYABLE, JobState
+from assay.service.contract.states import JobState
 from assay.service.contract.times import iso
 from assay.service.metrics.paired import Rows
 from assay.service.store.rows import OutcomeRow, columns_of
@@ -23,10 +23,10 @@ from assay.service.studies.designs.fixing import fixing_of
 from assay.service.studies.primary import Primary, check_primary, evaluations_of
 from assay.service.studies.result_wire import StudyResults
 from assay.service.studies.results import MeasuredArm, MeasuredRun, StudyPlan, study_results
-from assay.service.studies.rows import Extension, StudyJobRow, StudyRow
+from assay.service.studies.rows import StudyJobRow, StudyRow
 from assay.service.studies.runs import configuration_of
 from assay.service.studies.store import Studies
-from assay.service.studies.wire import StudyUntil
+from assay.service.studies.text import until_view
 
 MAX_ROWS = 3_000_000  # Rows of a study; beyond, tests are over seeds alone.
 
@@ -83,39 +83,6 @@ def measured_of(store: TenantStore, study: StudyRow) -> tuple[StudyPlan, list[Me
         until_view(study),
     )
     return plan, arms, count
-
-
-def until_view(study: StudyRow) -> StudyUntil | None:
-    """The extension of a study as users see it."""
-    until, extension = study.spec.get("until"), study.extension
-    if until is None or extension is None:
-        return None
-    return StudyUntil(
-        **until, state=extension.state, looks=extension.looks, text=_until_text(study, until, extension)
-    )
-
-
-def _until_text(study: StudyRow, until: Mapping[str, Any], extension: Extension) -> str:
-    looks = [look.seeds for look in extension.looks]
-    said = f"looked at {len(looks)} time{'' if len(looks) == 1 else 's'}"
-    if looks:
-        said += f" (after {', '.join(map(str, looks))} seeds)"
-        last = extension.looks[-1]
-        if last.ci_low is not None and last.ci_high is not None:
-            said += f", the anytime-valid interval is {last.ci_high - last.ci_low:.3g} wide"
-    asked = f"at most {until['width']:g} is asked"
-    lost = [run for run in study.runs if run.state in (*RETRYABLE, "deleted")]
-    lost.sort(key=lambda run: run.role != "train")
-    going = {
-        "open": f"{asked}; seeds are added until then, up to {until['max_seeds']}",
-        "precise": f"{asked}: no more seeds are needed",
-        "max_seeds": f"{asked}; stopped at {until['max_seeds']} seeds, the most allowed",
-        "canceled": f"{asked}; canceled, and resumed by retry",
-        "failed": f"{asked}; stopped: {extension.reason}",
-    }[extension.state]
-    if extension.state == "open" and lost:
-        going = f"{asked}; no seed is added, as job {lost[0].job_id} {lost[0].state}: resume the study"
-    return f"{said}; {going}"
 
 
 def _primary(study: StudyRow) -> Primary | None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import Unit
 from assay.service.contract.row_protocols import protocol_unit
+from assay.service.contract.states import RETRYABLE
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
 from assay.service.reports.markdown_text import escape_markdown
 from assay.service.studies.power import FIRST_SEEDS, amount
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyPrimary, StudyResults
+from assay.service.studies.rows import Extension, StudyRow
+from assay.service.studies.wire import StudyUntil
 
 MAX_PLACES = 3  # Evaluations that a line of warnings names.
 CHANGED = ("attack", "corrupt", "swap")  # in names of tables of changed examples
@@ -189,6 +193,39 @@ def _question(results: StudyResults) -> list[str]:
 def _where(results: StudyResults, asked: StudyPrimary) -> str:
     cell = next(cell for cell in results.cells for one in cell.comparisons if one.primary)
     return f"{asked.metric} of {label(cell)}"
+
+
+def until_view(study: StudyRow) -> StudyUntil | None:
+    """The extension of a study as users see it."""
+    until, extension = study.spec.get("until"), study.extension
+    if until is None or extension is None:
+        return None
+    return StudyUntil(
+        **until, state=extension.state, looks=extension.looks, text=_until_text(study, until, extension)
+    )
+
+
+def _until_text(study: StudyRow, until: Mapping[str, Any], extension: Extension) -> str:
+    looks = [look.seeds for look in extension.looks]
+    said = f"looked at {len(looks)} time{'' if len(looks) == 1 else 's'}"
+    if looks:
+        said += f" (after {', '.join(map(str, looks))} seeds)"
+        last = extension.looks[-1]
+        if last.ci_low is not None and last.ci_high is not None:
+            said += f", the anytime-valid interval is {last.ci_high - last.ci_low:.3g} wide"
+    asked = f"at most {until['width']:g} is asked"
+    lost = [run for run in study.runs if run.state in (*RETRYABLE, "deleted")]
+    lost.sort(key=lambda run: run.role != "train")
+    going = {
+        "open": f"{asked}; seeds are added until then, up to {until['max_seeds']}",
+        "precise": f"{asked}: no more seeds are needed",
+        "max_seeds": f"{asked}; stopped at {until['max_seeds']} seeds, the most allowed",
+        "canceled": f"{asked}; canceled, and resumed by retry",
+        "failed": f"{asked}; stopped: {extension.reason}",
+    }[extension.state]
+    if extension.state == "open" and lost:
+        going = f"{asked}; no seed is added, as job {lost[0].job_id} {lost[0].state}: resume the study"
+    return f"{said}; {going}"
 
 
 def extension(results: StudyResults) -> list[str]:

@@ -48,7 +48,6 @@ ADDED = frozenset(
         "note",
         "study",
         "result_warnings",
-        "names",
         "severity",
         "bracket",
         "pulled",

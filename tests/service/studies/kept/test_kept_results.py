@@ -14,9 +14,9 @@ from assay.service.contract.errors import NoResults
 from assay.service.contract.limits import UNLIMITED
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
-from assay.service.studies import kept_results
-from assay.service.studies.kept_results import keep_one, kept_results_of
-from assay.service.studies.kept_texts import KeptTexts
+from assay.service.studies.kept import kept_results
+from assay.service.studies.kept.kept_results import keep_one, kept_results_of
+from assay.service.studies.kept.kept_texts import KeptTexts
 from assay.service.studies.store import Studies
 from assay.service.studies.stored_results import results_of
 from tests.service.studies.test_pages import finish, page, posted
