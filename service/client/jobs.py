@@ -87,8 +87,6 @@ class AssayClient(
     `transport`: for tests.
     """
 
-    state: Path | None = None  # the folder of a service that ends with this client
-
     def ready(self) -> bool:
         """Whether the service answers and can reach its database."""
         try:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -82,6 +83,7 @@ class Connection:
         import httpx
 
         self.url = url.rstrip("/")
+        self.state: Path | None = None  # The folder of a service that ends with this client
         self._kept: dict[str, tuple[str, bytes]] = {}
         local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
         key = os.environ.get(KEY_VARIABLE, "").strip() if key is None else key
