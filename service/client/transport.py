@@ -27,10 +27,8 @@ from assay.service.contract.results import Page
 if TYPE_CHECKING:  # A third of the start of `assay --help`, which calls no service.
     import httpx
 
-DEFAULT_URL = "http://127.0.0.1:8000"
-API = "/api/v1"
-SUBMIT_ATTEMPTS = 3
-KEY_VARIABLE = "ASSAY_KEY"
+DEFAULT_URL, API = "http://127.0.0.1:8000", "/api/v1"
+KEY_VARIABLE, SUBMIT_ATTEMPTS = "ASSAY_KEY", 3
 SILENCE_SECONDS = 45.0  # longer than the 15 seconds between comments in a stream of events
 RECONNECT_SECONDS = 60.0  # allowed absence of the service while polling
 

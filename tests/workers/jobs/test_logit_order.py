@@ -159,7 +159,7 @@ class FirstWord(nn.Module):
         with torch.no_grad():
             self.embedding.weight.zero_()
             for place, word in enumerate(order):
-                self.embedding.weight[word, place] = 1
+                self.embedding.weight[word, place] = 2
 
     def forward(self, ids: Tensor) -> Tensor:
         """Logits (B, 12)."""
