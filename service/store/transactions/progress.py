@@ -83,17 +83,18 @@ def advance(connection: Connection, job_id: str, reports: Sequence[tuple[Row[Any
 
 
 def take_reports(connection: Connection, reports: Sequence[ShardReport]) -> None:
-    """Takes reports of evaluate shards of a job, each at most once; void claims are ignored."""
-    # The caller holds the job's lock.
+    """Takes reports of evaluate shards of a job in order, each at most once; void claims are ignored."""
+    # The caller holds the job's lock. A database gives rows in any order, and the last message is shown.
     by_shard = {one.claim.shard_id: one for one in reports}
-    rows = connection.execute(REPORTED, {"reported": [*by_shard]}).all()
-    held = [row for row in rows if row.fence == by_shard[row.id].claim.fence]
-    counted = [(row, by_shard[row.id].done) for row in held if row.kind not in UNCOUNTED]
+    rows = {row.id: row for row in connection.execute(REPORTED, {"reported": [*by_shard]})}
+    known = [(rows[shard], one) for shard, one in by_shard.items() if shard in rows]
+    held = [(row, one) for row, one in known if row.fence == one.claim.fence]
+    counted = [(row, one.done) for row, one in held if row.kind not in UNCOUNTED]
     if counted:
         advance(connection, counted[0][0].job_id, counted)
-    said = [by_shard[row.id].message for row in held if by_shard[row.id].message is not None]
+    said = [one.message for _, one in held if one.message is not None]
     if said:
-        record_message(connection, held[0].job_id, one_line(said[-1] or ""))
+        record_message(connection, held[0][0].job_id, one_line(said[-1]))
 
 
 def progress_snapshot(connection: Connection, job_id: str) -> ProgressSnapshot | None:

@@ -66,7 +66,10 @@ def test_a_trainings_steps_and_no_plans_are_counted(store: Store) -> None:
     assert plan(1)["shards"][0]["cost"] == 2.5, "what the sums above are made of"
 
 
-def test_reports_that_are_taken_together_count_as_one_by_one(either_store: Store) -> None:
+@pytest.mark.parametrize(("order", "last"), [(1, "at 2"), (-1, "at 1")])
+def test_reports_that_are_taken_together_count_as_one_by_one(
+    either_store: Store, order: int, last: str
+) -> None:
     store, counts = either_store, list[Any]()
     for together in (False, True):
         job_id = planned(store, 6)
@@ -78,6 +81,7 @@ def test_reports_that_are_taken_together_count_as_one_by_one(either_store: Store
         store.shards.finish(finished, outcome(finished))
         reports = [ShardReport(one, 2 * n, f"at {n}") for n, one in enumerate(held, start=1)]
         reports[2] = ShardReport(held[2], 99, None)
+        reports = reports[::order]
         if together:
             store.shards.report(job_id, reports)
         else:
@@ -89,7 +93,7 @@ def test_reports_that_are_taken_together_count_as_one_by_one(either_store: Store
         store.jobs.cancel(job_id)
     assert counts[0] == counts[1]
     assert counts[1][0] == 2 + 4 + 10 + 10
-    assert counts[1][2] == "at 2"
+    assert counts[1][2] == last
     store.shards.report("01jd3q0x5v8f7m2n9k4t6w1z0y", reports)
 
 
