@@ -300,6 +300,18 @@ def test_the_field_of_a_tag_is_needed_by_its_buttons_alone(open_page: Open, site
     page.wait_for_url("**/compare?jobs=*")
 
 
+def test_enter_in_the_field_of_a_tag_adds_the_tag(open_page: Open, site: Site) -> None:
+    page = open_page(f"/jobs?search={site.measured[1]}")
+    page.locator("input[name=job]").first.check()
+    page.get_by_text("Tag…").click()
+    page.locator(".panel input[name=tag]").fill("entered")
+    page.keyboard.press("Enter")
+    page.get_by_role("status").wait_for()
+    job = site.clients["a"].job(site.measured[1])
+    site.clients["a"].tag(job.id, remove=["entered"])
+    assert "entered" in job.tags
+
+
 def test_a_long_tag_does_not_widen_the_table(open_page: Open, site: Site) -> None:
     page = open_page("/jobs", size="desktop")
     page.set_viewport_size({"width": 1440, "height": 900})

@@ -77,6 +77,14 @@ for (const button of document.querySelectorAll("button.print")) {
   button.addEventListener("click", () => { print(); });
 }
 
+// Enter in a panel's field presses the panel's first button: the browser would press the form's.
+document.addEventListener("keydown", (event) => {
+  const panel = event.key === "Enter" && event.target.matches("input") && event.target.closest(".confirm .panel");
+  if (!panel) return;
+  event.preventDefault();
+  panel.querySelector("button").click();
+});
+
 // Keys of links: the previous and the next example.
 const keyed = new Map();
 for (const link of document.querySelectorAll("a[data-keys]")) {
