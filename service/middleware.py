@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assay.service.api.caller import CALLER, Caller
-from assay.service.api.errors import error_response
+from assay.service.api.errors import answer, error_response
 from assay.service.contract.errors import (
     AssayError,
     Forbidden,
@@ -110,7 +111,17 @@ class ErrorBoundary:
         except Exception as error:
             if started:
                 raise
-            await error_response(known(error, scope))(scope, receive, send)
+            await _answer(known(error, scope), scope)(scope, receive, send)
+
+
+def _answer(error: AssayError, scope: Scope) -> Response:
+    if "app" not in scope:
+        return error_response(error)
+    try:
+        return answer(Request(scope), error)
+    except Exception as page_error:
+        logger.error("the page of an error: %r", page_error)
+        return error_response(error)
 
 
 def known(error: Exception, scope: Scope) -> AssayError:

@@ -144,22 +144,23 @@ def documented(*errors: type[AssayError]) -> dict[int | str, dict[str, Any]]:
 
 def _assay_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, AssayError)
-    return _answer(request, error)
+    return answer(request, error)
 
 
-def _answer(request: Request, error: AssayError) -> Response:
+def answer(request: Request, error: AssayError) -> Response:
+    """The answer for an error: a page where a browser opens an address, else as `error_response`."""
     page = getattr(request.app.state, "error_page", None)
     opened = "text/html" in request.headers.get("accept", "").lower()
     if page is None or not opened or request.url.path.startswith(API):
         return error_response(error)
-    answer: Response = page(request, error)
-    return answer
+    made: Response = page(request, error)
+    return made
 
 
 def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return _answer(request, _no_route(request))
+        return answer(request, _no_route(request))
     headers = dict(error.headers or {})
     if error.status_code == 405:
         allowed = ", ".join(_methods_of(request, headers.get("Allow", "")))
@@ -209,7 +210,7 @@ def _request_validation(request: Request, error: Exception) -> Response:
     try:
         problems.raise_if_any()
     except InvalidSpec as invalid:
-        return _answer(request, invalid)
+        return answer(request, invalid)
     raise error
 
 
@@ -226,7 +227,7 @@ def _database_error(request: Request, error: Exception) -> Response:
     if away is None:
         raise error
     logger.warning("database away in %s %s: %s", request.method, request.url.path, error)
-    return _answer(request, away)
+    return answer(request, away)
 
 
 def unavailable(error: Exception) -> Unavailable | None:

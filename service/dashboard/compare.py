@@ -103,7 +103,7 @@ def _compare(store: TenantStore, catalog: Catalog, rows: Sequence[JobRow], adjus
     labelled = [LabelledResults(row.name or row.id, finished_results(store, row, catalog)) for row in rows]
     specs = {kind: KINDS[kind](labelled) for kind in PLOTS}
     plots = [
-        (kind, KINDS[kind].title, spec["description"], usual_size(kind, spec))
+        (kind, KINDS[kind].title, spec["description"], usual_size(spec))
         for kind, spec in specs.items()
         if spec is not None
     ]

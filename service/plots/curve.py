@@ -9,7 +9,18 @@ from typing import Any
 from assay.service.contract.fractions import PIXEL_STEPS
 from assay.service.contract.results import Metric
 from assay.service.plots import theme
-from assay.service.plots.marks import band, beside, between, categories, category, interval, points, quantity
+from assay.service.plots.marks import (
+    APART,
+    band,
+    beside,
+    between,
+    categories,
+    category,
+    heading,
+    interval,
+    points,
+    quantity,
+)
 from assay.service.plots.series import (
     IN_STEPS,
     TITLES,
@@ -34,28 +45,39 @@ NORMS = {"Linf": "L∞", "L2": "L2", "L1": "L1", "L0": "L0"}
 
 
 def curve(jobs: Sequence[LabelledResults]) -> Vega | None:
-    """A panel per norm, a line for each attack, a colour for each job; None without an attack."""
+    """A panel per norm and kind of accuracy, a line for each attack, a colour for each job."""
     rows = attacked(jobs)
     if not rows:
         return None
     several = len(jobs) > 1
-    units = list(dict.fromkeys((row.norm, row.unit) for row in rows))
-    panels = [
-        _panel([row for row in rows if (row.norm, row.unit) == unit], several=several) for unit in units
-    ]
-    strongest = [] if several or len(units) > 1 else _strongest(rows)
+    by_axes: dict[tuple[str, ...], list[Measured]] = {}
+    for row in rows:
+        by_axes.setdefault((row.norm, row.unit, accuracy_name(row.row) or ""), []).append(row)
+    names = list(dict.fromkeys(row.job for row in rows)) if several else []
+    panels = [_panel(alike, names) for alike in by_axes.values()]
+    if several and len(panels) > 1:
+        panels = [_named(panel, alike) for panel, alike in zip(panels, by_axes.values(), strict=True)]
+    strongest = [] if several or len(by_axes) > 1 else _strongest(rows)
     description = _description([*strongest, *rows], several)
-    return theme.frame("curve", TITLE, beside(panels), description=description, subtitle=label_of_one(jobs))
+    body = beside(panels, resolve=APART)
+    return theme.frame("curve", TITLE, body, description=description, subtitle=label_of_one(jobs))
 
 
-def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
+def _named(panel: Vega, rows: Sequence[Measured]) -> Vega:
+    """The panel under the name of its attack, where its legend has the jobs alone."""
+    attacks = {row.attack for row in rows}
+    return {**panel, "title": heading(attacks.pop())} if len(attacks) == 1 else panel
+
+
+def _panel(rows: Sequence[Measured], names: Sequence[str]) -> Vega:
+    """The panel of a norm; `names` of several jobs have their colours in every panel."""
+    several = bool(names)
     published = _published(rows)
     rows = sorted(rows, key=lambda row: is_noise(row.row))
     if not several:
         rows = [*_strongest(rows), *rows]
     measured = _points(rows)
     attacks = list(dict.fromkeys(row.attack for row in rows))
-    names = list(dict.fromkeys(row.job for row in rows))
     # A name beside a line that ends early would lie on the others.
     ends = {row.attack: row for row in sorted(rows, key=_x)}
     direct = not several and len(attacks) <= MAX_DIRECT and len(set(map(_x, ends.values()))) == 1

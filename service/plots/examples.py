@@ -98,8 +98,11 @@ def confusion(jobs: Sequence[LabelledResults]) -> Vega | None:
             said = f"most often {label} is taken for {prediction}, {worst['count']} times"
         sentences.append(f"{setting}: {said}")
     description = f"{CONFUSION_TITLE}: {'; '.join(sentences)}."
-    body: Vega = {"hconcat": panels} if len(panels) > 1 else panels[0]
-    return frame("confusion", CONFUSION_TITLE, body, description=description, subtitle=jobs[0].label)
+    if len(panels) > 1:
+        body, subtitle = {"hconcat": panels}, jobs[0].label
+    else:  # The panel's heading would stand in place of the plot's title.
+        body, subtitle = panels[0], f"{jobs[0].label}: {panels[0].pop('title')['text']}"
+    return frame("confusion", CONFUSION_TITLE, body, description=description, subtitle=subtitle)
 
 
 def classes(jobs: Sequence[LabelledResults]) -> Vega | None:
@@ -121,7 +124,7 @@ def classes(jobs: Sequence[LabelledResults]) -> Vega | None:
     y = category("class", sort=shown, title="Class", axis={"grid": True})
     tooltip = [*categories("class", "series"), quantity("accuracy", format=".1%"), quantity("n")]
     body: Vega = {
-        "height": {"step": max(LEAST_STEP, min(MOST_STEP, HEIGHT // len(shown)))},
+        "height": len(shown) * max(LEAST_STEP, min(MOST_STEP, HEIGHT // len(shown))),
         "data": {"values": [value for value in values if value["class"] in shown]},
         "layer": [
             {
@@ -234,8 +237,8 @@ def _matrix(setting: str, tallied: Mapping[str, Any], names: Mapping[int, str]) 
     step = max(4, min(MAX_STEP, HEIGHT // len(names)))
     return {
         "title": heading(setting),
-        "width": {"step": step},
-        "height": {"step": step},
+        "width": step * len(order),
+        "height": step * len({cell["label"] for cell in cells}),
         "data": {"values": cells},
         "layer": layers if len(names) <= MAX_NUMBERED else layers[:1],
     }

@@ -96,8 +96,8 @@ def _panel(title: str | None, cells: DataRows) -> Vega:
         quantity("n"),
     ]
     panel: Vega = {
-        "width": {"step": CELL["width"]},
-        "height": {"step": CELL["height"] if len(order) * CELL["height"] <= HEIGHT else LOWER},
+        "width": CELL["width"] * len(x["sort"]),
+        "height": len(order) * (CELL["height"] if len(order) * CELL["height"] <= HEIGHT else LOWER),
         "data": {"values": cells},
         "layer": cell_marks(x, y, "value", text, tooltip, title="Accuracy"),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.service.plots.theme import WIDTH, Vega
+from assay.service.plots.theme import HEIGHT, WIDTH, Vega
 
 APART = {"scale": {"color": "independent", "shape": "independent"}}  # Each panel's legend has its own lines.
 ROOM, AXIS = 1050, 56  # Pixels of a row of panels whose letters can be read on a page, and of a panel's axis
@@ -69,3 +69,8 @@ def beside(panels: Sequence[Vega], **rest: Any) -> Vega:
 def panel_width(panel: Vega) -> int:
     """Pixels of a panel and its axis."""
     return int(panel.get("width", WIDTH)) + AXIS
+
+
+def panel_height(panel: Vega) -> int:
+    """Pixels of a panel without its axis."""
+    return int(panel.get("height", HEIGHT))

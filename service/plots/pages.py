@@ -89,7 +89,7 @@ def plots_of_job(
     def make() -> list[tuple[PlotSummary, Size]]:
         specs = plots_with(store, settings, job, results)
         return [
-            (plot_summary(job, kind, spec), usual_size(kind, spec))
+            (plot_summary(job, kind, spec), usual_size(spec))
             for kind, spec in specs.items()
             if kind not in OF_SEVERAL
         ]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from assay.service.api.artifacts import UNREADABLE, open_artifact
 from assay.service.files.file_store import FileStore
-from assay.service.plots.marks import panel_width
-from assay.service.plots.theme import Vega
+from assay.service.plots.marks import panel_height, panel_width
+from assay.service.plots.theme import HEIGHT, Vega
 from assay.service.settings import Settings
 from assay.service.store.rows import ArtifactRow
 
@@ -19,13 +18,7 @@ logger = logging.getLogger(__name__)
 
 Size = tuple[int, int]  # Width and height in pixels; pages use their ratio.
 USUAL: Size = (430, 251)  # The size of plots that are not stored: plots of a running job, and of several jobs
-USUAL_OF: Mapping[str, Size] = {
-    "confusion": (541, 260),
-    "classes": (418, 247),
-    "training": (778, 251),
-    "strength": (980, 271),
-    "calibration": (300, 240),
-}
+LEGEND = 155  # Height of a legend with its title, which low panels have beside them
 SCALE = 1.4  # So that a plot's letters, of 9 to 11 pixels, have the size of a page's
 HEAD_BYTES = 4096
 MAX_SIDE = 10_000
@@ -37,14 +30,14 @@ _SIDES = tuple(
 _BOX = re.compile(rb"""\sviewBox=["']\s*[-0-9.]+[ ,]+[-0-9.]+[ ,]+%s[ ,]+%s\s*["']""" % (_NUMBER, _NUMBER))
 
 
-def usual_size(kind: str, spec: Vega | None = None) -> Size:
-    """The size of most plots of a kind on a page; with a spec by its panels."""
-    if kind in USUAL_OF or not spec:
-        return _enlarged(USUAL_OF.get(kind, USUAL))
+def usual_size(spec: Vega) -> Size:
+    """About the size of a plot on a page, by its panels."""
     panels = spec.get("hconcat") or spec.get("concat") or [spec]
     columns = spec.get("columns", len(panels))
     more = sum(panel_width(panel) for panel in panels[:columns]) - panel_width({})
-    return _enlarged((USUAL[0] + more, USUAL[1] * math.ceil(len(panels) / columns)))
+    heights = [panel_height(panel) for panel in panels]
+    rows = [max(heights[start : start + columns]) - HEIGHT for start in range(0, len(panels), columns)]
+    return _enlarged((USUAL[0] + more, sum(max(LEGEND, USUAL[1] + row) for row in rows)))
 
 
 def _enlarged(size: Size) -> Size:

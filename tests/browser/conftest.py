@@ -129,7 +129,11 @@ def jobs(client: AssayClient) -> tuple[str, list[str]]:
         "tags": ["pictured"],
         "model": {"name": "symvit", "weights": {"job": trained}},
         "data": DIGITS,
-        "evaluations": [{"name": "clean"}, {"name": "fgsm", "params": {"epsilon": "8/255"}}],
+        "evaluations": [
+            {"name": "clean"},
+            {"name": "fgsm", "params": {"epsilon": "8/255"}},
+            {"name": "corruptions", "params": {"corruptions": ["fog", "contrast"], "severities": [1, 3]}},
+        ],
     }
     measured = [client.submit({**spec, "name": name}).id for name in ("first look", "second look")]
     for job in (trained, *measured):

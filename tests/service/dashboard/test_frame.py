@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from assay.service import features
-from assay.service.dashboard import frame
+from assay.service.dashboard import catalog, frame
 from tests.support.pages import NAMES, PAGE, Tags, page
 
 Make = Callable[..., dict[str, Any]]
@@ -38,6 +38,23 @@ def test_a_page_has_a_strict_policy_and_nothing_inline(api: httpx.Client, path: 
 def test_a_page_tells_no_browser_to_send_requests(api: httpx.Client, path: str) -> None:
     prose = re.sub(r"<pre.*?</pre>|<[^>]+>", " ", page(api, path), flags=re.DOTALL)
     assert not re.search(r"\b(POST|GET|PATCH|DELETE) /|/api/v1", prose)
+
+
+def test_a_browser_is_told_of_a_defect_by_a_page(
+    api: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(catalog, "_searched", broken)
+    answer = api.get("/catalog?search=pgd", headers=PAGE)
+    assert answer.status_code == 500
+    assert "<h1>Internal</h1>" in answer.text
+    assert "secret" not in answer.text
+    assert "ZeroDivisionError" in caplog.text
+    assert api.get("/catalog?search=pgd").json()["error"]["type"] == "internal", "a client without Accept"
+    monkeypatch.setattr(frame, "navigation", broken)
+    assert api.get("/catalog?search=pgd", headers=PAGE).json()["error"]["type"] == "internal", "without its page"
 
 
 def test_the_page_of_a_feature_is_listed_where_it_says() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -29,6 +30,23 @@ def test_norms_have_panels_of_their_own(job: LabelledResults) -> None:
         "ε in 1/255 (L∞)",
         "ε (L2)",
     ]
+    assert spec["resolve"]["scale"]["color"] == "independent", "each panel names its own lines"
+
+
+def test_jobs_have_their_colours_in_every_panel_and_kinds_of_accuracy_panels_of_their_own(
+    job: LabelledResults, other_job: LabelledResults
+) -> None:
+    attack = other_job.results.evaluations[1]
+    segmented = {**attack.metrics, "miou": attack.metrics["top1"]}
+    del segmented["top1"]
+    overlap = only(other_job.results, attack.model_copy(update={"metrics": segmented}))
+    spec = plots_of([replace(job, label="first"), replace(overlap, label="second")])["curve"]
+    for panel in spec["hconcat"]:
+        color = panel["layer"][0]["encoding"]["color"]
+        assert color["scale"]["domain"] == ["first", "second"]
+    titles = [panel["layer"][0]["encoding"]["y"]["title"] for panel in spec["hconcat"]]
+    assert titles == ["Accuracy", "mIoU"]
+    assert [panel.get("title", {}).get("text") for panel in spec["hconcat"]] == [None, "pgd"]
 
 
 def test_attacks_of_one_name_are_told_apart_by_what_differs(job: LabelledResults) -> None:

@@ -72,6 +72,8 @@ def test_confusion_is_shown_without_an_attack_and_under_the_strongest(job: Label
     shares = [row for row in spec["hconcat"][1]["data"]["values"] if row["label"] == "0"]
     assert sum(row["share"] for row in shares) == pytest.approx(1)
     assert "class" in plots_of([job])["classes"]["description"]
+    alone = plots_of([replace(job, tallies={0: job.tallies[0]})])["confusion"]
+    assert alone["title"] == {"text": KINDS["confusion"].title, "subtitle": "a job: clean"}
 
 
 def test_classes_have_the_names_of_the_data(job: LabelledResults) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from assay.service.plots.kinds import LabelledResults, plots_of
 from assay.service.plots.marks import beside
+from assay.service.plots.render import Renderer
 from assay.service.plots.sizes import SCALE, USUAL, svg_size, usual_size
+from assay.service.plots.theme import themed
 
 
 @pytest.mark.parametrize(
@@ -28,13 +31,21 @@ def test_a_size_is_read_from_the_head_of_a_file(head: bytes, size: tuple[int, in
     assert svg_size(head) == size
 
 
-def test_an_unknown_plot_gets_the_usual_room() -> None:
-    assert usual_size("nothing") == usual_size("curve") == tuple(round(SCALE * side) for side in USUAL)
-
-
 def test_a_plot_of_several_panels_gets_their_room() -> None:
     four, wide = [{"width": 174}] * 4, [{"width": 290}] * 5
-    assert usual_size("stages", {"width": 250}) == usual_size("stages")
-    assert usual_size("stages", beside(four)) == (round(SCALE * 1044), round(SCALE * USUAL[1]))
-    width, height = usual_size("stages", beside(wide))
-    assert (width, height) == (round(SCALE * (430 + 3 * 346 - 306)), round(SCALE * 2 * USUAL[1]))
+    assert usual_size({}) == tuple(round(SCALE * side) for side in USUAL)
+    assert usual_size(beside(four)) == (round(SCALE * 1044), round(SCALE * USUAL[1]))
+    assert usual_size(beside(wide)) == (round(SCALE * (430 + 3 * 346 - 306)), round(SCALE * 2 * USUAL[1]))
+
+
+def test_every_kind_of_plot_gets_about_its_size(job: LabelledResults, other_job: LabelledResults) -> None:
+    renderer = Renderer()
+    try:
+        for jobs in ([job], [job, other_job]):
+            for kind, spec in plots_of(jobs).items():
+                drawn = svg_size(renderer.render(themed(spec, "light"), "svg"))
+                assert drawn is not None
+                for kept, side in zip(usual_size(spec), drawn, strict=True):
+                    assert 0.8 < kept / SCALE / side < 1.4, (kind, len(jobs), drawn)
+    finally:
+        renderer.close()
