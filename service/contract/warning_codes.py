@@ -52,7 +52,7 @@ _FACTS: dict[WarningCode, dict[str, Any]] = json.loads(
 )
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")
 
-# A warning may be graver: `zero_gradient` of every example, a model no better than a guess attacked.
+# A warning may be graver: `zero_gradient` of half the examples, a model no better than a guess attacked.
 SEVERITY: Mapping[str, Severity] = {code: facts["severity"] for code, facts in _FACTS.items()}
 
 

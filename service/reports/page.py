@@ -77,7 +77,7 @@ def html(report: JobReport) -> str:
         .render(
             report=report,
             table=report.table,
-            warnings=_warnings(report),
+            warnings=warnings_of(report.jobs),
             comparison=_comparison(report),
             jobs=[(job, *results_rows(job), provenance_lines(job), posted(job)) for job in report.jobs],
         )
@@ -99,10 +99,10 @@ def markdown(report: JobReport) -> str:
     """The report without plots."""
     said = [_heading(": ".join(filter(None, line))) for line in report.sentences]
     parts = [f"# {_heading(report.title)}", *said]
-    if grave := [f"{severity} {line}" for severity, line in _warnings(report) if severity != "note"]:
+    if grave := [f"{severity} {line}" for severity, line in warnings_of(report.jobs) if severity != "note"]:
         parts += ["## Warnings", markdown_list(grave)]
     parts.append(markdown_table(report.table))
-    told = [f"{severity} {line}" for severity, line in _warnings(report) if severity == "note"]
+    told = [f"{severity} {line}" for severity, line in warnings_of(report.jobs) if severity == "note"]
     if lines := [*told, *report.notes]:
         parts += ["## Notes", markdown_list(lines)]
     if (found := _comparison(report)) is not None:
@@ -202,9 +202,10 @@ def _heading(text: str) -> str:
     return markdown_list([text])[2:].strip()
 
 
-def _warnings(report: JobReport) -> list[tuple[str, str]]:
+def warnings_of(jobs: Sequence[ReportedJob]) -> list[tuple[str, str]]:
+    """Severity and text of every distinct warning of the jobs and their evaluations, the gravest first."""
     found: list[tuple[str, Warning]] = []
-    for job in report.jobs:
+    for job in jobs:
         found += [(job.label, warning) for warning in job.results.warnings]
         for part in job.results.evaluations:
             found += [(f"{job.label}: {part.name}", warning) for warning in part.warnings]

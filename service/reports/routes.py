@@ -22,7 +22,7 @@ from assay.service.metrics.statistics.multiple_tests import Adjustment
 from assay.service.plots.kinds import LabelledResults, plots_of
 from assay.service.plots.routes import job_plots, table_plots
 from assay.service.reports import page
-from assay.service.reports.comparisons import significantly_best, warning_lines
+from assay.service.reports.comparisons import significantly_best
 from assay.service.reports.figures import Figure, figures, picture
 from assay.service.reports.formats.csv_text import tidy_csv
 from assay.service.reports.tables import pivot
@@ -104,8 +104,8 @@ def get_report(
         notes=missing,
     )
     # The other formats have a list of all warnings.
-    grave = _grave(jobs) if format == "tex" else []
-    report.table.notes.extend([*grave, *_arithmetic(rows, jobs), *notes])
+    doubts = _doubts(jobs) if format == "tex" else []
+    report.table.notes.extend([*doubts, *_arithmetic(rows, jobs), *notes])
     write = {"html": page.html, "md": page.markdown, "tex": page.latex}[format]
     return _file(write(report), format, "report")
 
@@ -138,14 +138,16 @@ def get_table(
     sides = _sides(store, catalog, found) if few else []
     best, notes = _best(found, sides, _comparison(found, sides, adjust))
     table = pivot(numbers, by=(rows, columns), metric=metric, best=best)
-    table.notes.extend([*_grave(jobs), *_arithmetic(found, jobs), *notes])
+    table.notes.extend([*_doubts(jobs), *_arithmetic(found, jobs), *notes])
     return _file(page.table_text(table, format), format, "table")
 
 
-def _grave(jobs: list[ReportedJob]) -> list[str]:
-    """The warnings for which no number of a job must be used."""
-    found = [(job.label, warning) for job in jobs for warning in job.results.warnings]
-    return warning_lines([(label, warning) for label, warning in found if warning.severity == "invalid"])
+def _doubts(jobs: list[ReportedJob]) -> list[str]:
+    """The warnings for which no number must be used, and the codes of the cautions."""
+    told = page.warnings_of(jobs)
+    grave = [f"{severity} {text}" for severity, text in told if severity == "invalid"]
+    cautions = [text.partition(" ")[0].rstrip(":") for severity, text in told if severity == "caution"]
+    return [*grave, *([f"caution: {', '.join(dict.fromkeys(cautions))}"] if cautions else [])]
 
 
 def _arithmetic(rows: list[JobRow], jobs: list[ReportedJob]) -> list[str]:

@@ -155,7 +155,9 @@ def _counted(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
         if count > RARE.get(code, 0) * n:
             stages = _by_stage(evidence, code)
             found = {"count": count, "n": n, **({"stages": stages} if stages else {})}
-            meaningless = code == "zero_gradient" and count == n and not row.breakdown
+            attacked = sum(shard.get("gradients", 0) for shard in evidence) or n
+            most = n if row.per_pixel else attacked / 2  # of several losses an image counts for any
+            meaningless = code == "zero_gradient" and count >= most and not row.breakdown
             severity: Severity = "invalid" if meaningless else SEVERITY[code]
             yield Warning(code=code, severity=severity, message=text.format(count=count, n=n), evidence=found)
 

@@ -12,10 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.service.contract.results import Results, Warning
 from assay.service.reports import figures
 from assay.service.reports import routes as reports
+from assay.service.reports.tidy import ReportedJob
 from assay.service.settings import Settings
 from assay.service.store.store import Store
+from tests.support.result_rows import row
 
 JOBS = "/api/v1/jobs"
 REPORT = "/api/v1/report"
@@ -336,3 +339,24 @@ def test_a_table_names_an_arithmetic_other_than_float32(
     assert "<i>" not in table(*plain, rough, style="html")
     assert r"rough\_\&" in table(*plain, rough, style="latex")
     assert "computed in bfloat16" in api.get(REPORT, params={"jobs": rough}).text
+
+
+def test_tables_without_a_list_of_warnings_name_doubts_below() -> None:
+    def told(code: Any, severity: Any) -> Warning:
+        return Warning(code=code, severity=severity, message="m")
+
+    masked = [told("zero_gradient", "invalid"), told("unconverged", "caution"), told("subset", "note")]
+    given = {
+        "job": "j",
+        "complete": True,
+        "evaluations": [row("pgd", {}), row("fgsm", {})],
+        "warnings": [told("partial_overlap", "caution")],
+        "provenance": None,
+    }
+    results = Results.model_validate(given)
+    results.evaluations[0].warnings += masked
+    results.evaluations[1].warnings += masked[1:]
+    assert reports._doubts([ReportedJob("j", "mine", {}, results)]) == [
+        "invalid zero_gradient (mine: pgd): m",
+        "caution: partial_overlap, unconverged",
+    ]

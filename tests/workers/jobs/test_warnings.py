@@ -391,11 +391,22 @@ def test_the_merge_hands_everything_on(store: Store) -> None:
     assert all(isinstance(warning, Warning) for warning in result.warnings)
 
 
-@pytest.mark.parametrize(("count", "severity"), [(11, "caution"), (12, "invalid")])
-def test_an_attack_without_any_gradient_measures_nothing(count: int, severity: str) -> None:
+@pytest.mark.parametrize(
+    ("count", "attacked", "severity"),
+    [
+        (5, 11, "caution"),
+        (6, 11, "invalid"),  # the twelfth was wrong without the attack, and has no gradient
+        (11, 11, "invalid"),
+        (5, 0, "caution"),  # shards of earlier versions do not say how many were attacked
+        (12, 0, "invalid"),
+    ],
+)
+def test_an_attack_without_gradients_of_half_the_examples_measures_nothing(
+    count: int, attacked: int, severity: str
+) -> None:
     plan: Any = {"untrained": False, "batch_size": 4}
     planned: Any = {"n": 12, "available": 12}
-    evidence: Any = [{"zero_gradient": 5}, {"zero_gradient": count - 5}]
+    evidence: Any = [{"zero_gradient": 5, "gradients": attacked}, {"zero_gradient": count - 5}]
     row = Row("pgd", {}, "native", attack=True, worst_case=True, planned=planned)
     found = [one for one in of_evaluation(plan, evidence, row) if one.code == "zero_gradient"]
     assert [one.severity for one in found] == [severity]
