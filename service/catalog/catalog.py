@@ -300,23 +300,23 @@ def _in_words(place: str, value: object, kind: str) -> str:
     return f"{owner}{name} is {value if isinstance(value, str) else json.dumps(value, default=str)}"
 
 
-def _in_pixel_steps(component: Component, expression: str, known: Namespaces) -> tuple[str, str] | None:
-    """A parameter, and the fraction with which it would keep a rule: "8/255" for 8, "255/255" for 900/255."""
+def _in_pixel_steps(
+    component: Component, expression: str, known: Namespaces
+) -> tuple[str, str | None] | None:
+    """A parameter above 1, with which a rule would hold, and the fraction that it means: "8/255" for 8."""
     own, properties = known["params"], component.parameters["properties"]
     for space, name in sorted(check_syntax(expression)):
-        steps = _steps(own.get(name)) if space == "params" else None
+        value = own.get(name) if space == "params" else None
         branches = properties.get(name, {}).get("anyOf", [properties.get(name, {})])
-        if steps is None or not any(branch.get("fraction") for branch in branches):
+        if not isinstance(value, int | float) or value <= 1:
             continue
+        if not any(branch.get("fraction") for branch in branches):
+            continue
+        steps = pixel_steps(value)
         with contextlib.suppress(ValueError):
-            if evaluate(expression, {**known, "params": {**own, name: parse_fraction(steps)}}):
+            if evaluate(expression, {**known, "params": {**own, name: parse_fraction(steps or "1/1")}}):
                 return name, steps
     return None
-
-
-def _steps(value: object) -> str | None:
-    above = isinstance(value, int | float) and value > 1
-    return pixel_steps(value) or ("255/255" if above else None)
 
 
 def other_form(kinds: Sequence[str], name: str) -> str:

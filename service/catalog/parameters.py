@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -257,7 +258,11 @@ class _Check:
         try:
             number = parse_fraction(value) if isinstance(value, str) else _uniform(value, "number")
         except ValueError:
-            return self._refuse(schema, value, loc)
+            if not _is_decimal(value):
+                return self._refuse(schema, value, loc)
+            message = f"must be {describe(schema)}; write {value.strip()} without quotes"
+            self.problems.add(loc, message, given=value, allowed=describe(schema))
+            return INVALID
         if number is None or not _within(number, schema):
             steps = pixel_steps(number)
             if steps is None or not _within(parse_fraction(steps), schema):
@@ -273,6 +278,10 @@ def pixel_steps(value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 < value <= PIXEL_STEPS:
         return None
     return f"{int(value)}/{PIXEL_STEPS}" if value == int(value) else None
+
+
+def _is_decimal(text: str) -> bool:
+    return re.fullmatch(r"\s*\d*\.?\d+(e-?\d+)?\s*", text, re.ASCII | re.IGNORECASE) is not None
 
 
 def _fits(given: str, wanted: str | list[str]) -> bool:

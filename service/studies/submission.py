@@ -70,7 +70,7 @@ def check_study(
     given = cast(dict[str, Any], body)
     problems = Problems()
     shape = check(_schema(), given, problems)
-    seeds = _seeds(shape.get("seeds"))
+    seeds = _seeds(shape.get("seeds"), problems)
     _check_names(shape, problems)
     if not _check_size(shape, seeds, problems) or problems.full:
         problems.raise_if_any()  # Arms are looked at if they are arms of few enough jobs.
@@ -115,11 +115,16 @@ def _schema() -> Schema:
     return schema
 
 
-def _seeds(given: object) -> list[int]:
+def _seeds(given: object, problems: Problems) -> list[int]:
     if isinstance(given, int):
         return list(range(given))
-    seeds = given if isinstance(given, list) else []
-    return list(dict.fromkeys(seed for seed in seeds if isinstance(seed, int)))
+    seeds: dict[int, None] = {}
+    for place, seed in enumerate(given if isinstance(given, list) else []):
+        if isinstance(seed, int) and seed in seeds:
+            problems.add(("seeds", place), "is given twice", given=seed, allowed="each seed once")
+        elif isinstance(seed, int):
+            seeds[seed] = None
+    return [*seeds]
 
 
 def _names(shape: Mapping[str, Any]) -> list[str]:

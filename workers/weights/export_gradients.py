@@ -62,6 +62,10 @@ def compare_gradients(program: Program, network: nn.Module, inputs: Given) -> bo
         looks = _looks(nets, examples, torch.float32)
         if looks is None:
             return False
+        if lost := sum(math.isnan(look.logits_differ) for look in looks):
+            raise CannotExport(
+                f"its logits are not finite for {lost} of {len(looks)} images with pixels in [0, 1]"
+            )
         if all(max(look.logits_differ, look.difference) <= EQUAL for look in looks):
             return True
         wide = _wide(nets)

@@ -109,7 +109,11 @@ def test_accepted_and_made_uniform(schema: dict[str, Any], given: object, kept: 
         (EPSILON, "8/0", 'must be a number or a fraction like "8/255", from 0 to 1'),
         (EPSILON, "-1/255", 'must be a number or a fraction like "8/255", from 0 to 1'),
         (EPSILON, "300/255", 'must be a number or a fraction like "8/255", from 0 to 1'),
-        (EPSILON, "0.5", 'must be a number or a fraction like "8/255", from 0 to 1'),
+        (
+            EPSILON,
+            "0.5",
+            'must be a number or a fraction like "8/255", from 0 to 1; write 0.5 without quotes',
+        ),
         (EPSILON, "1e400/1", 'must be a number or a fraction like "8/255", from 0 to 1'),
         (EPSILON, "٨/255", 'must be a number or a fraction like "8/255", from 0 to 1'),
         (EPSILON, math.nan, 'must be a number or a fraction like "8/255", from 0 to 1'),

@@ -203,6 +203,12 @@ def faults(body: dict[str, Any]) -> dict[str, str | None]:
     return {path_text(detail.loc): detail.nearest for detail in caught.value.details}
 
 
+def test_a_seed_that_is_given_twice_is_told() -> None:
+    told = wrong(example() | {"seeds": [0, 0, 2, 0], "metrics": ["topp1"]})
+    assert {"seeds.1", "seeds.3", "metrics.0"} == {*told}
+    assert told["seeds.1"] == "is given twice"
+
+
 def test_faults_of_a_study_and_of_its_arms_are_told_at_once() -> None:
     body = example() | {"metrics": ["topp1"], "primary": {"evaluation": "pgdd"}}
     body["sede"] = body.pop("seeds")

@@ -82,7 +82,7 @@ def test_a_radius_in_steps_of_pixels() -> None:
     assert suggested("square", {"epsilon": 4.0}) == [("epsilon", "4/255")]
     assert suggested("pgd", {"epsilon": 0.031}) == []
     assert suggested("pgd", {"epsilon": 3, "norm": "L2"}) == []
-    assert suggested("pgd", {"epsilon": 2.5}) == [("epsilon", "255/255")]
+    assert suggested("pgd", {"epsilon": 2.5}) == [("epsilon", None)]
 
 
 @pytest.mark.parametrize(

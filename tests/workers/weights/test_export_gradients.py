@@ -114,6 +114,14 @@ def test_a_module_with_other_gradients_than_its_graph_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+def test_logits_that_are_not_finite_for_some_images_are_told(tmp_path: Path) -> None:
+    def dark(net: Any, x: Tensor) -> Tensor:
+        return torch.log(x.mean((1, 2, 3)) - 0.25)[:, None] + net.plain(x)
+
+    with pytest.raises(CannotExport, match=r"its logits are not finite for [1-9] of \d+ images"):
+        exported(Net(dark), tmp_path)
+
+
 def test_the_function_is_named_with_its_line_and_the_remedy_is_exported(tmp_path: Path) -> None:
     with pytest.raises(CannotExport) as raised:
         exported(Net(lambda net, x: net.plain(Rounded.apply(Squared.apply(x)))), tmp_path)
