@@ -22,11 +22,11 @@ from assay.service.metrics.compare.sanity_checks import EFFORT
 from assay.service.reports.headline import counted_row
 from assay.service.reports.numbers import (
     RADIUS,
-    chosen_params,
     conditions,
     number,
     params_text,
     split_params,
+    telling_params,
 )
 from assay.service.reports.tables import strongest_first
 
@@ -156,7 +156,8 @@ def _first_metric(one: ShownEvaluation) -> Metric | None:
 def shown_results(results: Results) -> ShownResults:
     """What a page shows of the results."""
     given = results.evaluations
-    texts, shared = split_params([(part.name, chosen_params(part.name, conditions(part))) for part in given])
+    told = telling_params([(part.name, conditions(part)) for part in given])
+    texts, shared = split_params([(part.name, params) for part, params in zip(given, told, strict=True)])
     warnings = numbered_warnings(results)
     of_place: dict[int, list[NumberedWarning]] = {}
     for warning in warnings:

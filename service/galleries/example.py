@@ -193,7 +193,7 @@ def _outcomes(
         if index not in grid:
             grid = grid_of(index, results)
         judged = [(grid[one], rows[one]) for one in grid if one in rows and "correct" in rows[one]]
-        if len(judged) > 1:
+        if judged:
             cells[SMALLEST] = smallest_epsilons(row["id"], judged)[0]
         found.append(ExampleOutcome(index, labels[index], outcome_of(row, 0), cells))
     return found

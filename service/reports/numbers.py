@@ -198,6 +198,18 @@ def chosen_params(name: str, params: Mapping[str, Any], kind: str = "") -> dict[
     return kept
 
 
+def telling_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """The parameters of each (name, parameters) that `chosen_params` keeps of it or of a namesake."""
+    chosen = [chosen_params(name, params) for name, params in evaluations]
+    kept: dict[str, set[str]] = {}
+    for (name, _), own in zip(evaluations, chosen, strict=True):
+        kept.setdefault(name, set()).update(own)
+    return [
+        {key: own.get(key, value) for key, value in set_params(params).items() if key in kept[name]}
+        for (name, params), own in zip(evaluations, chosen, strict=True)
+    ]
+
+
 def conditions(row: EvaluationResult) -> dict[str, Any]:
     """What tells a row from its namesakes: its shown parameters, protocol and data."""
     return {**row_params(row), "protocol": row.protocol, "data": row.data.get("name")}

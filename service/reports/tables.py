@@ -16,12 +16,12 @@ from assay.service.metrics.compare.sanity_checks import EFFORT
 from assay.service.reports.numbers import (
     RADIUS,
     WITHOUT,
-    chosen_params,
     label_title,
     number,
     params_text,
     printable,
     split_params,
+    telling_params,
 )
 from assay.service.reports.tidy import TidyRow
 
@@ -163,11 +163,13 @@ def _attack_labels(
 ) -> tuple[dict[int, str], list[str]]:
     """Each row's attack with the parameters that tell it apart, but those with their own field."""
 
-    def told(row: TidyRow) -> dict[str, Any]:
-        kept = {*EFFORT, *chosen_params(row.attack, row.params)} if brief else {*row.params}
+    telling = telling_params([(row.attack, row.params) for row in rows])
+
+    def told(row: TidyRow, chosen: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {*EFFORT, *chosen} if brief else {*row.params}
         return {name: one for name, one in row.shown(row.params).items() if name in kept and name not in by}
 
-    params = [told(row) for row in rows]
+    params = [told(row, chosen) for row, chosen in zip(rows, telling, strict=True)]
     shown, shared = split_params([(row.attack, one) for row, one in zip(rows, params, strict=True)])
     texts = {id(row): f"{row.attack} {text}".strip() for row, text in zip(rows, shown, strict=True)}
     return texts, shared

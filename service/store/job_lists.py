@@ -167,20 +167,22 @@ def _groups(
     placed = [tuple(row[2 : 2 + len(order)]) for row in rows]
     keys = [key for key, _ in order]
     # Worst cases may be at several radii: no mean. A training measures what its evaluation does.
-    counted = func.count(), func.avg(sa.case((jobs.c.kind == "evaluate", jobs.c.clean)))
+    clean = sa.case((jobs.c.kind == "evaluate", jobs.c.clean))
+    counted = func.count(), func.count(clean), func.avg(clean)
     statement = _filtered(select(*_labelled(order), *counted), asked).where(sa.tuple_(*keys).in_(set(placed)))
     facts = {tuple(row[: len(keys)]): row for row in connection.execute(statement.group_by(*keys))}
     ids = {places[1] for places in placed}
     read = select(studies.c.id, studies.c.name, studies.c.spec).where(studies.c.id.in_(ids))
     known = {row.id: row for row in connection.execute(read)}
-    empty = 0, None
-    return [_group(places, known.get(places[1]), asked, *facts.get(places, empty)[-2:]) for places in placed]
+    empty = 0, 0, None
+    return [_group(places, known.get(places[1]), asked, *facts.get(places, empty)[-3:]) for places in placed]
 
 
-def _group(places: tuple[Any, ...], study: Any, asked: JobListing, *facts: Any) -> JobGroup:
+def _group(places: tuple[Any, ...], study: Any, asked: JobListing, count: int, *facts: Any) -> JobGroup:
     if study is None:
-        return JobGroup(places[1], None, *facts)
+        return JobGroup(places[1], None, count)
     name = study.name.strip() or study.id
-    if asked.get("group") == "arm" and not places[2]:
-        name = f"{name}: {study.spec['arms'][places[3]]['name']}"
-    return JobGroup(name, study.id, *facts)
+    if asked.get("group") != "arm" or places[2]:
+        return JobGroup(name, study.id, count)
+    # Other groups have several models, data or metrics: no mean.
+    return JobGroup(f"{name}: {study.spec['arms'][places[3]]['name']}", study.id, count, *facts)

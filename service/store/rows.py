@@ -75,12 +75,13 @@ class JobFilters(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class JobGroup:
-    """Listed jobs of a study, an arm or a tag: their number, and the mean clean accuracy of those with it."""
+    """Listed jobs of a study, an arm or a tag, and of an arm the mean clean accuracy of its evaluations."""
 
     name: str  # empty for jobs without
     study: str | None
     count: int
-    clean: float | None
+    measured: int = 0  # evaluations with a clean accuracy
+    clean: float | None = None
 
 
 @dataclass(frozen=True)

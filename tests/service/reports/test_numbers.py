@@ -79,6 +79,15 @@ def test_parameters_at_their_defaults_are_left_out_but_the_radius() -> None:
     assert numbers.chosen_params("of_an_earlier_version", {"steps": 20}) == {"steps": 20}
 
 
+def test_a_default_is_told_beside_a_namesake_that_has_another_value() -> None:
+    given = [("pgd", {"epsilon": "1/255", "steps": 20}), ("pgd", {"epsilon": "1/255", "steps": 50, "loss": None})]
+    assert numbers.telling_params([*given, ("fgsm", {"epsilon": "1/255"})]) == [
+        {"epsilon": "1/255", "steps": 20},
+        {"epsilon": "1/255", "steps": 50},
+        {"epsilon": "1/255"},
+    ]
+
+
 def test_a_label_begins_with_its_folder() -> None:
     label = (
         "image_folder(channels=1, class_names=['b', 'a'], class_names_file=None, folder=photos, splits=all)"

@@ -126,21 +126,24 @@ def test_groups_stand_together_and_are_sorted_inside(
     assert [f"{name}{made.index(job_id)}" for name, job_id in found] == order
 
 
-def test_a_group_has_the_number_and_means_of_all_of_its_jobs(store: Store, made: list[str]) -> None:
+def test_a_group_has_the_number_of_all_of_its_jobs_and_an_arm_its_mean(store: Store, made: list[str]) -> None:
     page = store.jobs.listed(limit=1, group="tag", sort="-worst")
-    assert page.groups == [JobGroup("a", None, 4, pytest.approx(0.9))]
-    found = store.jobs.listed(limit=1, group="arm", study="0" * 26)
-    assert (found.groups[0].name, found.groups[0].study, found.groups[0].count) == (
-        "mechanisms: ours", "0" * 26, 2,
-    )  # fmt: skip
+    assert page.groups == [JobGroup("a", None, 4)]
+    (arm,) = store.jobs.listed(limit=1, group="arm", study="0" * 26).groups
+    assert (arm.name, arm.study, arm.count) == ("mechanisms: ours", "0" * 26, 2)
+    assert arm.clean == pytest.approx(0.9)
     assert store.jobs.listed(group="tag", search="nothing").groups == []
 
 
-def test_the_mean_of_a_group_is_over_evaluations(store: Store) -> None:
+def test_the_mean_of_an_arm_is_over_evaluations(store: Store, made: list[str]) -> None:
     """A training measures the accuracy that its evaluation measures, too."""
-    for body, clean in ((evaluate_spec(tags=["t"]), 0.6), (train_spec(tags=["t"]), 0.8)):
-        change(store, add(store, body), clean=clean)
-    assert store.jobs.listed(limit=1, group="tag").groups == [JobGroup("t", None, 2, pytest.approx(0.6))]
+    trained = add(store, train_spec())
+    change(store, trained, clean=0.1, study_id="0" * 26)
+    link = {"study_id": "0" * 26, "arm": 0, "seed": 0, "role": "train", "job_id": trained}
+    with store._database.writing() as connection:
+        connection.execute(insert(study_jobs).values(**link))
+    (arm,) = store.jobs.listed(limit=1, group="arm", study="0" * 26).groups
+    assert (arm.count, arm.measured, arm.clean) == (3, 2, pytest.approx(0.9))
 
 
 def test_a_tag_filters_a_list_in_groups_of_tags(store: Store, made: list[str]) -> None:
