@@ -29,7 +29,7 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.fractions import parse_fraction
 from assay.service.contract.problems import Loc, Problems, message_of, nearest, path_text, readable
 from assay.service.contract.row_protocols import RadiusUnit, protocol_unit
-from assay.service.contract.threat import Threat
+from assay.service.contract.threat import Knowledge, Threat
 
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
 # By kind: what is no name but a path, a file or code, as patterns, and how these are given.
@@ -146,6 +146,14 @@ class Catalog:
         """Threat model of an attack by name; None for an unknown attack, as in old results."""
         attack = self._components.get(("attack", name))
         return None if attack is None else attack.threat
+
+    def random_changes(self, name: str) -> bool:
+        """Whether an attack or evaluation changes examples at random: no attack, and not the data as they are."""
+        threat = self.threat_of(name)
+        if threat is not None:
+            return threat.knowledge is Knowledge.NOISE
+        evaluation = self._components.get(("evaluation", name))
+        return bool(evaluation and (evaluation.facts or {}).get("random_changes"))
 
     def task_of(self, data: Mapping[str, Any]) -> TaskFacts | None:
         """The facts of a data set's first task; None for a set that the catalog lacks."""

@@ -23,6 +23,7 @@ from assay.service.dashboard.choices import Filter, PageNumber, refused
 from assay.service.dashboard.comparison_view import (
     ADJUSTED,
     LEVEL,
+    answers,
     compared_metrics,
     differing,
     distinct,
@@ -38,6 +39,7 @@ from assay.service.metrics.compare.comparison import Comparison
 from assay.service.metrics.statistics.multiple_tests import Adjustment
 from assay.service.plots.kinds import KINDS, LabelledResults
 from assay.service.plots.sizes import Size, usual_size
+from assay.service.reports.headline import counted_row
 from assay.service.reports.numbers import row_params, split_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -59,6 +61,7 @@ class Compared:
     """What a page shows of jobs."""
 
     comparison: Comparison  # with the first job
+    answers: list[tuple[str, str, str]]  # letter, verdict and numbers of each other job
     evaluations: list[tuple[int, str]]  # position and text of each evaluation of the first job
     plots: list[tuple[str, str, str, Size]]  # kind, title, description, size of plots that overlay the jobs
 
@@ -107,7 +110,8 @@ def _compare(store: TenantStore, catalog: Catalog, rows: Sequence[JobRow], adjus
         for kind, spec in specs.items()
         if spec is not None
     ]
-    return Compared(comparison, evaluations, plots)
+    told = answers(comparison, counted_row(labelled[0].results))
+    return Compared(comparison, told, evaluations, plots)
 
 
 @router.get("/compare")
@@ -158,6 +162,7 @@ def compare(
         "choice": choice,
         "differing": differing([row.spec for row in rows])[:MAX_DIFFERING],
         "plots": compared.plots,
+        "answers": compared.answers,
         **_table(compared.comparison, choice, page),
         **_examples(store, settings, compared, evaluation),
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from assay.service.contract.results import Unit, Warning
+from assay.service.contract.results import EvaluationResult, Unit, Warning
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
 from assay.service.metrics.compare.comparison import ComparedValue, Comparison, ComparisonRow
 from assay.service.reports.comparisons import TESTS, over_common
@@ -75,6 +75,34 @@ def compared_metrics(comparison: Comparison, *, every: bool) -> tuple[list[Compa
     params, shared = split_params([_conditions(row) for row in rows])
     letters = letters_of(comparison.jobs)
     return [_metric(row, text, letters) for row, text in zip(rows, params, strict=True)], shared
+
+
+def answers(comparison: Comparison, counted: EvaluationResult | None) -> list[tuple[str, str, str]]:
+    """What differs between the first job and each other: letter, verdict, and the numbers in words.
+
+    `counted` is what the first job's sentence counts; jobs without it are compared by what comes first.
+    """
+    letters, found = letters_of(comparison.jobs), dict[str, ComparisonRow]()
+    for row in comparison.rows:
+        job = row.values[1].job
+        if counted is not None and _measures(row, counted) and not _measures(found.get(job), counted):
+            found[job] = row
+        found.setdefault(job, row)
+    told = []
+    for job, row in found.items():
+        cell, params = _cell(row, letters[job]), split_params([(row.evaluation, row_params(row))])[0][0]
+        text = f"{row.metric} {cell.difference} {cell.difference_interval}".removesuffix(" -")
+        text = f"{' '.join(filter(None, (row.evaluation, params)))}: {text}"
+        text += f", adjusted p {cell.adjusted_p_value}" if cell.test else ", not tested"
+        told.append((cell.letter, cell.verdict, text))
+    return told
+
+
+def _measures(row: ComparisonRow | None, result: EvaluationResult) -> bool:
+    if row is None:
+        return False
+    here = (row.evaluation, row.params, row.data, row.protocol)
+    return here == (result.name, result.params, result.data, result.protocol)
 
 
 def _conditions(row: Mapping[str, ComparisonRow]) -> tuple[str, Mapping[str, object]]:

@@ -15,6 +15,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.fractions import PIXEL_STEPS, fraction_value, radius_text
 from assay.service.contract.results import (
@@ -188,6 +189,7 @@ def _threat(one: EvaluationResult, threat_of: ThreatOf) -> tuple[str, float] | N
             return None
         return str(one.params.get("norm") or threat.norm), fraction_value(epsilon)
     attacked = "epsilon" in one.params or "attack_success_rate" in one.metrics
+    attacked = attacked or load().random_changes(one.name)
     return None if attacked or one.breakdown or one.backward_passes else ("", 0.0)
 
 

@@ -13,7 +13,6 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import PIXEL_STEPS, fraction_value
 from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.contract.summaries import TELLING
-from assay.service.contract.threat import Knowledge
 from assay.service.plots.theme import percent, unique_labels
 from assay.service.reports.numbers import param_text
 
@@ -114,7 +113,7 @@ def unattacked(results: Results) -> Iterator[EvaluationResult]:
 
 def is_unattacked(row: EvaluationResult) -> bool:
     """Whether the row measures an accuracy on the data as they are."""
-    attacked = EPSILON in row.params or "attack_success_rate" in row.metrics
+    attacked = EPSILON in row.params or "attack_success_rate" in row.metrics or is_noise(row)
     return not attacked and not row.breakdown and accuracy(row) is not None
 
 
@@ -154,8 +153,7 @@ def attacked(jobs: Sequence[LabelledResults]) -> list[Measured]:
 
 def is_noise(row: EvaluationResult) -> bool:
     """Whether the row's changes are random: no attack."""
-    threat = load().threat_of(row.name)
-    return threat is not None and threat.knowledge is Knowledge.NOISE
+    return load().random_changes(row.name)
 
 
 def strongest_attacks(rows: Sequence[Measured]) -> list[tuple[float, Measured]]:

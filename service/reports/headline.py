@@ -30,9 +30,17 @@ from assay.service.plots.series import (
 )
 from assay.service.reports.numbers import number
 
-NAMES = {"top1": "accuracy", "expected_top1": "expected accuracy", **TITLES}
+NAMES = {
+    "top1": "accuracy",
+    "expected_top1": "expected accuracy",
+    "perplexity_unswapped": "perplexity of unswapped words",
+    **TITLES,
+}
 STRONGEST = "under the strongest attack run"
 NO_ATTACK = "no attack was run"
+BEFORE = "_before"  # ends the name of a metric over the same words in the text as it was
+CORRUPTED = ("corrupted_top1", "corrupted_miou")
+MAX_CHANGES = 3
 
 
 def headline(results: Results) -> str:
@@ -136,7 +144,9 @@ def _within_radii(results: Results) -> str:
     if not radii:
         return ""
     (epsilon, worst), (last, least) = telling(radii), radii[-1]
-    text = f"{_held(results, worst.row, worst.metric)} at {_radius(worst, epsilon)} {STRONGEST}"
+    norms = {one.norm for one in attacked([LabelledResults("", results)]) if not is_noise(one.row)}
+    norm = f" ({worst.norm})" if worst.norm == "Linf" and len(norms) > 1 else ""
+    text = f"{_held(results, worst.row, worst.metric)} at {_radius(worst, epsilon)}{norm} {STRONGEST}"
     if last > epsilon:
         text += f", {_short(least.metric)} at {_radius(least, last)}"
     return text + _before(worst.unattacked)
@@ -174,21 +184,27 @@ def _of_distance(results: Results) -> str:
 
 
 def _of_change(results: Results) -> str:
-    """Of metrics without accuracy: the worst beside the same metric of unchanged examples."""
+    """Of metrics without accuracy: the worst beside the same metric of unchanged examples.
+
+    Of a pair (`perplexity_unswapped`, `perplexity_unswapped_before`) both, as these are of the same words.
+    """
     clean: dict[tuple[str, str], Metric] = {}
     rows = []
     for place, row in enumerate(results.evaluations):
-        name, metric = next(iter(row.metrics.items()), ("", None))
+        pairs = (name for name in row.metrics if f"{name}{BEFORE}" in row.metrics)
+        name = next(pairs, next(iter(row.metrics), ""))
+        metric = row.metrics.get(name)
         if metric is None or metric.value is None or accuracy_name(row) is not None:
             continue
-        before = row.metrics.get(f"clean_{name}") or clean.get((str(row.data), name))
+        own = row.metrics.get(f"{name}{BEFORE}") or row.metrics.get(f"clean_{name}")
+        before = own or clean.get((str(row.data), name))
         clean.setdefault((str(row.data), name), metric)
-        if before is not None and not is_noise(row):
+        if before is not None:
             worse = -metric.value if metric.higher_is_better else metric.value
-            rows.append((worse, -place, row, name, metric, before))
+            rows.append((not is_noise(row), worse, -place, row, name, metric, before))
     if not rows:
         return ""
-    _, _, row, name, metric, before = max(rows)
+    *_, row, name, metric, before = max(rows)
     epsilon = epsilon_of(row)
     at = "" if epsilon is None else f" at {radius_text(row, epsilon)}"
     return f"{_name(name)} {number(metric.value, metric.unit)}{at} under {row.name}{_before(before)}"
@@ -216,8 +232,21 @@ def _of_noise(results: Results) -> str:
 def _clean(results: Results) -> str:
     for row in unattacked(results):
         if (metric := accuracy(row)) is not None:
-            return f"{_held(results, row, metric, 'are right')}; {NO_ATTACK}"
+            return f"{_held(results, row, metric, 'are right')}{_changed(results)}; {NO_ATTACK}"
     return ""
+
+
+def _changed(results: Results) -> str:
+    """The lowest accuracy of each evaluation of corrupted or randomly changed examples."""
+    least: dict[str, Metric] = {}
+    for row in results.evaluations:
+        of_cells = (one for name, one in row.metrics.items() if name in CORRUPTED)
+        metric = next(of_cells, accuracy(row) if is_noise(row) else None)
+        if metric is not None and metric.value is not None:
+            known = least.get(row.name, metric)
+            least[row.name] = metric if metric.value < (known.value or 0.0) else known
+    told = [f", {_short(metric)} under {name}" for name, metric in least.items()]
+    return "".join(told[:MAX_CHANGES])
 
 
 def _first(results: Results) -> str:

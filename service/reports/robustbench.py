@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import Breakdown, EvaluationResult, Job, Metric, Results, data_label
 from assay.service.contract.threat import Knowledge, ThreatOf
@@ -171,7 +172,8 @@ def _architecture(job: Job) -> str | None:
 
 def _unattacked(results: Results) -> Iterator[EvaluationResult]:
     for row in results.evaluations:
-        attacked = RADIUS in row.params or "attack_success_rate" in row.metrics
+        attacked = RADIUS in row.params or load().random_changes(row.name)
+        attacked = attacked or "attack_success_rate" in row.metrics
         if "top1" in row.metrics and not (attacked or row.breakdown or row.backward_passes):
             yield row
 

@@ -11,7 +11,6 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import canonical
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.results import Metric
-from assay.service.contract.threat import Knowledge
 from assay.service.metrics.compare.sanity_checks import EFFORT
 from assay.service.reports.numbers import (
     RADIUS,
@@ -131,9 +130,10 @@ def strongest_first(
 
     def place(numbered: tuple[int, list[Row]]) -> tuple[int, list[float]]:
         number, group = numbered
-        if (threat := load().threat_of(name(group[0]))) is None:
+        random = load().random_changes(name(group[0]))
+        if load().threat_of(name(group[0])) is None and not random:
             return 0, [number]
-        return (2 if threat.knowledge is Knowledge.NOISE else 1), [*map(goodness, group)]
+        return (2 if random else 1), [*map(goodness, group)]
 
     names: dict[str, list[Row]] = {}
     for row in rows:

@@ -32,6 +32,7 @@ __all__ = ["missing_values"]
 TASKS = ("series", "series_regression")
 TABLE = {"series": "attack", "series_regression": "regression"}
 PASSES = ("2", "0")
+FACTS = {"random_changes": True}
 
 Imputation = Literal["linear", "previous", "mean"]
 

@@ -22,6 +22,7 @@ __all__ = ["series_noise"]
 TASKS = ("series", "series_regression")
 TABLE = {"series": "attack", "series_regression": "regression"}
 PASSES = ("2", "0")
+FACTS = {"random_changes": True}
 
 
 def series_noise(

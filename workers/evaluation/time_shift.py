@@ -26,6 +26,7 @@ __all__ = ["time_shift"]
 TASKS = ("series", "series_regression")
 TABLE = {"series": "attack", "series_regression": "regression"}
 PASSES = ("2", "0")
+FACTS = {"random_changes": True}
 
 
 def time_shift(*, largest: Annotated[float, Interval(ge=0, le=1)] = 0.2) -> Evaluation:

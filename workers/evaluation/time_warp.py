@@ -29,6 +29,7 @@ TASKS = ("series", "series_regression")
 TABLE = {"series": "attack", "series_regression": "regression"}
 PAPER = "Um et al. 2017, Data augmentation of wearable sensor data for Parkinson's disease monitoring"
 PASSES = ("2", "0")
+FACTS = {"random_changes": True}
 
 
 def time_warp(

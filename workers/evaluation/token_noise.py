@@ -32,6 +32,7 @@ __all__ = ["token_noise"]
 TASKS = ("sequence",)
 TABLE = "classification"
 PASSES = ("1", "0")
+FACTS = {"random_changes": True}
 
 
 def token_noise(*, rate: Annotated[float, Interval(ge=0, le=1)] = 0.1) -> Evaluation:

@@ -192,11 +192,15 @@ def _different_arithmetic(first: JobResults, second: JobResults) -> Iterator[War
 
 
 def _names(evaluations: Sequence[EvaluationResult]) -> str:
-    """The names of evaluations with their radii, up to a number."""
+    """The names of evaluations with their radii, and their norms where a name has several, up to a number."""
+    norms: dict[str, set[str]] = {}
+    for one in evaluations:
+        norms.setdefault(one.name, set()).add(str(one.params.get("norm", "")))
     radii: dict[str, list[str]] = {}
     for one in evaluations:
-        epsilon = one.params.get("epsilon")
-        radii.setdefault(one.name, []).extend([] if epsilon is None else [str(epsilon)])
+        epsilon, several = one.params.get("epsilon"), len(norms[one.name]) > 1
+        name = f"{one.name} {one.params.get('norm', '')}".strip() if several else one.name
+        radii.setdefault(name, []).extend([] if epsilon is None else [str(epsilon)])
     radius = {name: f" (epsilon {', '.join(dict.fromkeys(found))})" for name, found in radii.items() if found}
     named = [f"{name}{radius.get(name, '')}" for name in radii]
     more = [f"{len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -51,12 +53,27 @@ def test_values_differences_and_marks(api: httpx.Client, finished: Callable[...,
     assert "p (Benjamini-Hochberg)" in page(api, f"/compare?jobs={first},{second}&adjust=benjamini_hochberg")
 
 
+def test_the_answer_is_told_first(api: httpx.Client, finished: Callable[..., str]) -> None:
+    first = finished([1] * 40, [1] * 40, name="ours")
+    others = [
+        finished([1] * 40, [1] * right + [0] * (40 - right), name=f"{right} right") for right in (10, 39)
+    ]
+    text = html.unescape(re.sub(r"<[^>]+>", "", page(api, f"/compare?jobs={first},{','.join(others)}")))
+    worse = re.search(r"10 right is worse than ours \(pgd (.+)\)\.", text)
+    assert worse
+    assert re.fullmatch(r"epsilon=\S+: top1 -75.0 points \[-\d.+, -\d.+\], adjusted p < 0.0001", worse[1])
+    same = re.search(r"39 right is not told apart from ours \(pgd .+: top1 -2.5 points .+ p 1\)\.", text)
+    assert same
+    assert worse.start() < same.start() < text.index("Parameters that differ")
+
+
 def test_the_baseline_is_the_first_or_the_chosen_job(api: httpx.Client, finished: Callable[..., str]) -> None:
     first = finished([1] * 40, [1] * 40, name="all right")
     second = finished([1] * 40, [0] * 40, name="all wrong")
     text = page(api, f"/compare?jobs={first},{second}&baseline={second}")
     assert '<strong class="verdict better">better</strong>' in text
-    assert text.index("all wrong") < text.index("all right")
+    listed = text.partition('id="jobs"')[2]
+    assert listed.index("all wrong") < listed.index("all right")
     assert "+100.0 points" in text
     wrong = page(api, f"/compare?jobs={first},{second}&baseline={'0' * 26}", 422)
     assert "none of the compared jobs" in wrong

@@ -54,7 +54,9 @@ def test_a_browser_is_told_of_a_defect_by_a_page(
     assert "ZeroDivisionError" in caplog.text
     assert api.get("/catalog?search=pgd").json()["error"]["type"] == "internal", "a client without Accept"
     monkeypatch.setattr(frame, "navigation", broken)
-    assert api.get("/catalog?search=pgd", headers=PAGE).json()["error"]["type"] == "internal", "without its page"
+    assert api.get("/catalog?search=pgd", headers=PAGE).json()["error"]["type"] == "internal", (
+        "without its page"
+    )
 
 
 def test_the_page_of_a_feature_is_listed_where_it_says() -> None:

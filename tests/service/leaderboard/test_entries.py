@@ -88,7 +88,8 @@ def test_noise_and_rows_without_accuracy_or_epsilon_have_no_entry() -> None:
     unknown = row("clean", 50, params={"epsilon": 0.1})
     without = row("clean", 50).model_copy(update={"metrics": {}})
     corrupted = row("clean", 50, breakdown=[{"corruption": "fog", "severity": 1, "metrics": {}}])
-    assert entries(row("noise", 80, "8/255"), row("ascent", 10), unknown, without, corrupted) == {}
+    drawn = row("token_noise", 50)
+    assert entries(row("noise", 80, "8/255"), row("ascent", 10), unknown, without, corrupted, drawn) == {}
 
 
 @pytest.mark.parametrize(

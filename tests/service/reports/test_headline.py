@@ -114,6 +114,26 @@ def test_without_an_attack_the_clean_accuracy_is_told() -> None:
     assert headline(results(CLEAN_ROW)) == "87 of 100 images are right; no attack was run."
 
 
+def test_accuracies_on_corrupted_and_randomly_changed_examples_are_told_without_an_attack() -> None:
+    cells = row("corruptions", {"corrupted_top1": metric(0.569, ci_method="t")})
+    noise = [row("token_noise", {"top1": metric(value)}) for value in (0.4, 0.3)]
+    found = results(*noise, CLEAN_ROW, cells)
+    assert headline(found) == (
+        "87 of 100 images are right, 30 of 100 under token_noise, 56.9 % under corruptions; no attack was run."
+    )
+    told = summary(found)
+    assert (told.clean and told.clean.value, told.worst) == (0.87, None), "noise is no clean accuracy"
+    shaken = row("series_noise", {"top1": metric(0.2), "attack_success_rate": metric(0.7)}, data="motions")
+    told = summary(results(shaken, row("clean", {"top1": metric(0.9)}, data="motions")))
+    assert (told.clean and told.clean.value, told.worst) == (0.9, None), "and no attack"
+
+
+def test_of_several_norms_the_counted_norm_is_named() -> None:
+    other = PGD.model_copy(update={"params": {"epsilon": 0.5, "norm": "L2"}})
+    found = results(CLEAN_ROW, attack("fgsm", 0.64, "4/255"), PGD, other)
+    assert headline(found).startswith("60 of 100 images hold at 4/255 (Linf) under the strongest attack run;")
+
+
 def test_nothing_evaluated_says_nothing() -> None:
     assert headline(results()) == ""
     assert headline(results(row("clean", {"top1": metric(None)}))) == ""
@@ -172,6 +192,14 @@ def test_metrics_without_accuracy_are_beside_those_of_unchanged_examples() -> No
         for name, one in zip(("perplexity", "word_swap"), numbers, strict=True)
     )))  # fmt: skip
     assert told == "perplexity 41.25 under word_swap; clean 30.5."
+    of_same_words = {"perplexity": numbers[1]} | {
+        f"perplexity_unswapped{end}": metric(value, unit="number", ci_method="t")
+        for end, value in (("", 31.5), ("_before", 30.75))
+    }
+    swapped = row("word_swap", of_same_words, data="pydoc")
+    assert headline(results(row("perplexity", {"perplexity": numbers[0]}, data="pydoc"), swapped)) == (
+        "perplexity of unswapped words 31.5 under word_swap; clean 30.75."
+    ), "the perplexity of all words counts the swapped ones as they are now"
     error = {"rmse": numbers[1], "clean_rmse": numbers[0]}
     assert (
         headline(results(row("pgd", error, 0.3, "motions"))) == "rmse 41.25 at 0.3 sd under pgd; clean 30.5."

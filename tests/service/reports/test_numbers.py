@@ -80,7 +80,10 @@ def test_parameters_at_their_defaults_are_left_out_but_the_radius() -> None:
 
 
 def test_a_default_is_told_beside_a_namesake_that_has_another_value() -> None:
-    given = [("pgd", {"epsilon": "1/255", "steps": 20}), ("pgd", {"epsilon": "1/255", "steps": 50, "loss": None})]
+    given = [
+        ("pgd", {"epsilon": "1/255", "steps": 20}),
+        ("pgd", {"epsilon": "1/255", "steps": 50, "loss": None}),
+    ]
     assert numbers.telling_params([*given, ("fgsm", {"epsilon": "1/255"})]) == [
         {"epsilon": "1/255", "steps": 20},
         {"epsilon": "1/255", "steps": 50},

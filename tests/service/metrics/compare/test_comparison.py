@@ -9,7 +9,7 @@ import pytest
 
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.results import EvaluationResult, JobError, Metric, Warning, data_label
-from assay.service.metrics.compare.comparison import Comparison, JobResults, compare
+from assay.service.metrics.compare.comparison import Comparison, JobResults, _names, compare
 from assay.service.metrics.paired import PairedTest
 from assay.service.metrics.registry import TABLES
 from assay.service.metrics.statistics.paired_tests import mcnemar
@@ -104,6 +104,13 @@ def test_only_common_examples_are_tested() -> None:
     assert (row.test.b, row.test.c, row.test.n, row.difference) == (1, 1, 2, 0.0)
     assert row.common == 2
     assert codes(comparison) == ["partial_overlap"]
+
+
+def test_norms_are_named_where_a_name_has_several() -> None:
+    balls = (("4/255", "Linf"), (0.5, "L2"), ("8/255", "Linf"))
+    rows = [evaluation([1], params={"epsilon": epsilon, "norm": norm}) for epsilon, norm in balls]
+    assert _names(rows) == "pgd Linf (epsilon 4/255, 8/255), pgd L2 (epsilon 0.5)"
+    assert _names(rows[:1]) == "pgd (epsilon 4/255)"
 
 
 def test_a_warning_of_several_evaluations_is_one_with_a_list() -> None:
