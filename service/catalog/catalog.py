@@ -148,7 +148,7 @@ class Catalog:
         return None if attack is None else attack.threat
 
     def random_changes(self, name: str) -> bool:
-        """Whether an attack or evaluation changes examples at random: no attack, and not the data as they are."""
+        """Whether an evaluation changes examples at random: no attack, and not the data as they are."""
         threat = self.threat_of(name)
         if threat is not None:
             return threat.knowledge is Knowledge.NOISE

@@ -162,7 +162,6 @@ def _attack_labels(
     rows: Sequence[TidyRow], by: tuple[str, str], *, brief: bool
 ) -> tuple[dict[int, str], list[str]]:
     """Each row's attack with the parameters that tell it apart, but those with their own field."""
-
     telling = telling_params([(row.attack, row.params) for row in rows])
 
     def told(row: TidyRow, chosen: Mapping[str, Any]) -> dict[str, Any]:
