@@ -39,7 +39,6 @@ from assay.service.metrics.compare.comparison import Comparison
 from assay.service.metrics.statistics.multiple_tests import Adjustment
 from assay.service.plots.kinds import KINDS, LabelledResults
 from assay.service.plots.sizes import Size, usual_size
-from assay.service.reports.headline import counted_row
 from assay.service.reports.numbers import row_params, split_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -110,7 +109,7 @@ def _compare(store: TenantStore, catalog: Catalog, rows: Sequence[JobRow], adjus
         for kind, spec in specs.items()
         if spec is not None
     ]
-    told = answers(comparison, counted_row(labelled[0].results))
+    told = answers(comparison, labelled[0].results)
     return Compared(comparison, told, evaluations, plots)
 
 

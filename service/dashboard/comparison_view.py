@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from assay.service.contract.results import EvaluationResult, Unit, Warning
+from assay.service.contract.results import EvaluationResult, Results, Unit, Warning
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
 from assay.service.metrics.compare.comparison import ComparedValue, Comparison, ComparisonRow
 from assay.service.reports.comparisons import TESTS, over_common
+from assay.service.reports.headline import counted_row
 from assay.service.reports.numbers import (
     WITHOUT,
     difference_bounds,
@@ -77,11 +78,12 @@ def compared_metrics(comparison: Comparison, *, every: bool) -> tuple[list[Compa
     return [_metric(row, text, letters) for row, text in zip(rows, params, strict=True)], shared
 
 
-def answers(comparison: Comparison, counted: EvaluationResult | None) -> list[tuple[str, str, str]]:
+def answers(comparison: Comparison, results: Results) -> list[tuple[str, str, str]]:
     """What differs between the first job and each other: letter, verdict, and the numbers in words.
 
-    `counted` is what the first job's sentence counts; jobs without it are compared by what comes first.
+    Counted is what the sentence of the first job's `results` counts, else what comes first.
     """
+    counted = counted_row(results)
     letters, found = letters_of(comparison.jobs), dict[str, ComparisonRow]()
     for row in comparison.rows:
         job = row.values[1].job

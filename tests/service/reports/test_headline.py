@@ -119,7 +119,8 @@ def test_accuracies_on_corrupted_and_randomly_changed_examples_are_told_without_
     noise = [row("token_noise", {"top1": metric(value)}) for value in (0.4, 0.3)]
     found = results(*noise, CLEAN_ROW, cells)
     assert headline(found) == (
-        "87 of 100 images are right, 30 of 100 under token_noise, 56.9 % under corruptions; no attack was run."
+        "87 of 100 images are right, 30 of 100 under token_noise, 56.9 % under corruptions;"
+        " no attack was run."
     )
     told = summary(found)
     assert (told.clean and told.clean.value, told.worst) == (0.87, None), "noise is no clean accuracy"
