@@ -63,12 +63,11 @@ def check_study(
     catalog: Catalog, body: object, *, work: FindWork, **environment: Unpack[Environment]
 ) -> ValidStudy:
     """Check a study and fill in every default; InvalidSpec has a detail per wrong field of the study."""
+    problems = Problems()
     if not isinstance(body, dict):
-        problems = Problems()
         problems.add((), "must be a JSON object", given=body, allowed="an object")
         problems.raise_if_any()
     given = cast(dict[str, Any], body)
-    problems = Problems()
     shape = check(_schema(), given, problems)
     seeds = _seeds(shape.get("seeds"), problems)
     _check_names(shape, problems)
@@ -116,15 +115,12 @@ def _schema() -> Schema:
 
 
 def _seeds(given: object, problems: Problems) -> list[int]:
-    if isinstance(given, int):
-        return list(range(given))
-    seeds: dict[int, None] = {}
-    for place, seed in enumerate(given if isinstance(given, list) else []):
-        if isinstance(seed, int) and seed in seeds:
+    listed: list[Any] = given if isinstance(given, list) else []
+    for place, seed in enumerate(listed):
+        if isinstance(seed, int) and seed in listed[:place]:
             problems.add(("seeds", place), "is given twice", given=seed, allowed="each seed once")
-        elif isinstance(seed, int):
-            seeds[seed] = None
-    return [*seeds]
+    known = dict.fromkeys(seed for seed in listed if isinstance(seed, int))
+    return [*(range(given) if isinstance(given, int) else known)]
 
 
 def _names(shape: Mapping[str, Any]) -> list[str]:
