@@ -68,9 +68,14 @@ def beside(panels: Sequence[Vega], **rest: Any) -> Vega:
 
 def panel_width(panel: Vega) -> int:
     """Pixels of a panel and its axis."""
-    return int(panel.get("width", WIDTH)) + AXIS
+    return _pixels(panel.get("width"), WIDTH) + AXIS
 
 
 def panel_height(panel: Vega) -> int:
     """Pixels of a panel without its axis."""
-    return int(panel.get("height", HEIGHT))
+    return _pixels(panel.get("height"), HEIGHT)
+
+
+def _pixels(side: Any, usual: int) -> int:
+    # Plots that earlier versions stored have steps, whose number only a renderer knows.
+    return side if isinstance(side, int) else usual

@@ -34,6 +34,7 @@ def test_a_size_is_read_from_the_head_of_a_file(head: bytes, size: tuple[int, in
 def test_a_plot_of_several_panels_gets_their_room() -> None:
     four, wide = [{"width": 174}] * 4, [{"width": 290}] * 5
     assert usual_size({}) == tuple(round(SCALE * side) for side in USUAL)
+    assert usual_size({"width": {"step": 38}, "height": {"step": 17}}) == usual_size({}), "as stored before"
     assert usual_size(beside(four)) == (round(SCALE * 1044), round(SCALE * USUAL[1]))
     assert usual_size(beside(wide)) == (round(SCALE * (430 + 3 * 346 - 306)), round(SCALE * 2 * USUAL[1]))
 
