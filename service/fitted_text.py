@@ -27,8 +27,8 @@ def tell(text: str) -> None:
 def fitted(text: str, stream: TextIO, indent: int | None = None) -> str:
     """The text with its long lines wrapped between words on a terminal; the text itself elsewhere.
 
-    Commands within backticks are kept whole. `indent`: of what is wrapped, by default two columns more than
-    the line has.
+    Commands within backticks and percentages are kept whole. `indent`: of what is wrapped, by default two
+    columns more than the line has.
     """
     if not stream.isatty():
         return text
@@ -53,7 +53,7 @@ def columns(stream: TextIO) -> int:
 
 def _between_words(line: str, width: int, indent: int | None) -> list[str]:
     own = len(line) - len(line.lstrip()) + len(GAP)
-    whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", HARD), line)
+    whole = re.sub(r"`[^`]*`|\d %", lambda code: code[0].replace(" ", HARD), line)
     wrapped = textwrap.wrap(
         whole,
         width,

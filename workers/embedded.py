@@ -32,6 +32,7 @@ from assay.service.app import create_app
 from assay.service.contract import logs
 from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.files.state_lock import LOCK, PRIVATE, read_holder
+from assay.service.fitted_text import tell
 from assay.service.serving import (
     CANNOT_START,
     WRONG_SETTINGS,
@@ -78,7 +79,7 @@ def main() -> int:
     problems: list[str] = []
     settings, worker_settings = _read(Settings, problems), _read(WorkerSettings, problems)
     if settings is None or worker_settings is None:
-        sys.stderr.write("".join(f"{line}\n" for line in dict.fromkeys(problems)))
+        tell("\n".join(dict.fromkeys(problems)))
         return WRONG_SETTINGS
     logs.set_up(settings.log_level, settings.log_format)
     for line in unknown_variables({*Settings.model_fields, *WorkerSettings.model_fields}):
@@ -97,7 +98,7 @@ def main() -> int:
             extend_catalog(settings.state)
             _serve(settings, worker_settings, store, listener)
     except CannotStart as error:
-        sys.stderr.write(f"{error}\n")
+        tell(str(error))
         return CANNOT_START
     except KeyboardInterrupt:
         return 0

@@ -41,7 +41,7 @@ def evaluation_service(
         with saying_whose(asked), service_for(place, url=asked.url, key=key_of(asked)) as client:
             yield client
         return
-    waiting.tell(f"starting a service, its state in {state}")
+    waiting.tell(f"starting a service: its modules, database and containment; its state in {state}")
     # A dry run evaluates nothing.
     workers, prefetch = (1, False) if options.dry_run else (options.workers, True)
     with service_for(place, url=None, state=state, workers=workers, prefetch=prefetch) as client:

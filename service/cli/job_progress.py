@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TextIO, TypeVar
 
 from assay.service.cli import output
-from assay.service.cli.progress_bars import SILENT_SECONDS, Bars
+from assay.service.cli.progress_bars import BRISK_PAUSE, TICK_SECONDS, Bars
 from assay.service.client import AssayClient, BadAnswer
 from assay.service.contract.errors import NotFound, Unavailable
 from assay.service.contract.events import Event
@@ -19,7 +19,7 @@ from assay.service.fitted_text import tell
 from assay.service.reports.numbers import clock, metric_cells, split_params
 
 OK, JOB_FAILED = 0, 1
-QUIET_SECONDS = SILENT_SECONDS  # Without an event for so long, the service is asked for the job's message.
+QUIET_SECONDS = BRISK_PAUSE  # Without an event for so long, the service is asked for the job's message.
 AWAITED: Mapping[JobState, str] = {
     JobState.WAITING: "waiting for earlier jobs",
     JobState.QUEUED: "waiting for a worker",
@@ -54,8 +54,8 @@ def follow_to_end(
             moved = (now.state, now.progress.done, now.message)
             if event is not None or moved != mark:
                 mark, heard = moved, time.monotonic()
-            elif not now.state.terminal:
-                now = now.model_copy(update={"message": awaited_text(now, time.monotonic() - heard)})
+            elif not now.state.terminal and (quiet := time.monotonic() - heard) >= QUIET_SECONDS:
+                now = now.model_copy(update={"message": awaited_text(now, quiet)})
             if event is not None and event.type == "metric" and (found := headline(event.data)):
                 bars.note(label, found, at)
             bars.draw({label: now}, at)
@@ -90,12 +90,13 @@ def follow(client: AssayClient, job: Job, draw: Draw) -> Job:
         draw(job)
         return job
     try:
-        now = begun(job)
-        for event in or_quiet(client.events(job.id), QUIET_SECONDS):
-            if event is None:  # only the service knows what the job waits for
-                now = now.model_copy(update={"message": message_of(client, now)})
-            else:
-                now = kept(now, applied(now, event))
+        now, asked = begun(job), time.monotonic()
+        for event in or_quiet(client.events(job.id), TICK_SECONDS):
+            if event is not None:
+                now, asked = kept(now, applied(now, event)), time.monotonic()
+            elif time.monotonic() - asked >= QUIET_SECONDS:
+                # only the service knows what the job waits for
+                now, asked = now.model_copy(update={"message": message_of(client, now)}), time.monotonic()
             draw(now, event)
     except (NotFound, BadAnswer):
         # An older service, or a proxy that cannot stream. A deleted job is missing below too.

@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.service.catalog.catalog import load
 from assay.service.catalog.schema_text import describe
-from assay.service.cli.terminal import coloured, console_of, terminal_table
+from assay.service.cli.terminal import coloured, terminal_table
 from assay.service.contract.errors import AssayError, ErrorDetail
 from assay.service.contract.problems import Loc, path_text
 from assay.service.contract.results import (
@@ -49,8 +49,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [list(header), *(list(map(printable, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     right = [bool(rows) and all(_numeric(row[column]) for row in rows) for column in range(len(header))]
-    if (console := console_of(sys.stdout, plain=True)) is not None:
-        return terminal_table(console, header, lines[1:], right)
+    if sys.stdout.isatty():
+        return terminal_table(sys.stdout, header, lines[1:], right)
     return "\n".join(
         "  ".join(
             cell.rjust(width) if to_right else cell.ljust(width)

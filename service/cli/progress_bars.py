@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from assay.service.cli.terminal import STATES, console_of
 from assay.service.contract.results import Job
-from assay.service.fitted_text import GAP, fitted
+from assay.service.fitted_text import GAP, columns, fitted
 from assay.service.reports.numbers import clock, left_text, printable, speed_text
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ WORK = " of the work"  # planned: examples of an attack are more of it than clea
 TENTHS = 10
 PAUSE_SECONDS = 30.0
 SILENT_SECONDS = 5.0  # Nothing takes longer without a word
-REFRESHES = 4
+BRISK_PAUSE, BRISK_SECONDS = 4.0, 60.0  # between lines, and how long a wait or a job has such lines
+TICK_SECONDS, REFRESHES = 1.0, 4
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Bars:
         self._output = output or sys.stdout
         self._said: dict[str, tuple[str, int, float]] = {}
         self._begun: dict[str, tuple[float, int]] = {}
+        self._since = time.monotonic()
         self._progress: Progress | None = None
         console = console_of(self._output)
         if console is not None:
@@ -106,6 +108,8 @@ class Bars:
         if self._progress is not None:
             self._progress.console.print(f"{label}: {text}")
         else:
+            state, tenth, _ = self._said.get(label, ("", 0, 0.0))
+            self._said[label] = (state, tenth, time.monotonic())
             self._say(label, text, at)
 
     def _facts(self, label: str, now: ProgressLine) -> str:
@@ -117,11 +121,16 @@ class Bars:
         return fitting(now.left, now.message, speed, self._room)
 
     def _say_change(self, label: str, now: ProgressLine, at: str | None) -> None:
-        state, tenth, seconds = self._said.get(label, ("", 0, 0.0))
+        state, tenth, said_at = self._said.get(label, ("", 0, 0.0))
         moved = int(TENTHS * now.share) != tenth and not now.ended
-        if now.state == state and not moved and (now.ended or time.monotonic() - seconds < PAUSE_SECONDS):
+        present = time.monotonic()
+        if (
+            now.state == state
+            and not moved
+            and (now.ended or present - said_at < pause(present - self._since))
+        ):
             return
-        self._said[label] = (now.state, int(TENTHS * now.share), time.monotonic())
+        self._said[label] = (now.state, int(TENTHS * now.share), present)
         parts = [now.state]
         if now.share > 0 or (now.state == "running" and now.done):
             parts.append(f"{now.share:.0%}{now.measure}{f' ({now.done})' if now.done else ''}")
@@ -131,12 +140,12 @@ class Bars:
         self._say(label, f"{', '.join(parts)}{said}", at)
 
     def _say(self, label: str, text: str, at: str | None) -> None:
-        self._output.write(f"{to_second(at)} {label}: {text}\n")
+        self._output.write(f"{fitted(f'{to_second(at)} {label}: {text}', self._output)}\n")
         self._output.flush()
 
 
 class Spinner:
-    """Says what a command waits for, in a `with` block: with its seconds on a terminal, else every 30 s.
+    """Says what a command waits for, in a `with` block: a line with its seconds, or lines after `pause`.
 
     `lines`: each text is a line of its own, too; without, only what takes long is said in pipes and files.
     """
@@ -161,11 +170,14 @@ class Spinner:
             live = _spinner(console, text)
             self._end = partial(self._stopped, live, text, begun)
         else:
-            if self._lines:
+            drawn = self._output.isatty()
+            if self._lines and not drawn:
                 self._write(text)
             over = threading.Event()
-            threading.Thread(target=self._repeat, args=(over, text, begun), daemon=True).start()
-            self._end = over.set
+            run = self._count if drawn else self._repeat
+            thread = threading.Thread(target=run, args=(over, text, begun), daemon=True)
+            thread.start()
+            self._end = partial(self._ended, over, thread, text, begun) if drawn else over.set
 
     def end(self) -> None:
         """Ends the waiting, before other output."""
@@ -173,19 +185,43 @@ class Spinner:
         if end is not None:
             end()
 
+    def _ended(self, over: threading.Event, thread: threading.Thread, text: str, begun: float) -> None:
+        over.set()
+        thread.join()
+        self._last(text, begun)
+
     def _stopped(self, live: Progress, text: str, begun: float) -> None:
         live.stop()
+        self._last(text, begun)
+
+    def _last(self, text: str, begun: float) -> None:
         seconds = time.monotonic() - begun
         if self._lines:
             self._write(text if seconds < SILENT_SECONDS else f"{text}, {clock(seconds)}")
 
     def _repeat(self, over: threading.Event, text: str, begun: float) -> None:
-        while not over.wait(PAUSE_SECONDS):
+        while not over.wait(pause(time.monotonic() - begun)):
             self._write(f"{to_second(None)} {text}, {clock(time.monotonic() - begun)}")
+
+    def _count(self, over: threading.Event, text: str, begun: float) -> None:
+        room = columns(self._output) - 1  # in the last column some terminals go on to the next line
+        ended = False
+        while not ended:
+            seconds = f", {clock(time.monotonic() - begun)}"
+            line = textwrap.shorten(text, max(room - len(seconds), len(DOTS)), placeholder=DOTS) + seconds
+            self._output.write(f"\r{line:<{room}}")
+            self._output.flush()
+            ended = over.wait(TICK_SECONDS)
+        self._output.write(f"\r{'':<{room}}\r")
 
     def _write(self, text: str) -> None:
         self._output.write(f"{fitted(text, self._output)}\n")
         self._output.flush()
+
+
+def pause(seconds: float) -> float:
+    """Seconds from a line to the next, of what has gone on for so many."""
+    return BRISK_PAUSE if seconds < BRISK_SECONDS else PAUSE_SECONDS
 
 
 def line_of(job: Job) -> ProgressLine:
@@ -241,8 +277,8 @@ def to_second(at: str | None) -> str:
 def _spinner(console: Console, text: str) -> Progress:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}, {task.elapsed:.0f} s", markup=False))
-    live = Progress(*columns, console=console, transient=True, refresh_per_second=REFRESHES)
+    parts = (SpinnerColumn(), TextColumn("{task.description}, {task.elapsed:.0f} s", markup=False))
+    live = Progress(*parts, console=console, transient=True, refresh_per_second=REFRESHES)
     live.add_task(text, total=None)
     live.start()
     return live

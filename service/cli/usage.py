@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NoReturn, get_args
 
 from assay.service.cli import commands, output
 from assay.service.contract.errors import AssayError
 from assay.service.contract.problems import nearest, path_text
+from assay.service.fitted_text import fitted
 
 # Headings of `assay help more`, in this order.
 Topic = Literal[
@@ -130,7 +132,7 @@ class Parser(argparse.ArgumentParser):
         told = "\n  ".join([*said, message] if message else said)
         usage = f"`{self.prog} --help` shows the usage"
         help_of = "" if "--help`" in told else f" {usage}" if told.endswith("?") else f"; {usage}"
-        self.exit(commands.INVALID, f"{self.prog}: error: {told}{help_of}\n")
+        self.exit(commands.INVALID, f"{fitted(f'{self.prog}: error: {told}{help_of}', sys.stderr)}\n")
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         try:

@@ -304,7 +304,7 @@ def _uploaded(
 ) -> str:
     """The name of a checked upload; errors show what the person named."""
     shown = subject.label or (subject.model if model is None else str(path))
-    subject.tell(f"checking {shown}")
+    subject.tell(f"checking {shown}: an evaluator loads torch and opens the file")
     with path.open("rb") as content:
         sha256 = hashlib.file_digest(content, "sha256").hexdigest()
     name = f"{re.sub(r'[^A-Za-z0-9._-]', '-', path.stem)[:NAME_LENGTH]}-{sha256[:HASH_LENGTH]}"

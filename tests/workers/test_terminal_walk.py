@@ -75,7 +75,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.costly
 @pytest.mark.usefixtures("files")
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [60, 80, 120])
 def test_no_process_breaks_a_word(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     def become(program: str, command: list[str], environment: dict[str, str]) -> None:
         assert command[1:3] == ["-P", "-m"]

@@ -90,7 +90,7 @@ def _unpublish(settings: WorkerSettings, asked: DataRequest, limit: int) -> list
     store, found = _store(settings), list[PublishedSet]()
     for name in asked["names"]:
         one, contents = unpublish(store, name)
-        sys.stderr.write(f"{name} is published no longer; {contents:,} contents were deleted\n")
+        tell(f"{name} is published no longer; {contents:,} contents were deleted")
         found.append(one)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import threading
 from typing import Any
 
@@ -43,27 +44,33 @@ def test_a_pipe_gets_lines_for_a_log(job: Any, monkeypatch: pytest.MonkeyPatch) 
     written = io.StringIO()
     with Bars(["tiny"], written) as bars:
 
-        def draw(state: str, share: float, seconds: float, message: str = "") -> None:
+        def draw(state: str, share: float, seconds: int, message: str = "") -> None:
             now[0] = seconds
             progress = Progress(
                 done=int(100 * share), total=100, unit="examples", eta_seconds=90.0, share=share
             )
             changes = {"state": JobState(state), "progress": progress, "message": message}
-            bars.draw({"tiny": job.model_copy(update=changes)}, f"2026-01-01T00:00:{seconds:02.0f}.123Z")
+            at = f"2026-01-01T00:{seconds // 60:02}:{seconds % 60:02}.123Z"
+            bars.draw({"tiny": job.model_copy(update=changes)}, at)
 
         draw("queued", 0, 0)
         draw("running", 0, 1)
         draw("running", 0.05, 2, "not said")
         draw("running", 0.11, 3, "evaluating")
-        draw("running", 0.12, 30)
-        draw("running", 0.13, 34)
-        draw("succeeded", 1, 50)
+        draw("running", 0.12, 6, "too soon")
+        draw("running", 0.12, 7)
+        draw("running", 0.13, 63)
+        draw("running", 0.14, 92, "too soon after a minute")
+        draw("running", 0.15, 93)
+        draw("succeeded", 1, 95)
     assert written.getvalue().splitlines() == [
         "2026-01-01T00:00:00Z tiny: queued, 90 s left",
         "2026-01-01T00:00:01Z tiny: running, 0% of the work (0/100 examples), 90 s left",
         "2026-01-01T00:00:03Z tiny: running, 11% of the work (11/100 examples), 90 s left: evaluating",
-        "2026-01-01T00:00:34Z tiny: running, 13% of the work (13/100 examples), 90 s left",
-        "2026-01-01T00:00:50Z tiny: succeeded, 100% (100/100 examples)",
+        "2026-01-01T00:00:07Z tiny: running, 12% of the work (12/100 examples), 90 s left",
+        "2026-01-01T00:01:03Z tiny: running, 13% of the work (13/100 examples), 90 s left",
+        "2026-01-01T00:01:33Z tiny: running, 15% of the work (15/100 examples), 90 s left",
+        "2026-01-01T00:01:35Z tiny: succeeded, 100% (100/100 examples)",
     ]
 
 
@@ -132,7 +139,7 @@ def until(written: io.StringIO, count: int) -> list[str]:
 
 
 def test_in_a_pipe_what_takes_long_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_bars, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(progress_bars, "BRISK_PAUSE", 0.01)
     written = io.StringIO()
     with Spinner(written) as waiting:
         waiting.tell("exporting a\x1b")
@@ -151,7 +158,7 @@ def test_without_lines_only_what_takes_long_is_said(monkeypatch: pytest.MonkeyPa
     with Spinner(written, lines=False) as waiting:
         waiting.tell("the service writes the report")
     assert written.getvalue() == ""
-    monkeypatch.setattr(progress_bars, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(progress_bars, "BRISK_PAUSE", 0.01)
     with Spinner(written, lines=False) as waiting:
         waiting.tell("the service writes the report")
         until(written, 1)
@@ -167,6 +174,35 @@ def test_on_a_terminal_a_spinner_counts_the_seconds(
     assert "starting a service, 0 s" in ESCAPES.sub("", text)
     assert ESCAPES.sub("", text).splitlines()[-1].endswith("starting a service, 0 s")
     assert text.count("\x1b[?25h") == text.count("\x1b[?25l"), "the cursor is given back"
+
+
+def test_without_rich_a_spinner_counts_in_its_line(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.setattr(progress_bars, "TICK_SECONDS", 0.01)
+    monkeypatch.setenv("COLUMNS", "40")
+    with Spinner(terminal.file) as waiting:
+        waiting.tell("starting a service, its state in a folder of a long name")
+        threading.Event().wait(0.1)
+    *moving, last = terminal.text().split("\r")
+    assert len(moving) > 3
+    assert {part.rstrip() for part in moving} == {"", "starting a service, its state ..., 0 s"}
+    assert last == "starting a service, its state in a\n  folder of a long name\n"
+
+
+def test_without_rich_a_log_fits_the_terminal(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, job: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.setenv("COLUMNS", "60")
+    now = job.model_copy(update={"state": JobState.RUNNING, "message": f"{MESSAGE}, {MESSAGE}"})
+    with terminal, Bars(["tiny"]) as bars:
+        bars.draw({"tiny": now})
+        bars.note("tiny", "uniform_noise epsilon=1/255: top1 99.2 % [97.5 %, 99.7 %], n = 355")
+    lines = terminal.text().splitlines()
+    assert len(lines) > 4
+    assert max(map(len, lines)) <= 60
 
 
 LABELS = ("example", "my_package.models:build")

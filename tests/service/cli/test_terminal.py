@@ -75,13 +75,15 @@ MEASURED = [
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-@pytest.mark.parametrize("colours", [True, False])
+@pytest.mark.parametrize("drawn", ["coloured", "plain", "without rich"])
 def test_a_table_fits_the_terminal_and_breaks_no_word(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int, colours: bool
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int, drawn: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    if not colours:
+    if drawn == "plain":
         monkeypatch.setenv("NO_COLOR", "1")
+    if drawn == "without rich":
+        monkeypatch.setitem(sys.modules, "rich.console", None)
     with terminal:
         text = ESCAPES.sub("", output.table(RESULTS, MEASURED))
     assert max(map(len, text.splitlines())) <= columns

@@ -1,4 +1,4 @@
-"""Every command found in the tree of commands, on terminals of 80 and 120 columns."""
+"""Every command found in the tree of commands, on terminals of 60, 80 and 120 columns."""
 
 from __future__ import annotations
 
@@ -273,11 +273,20 @@ def hook(store: Store) -> dict[str, str]:
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("extra", [True, False])
 def test_no_command_breaks_a_word(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, world: dict[str, str], worker: Any, columns: int
+    terminal: Terminal,
+    monkeypatch: pytest.MonkeyPatch,
+    world: dict[str, str],
+    worker: Any,
+    columns: int,
+    *,
+    extra: bool,
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
+    if not extra:
+        monkeypatch.setitem(sys.modules, "rich.console", None)
     monkeypatch.setattr(sys, "stderr", terminal.file)
     where = "http://127.0.0.1:5000/a-tracking-server"
     runs = [Mirrored(world[name], "succeeded", f"{name}1" * 16, 12, where) for name in "ab"]
@@ -297,9 +306,9 @@ def test_no_command_breaks_a_word(
     tables: list[tuple[str, ...]] = []
     draw = drawing.terminal_table
 
-    def spy(console: Any, header: Sequence[str], *more: Any) -> str:
+    def spy(stream: Any, header: Sequence[str], *more: Any) -> str:
         tables.append(tuple(header))
-        return draw(console, header, *more)
+        return draw(stream, header, *more)
 
     monkeypatch.setattr(output, "terminal_table", spy)
     faults, printing = [], set()

@@ -165,7 +165,8 @@ def test_the_check_of_a_program_is_awaited_before_its_classes_are_compared_with_
     service, told = Service(), []
     subject = Subject("nets:build", tell=told.append)
     model = one_line.model_spec(service, subject, {"name": "digits"})  # type: ignore[arg-type]
-    assert told == ["exporting nets:build", "warning: it returns sums", "checking nets:build"]
+    checking = "checking nets:build: an evaluator loads torch and opens the file"
+    assert told == ["exporting nets:build", "warning: it returns sums", checking]
     assert model["name"] == "exported"
     assert len(service.awaited) == 1
     (tmp_path / "net.pt2").write_bytes(b"program")
