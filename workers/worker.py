@@ -17,6 +17,7 @@ if __name__ == "__main__":
 import contextlib
 import logging
 import os
+import shlex
 import signal
 import stat
 import sys
@@ -95,7 +96,7 @@ def _refused(settings: WorkerSettings) -> str | None:
     if address.get_backend_name() == "sqlite" and not settings.state.joinpath("lock").is_file():
         return (
             f"no service has been started with the state folder {settings.state}: begin with"
-            f" `assay serve --state {settings.state}`"
+            f" `assay serve --state {shlex.quote(str(settings.state))}`"
         )
     return why_refused(settings.trial)
 

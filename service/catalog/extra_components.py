@@ -9,6 +9,7 @@ The service reads it and imports nothing: the packages themselves are needed on 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,6 @@ def text(components: list[dict[str, Any]], left_out: Mapping[str, str]) -> str:
 def how_to_write(path: Path | str) -> str:
     """Remedy for a file that is missing, broken or out of date."""
     return (
-        f"write it on a worker that has the packages: python -P -m assay.workers.catalog --out {path},"
-        " and start the service and the workers again"
+        "write it on a worker that has the packages: python -P -m assay.workers.catalog"
+        f" --out {shlex.quote(str(path))}, and start the service and the workers again"
     )

@@ -88,7 +88,7 @@ def _until(text: str) -> int:
 def _add_demo(subcommands: Subcommands) -> None:
     summary = "train two models on handwritten digits, attack and compare them"
     parser = add(subcommands, "demo", commands.demo, summary, "--output demo-output", topic="this machine")
-    parser.add_argument("--output", type=Path, help="folder for its files (default: demo-output)")
+    parser.add_argument("-o", "--output", type=Path, help="folder for its files (default: demo-output)")
     parser.add_argument("--epochs", type=count, help="epochs of each training (default: 40)")
 
 
@@ -269,8 +269,10 @@ def json_argument(parser: argparse.ArgumentParser) -> None:
 def format_argument(
     parser: argparse.ArgumentParser, *names: str, default: str | None, told: str = "default: %(default)s"
 ) -> None:
-    """Adds `--format`; older names of formats are taken too."""
+    """Adds `--format`, with `--json` where it has JSON; older names of formats are taken too."""
     parser.add_argument("--format", type=_format, choices=names, default=default, help=f"({told})")
+    if "json" in names:
+        parser.add_argument("--json", dest="format", action="store_const", const="json", help="print JSON")
 
 
 def _format(text: str) -> str:

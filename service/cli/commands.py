@@ -348,8 +348,8 @@ def warnings(options: Options) -> int:
 def compare(options: Options) -> int:
     """Shows the metrics of several jobs side by side."""
     with connected(options) as client:
-        options.json |= options.format == "json"
-        if options.format == "csv" and not options.json:
+        options.json = options.format == "json"
+        if options.format == "csv":
             sys.stdout.write(client.compare_csv(options.jobs, options.adjust))
             return OK
         with Spinner(lines=False) as waiting:

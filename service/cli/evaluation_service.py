@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,14 +61,14 @@ def again_text(job_id: str, state: Path | None, url: str = DEFAULT_URL) -> str:
 
 def _elsewhere(url: str) -> str:
     """The option that names an address, where a command without it asks another service."""
-    return "" if chosen().url.rstrip("/") == url.rstrip("/") else f" --url {url}"
+    return "" if chosen().url.rstrip("/") == url.rstrip("/") else f" --url {shlex.quote(url)}"
 
 
 def beside_text(client: AssayClient, job: Job) -> str:
     """That an unfinished job of an earlier call is computed beside the present job, and what ends it."""
     return (
         f"job {job.id} ({job.name}) of an earlier call is unfinished and is computed as well;"
-        f" `assay cancel {job.id} --url {client.url}` ends it"
+        f" `assay cancel {job.id} --url {shlex.quote(client.url)}` ends it"
     )
 
 

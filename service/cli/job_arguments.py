@@ -102,7 +102,7 @@ def add_results(subcommands: Subcommands) -> None:
     job_argument(parser)
     parser.add_argument("name", metavar="NAME", help="the artifact's name")
     parser.add_argument(
-        "--output", default=".", help="file, or folder with / at its end (default: this folder)"
+        "-o", "--output", default=".", help="file, or folder with / at its end (default: this folder)"
     )
 
     summary = "list what jobs may name, or show one component"
@@ -135,7 +135,6 @@ def _add_compare(subcommands: Subcommands) -> None:
     told = "print every metric and warning of the table; md, csv and json have all"
     parser.add_argument("--full", action="store_true", help=told)
     format_argument(parser, "table", "md", "csv", "json", default="table")
-    json_argument(parser)
 
 
 def add_changing(subcommands: Subcommands) -> None:

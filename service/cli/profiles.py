@@ -206,7 +206,7 @@ def saying_whose(found: Chosen) -> Iterator[None]:
 def _default_hint() -> str:
     """What to do where no service is at the default address: the present folder may have a state folder."""
     if (holder := holder_of(DEFAULT_STATE)) is not None and holder.address:
-        return f"a service runs with the folder {DEFAULT_STATE} here: --url {holder.address}"
+        return f"a service runs with the folder {DEFAULT_STATE} here: --url {shlex.quote(holder.address)}"
     if DEFAULT_STATE.is_dir():
         return f"`assay serve --state {DEFAULT_STATE}` starts a service with the results in that folder"
     return "`assay serve` starts one on this machine, and `assay evaluate` needs none"

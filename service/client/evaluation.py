@@ -224,8 +224,8 @@ def service_for(
                 message = f"{url} reads its own data root: a path on this machine means nothing to it"
                 there = json.dumps(data_spec(place, client.catalog("data"), whole=True))
                 allowed = (
-                    f"a data set by name; --data '{there}' for a folder below that root; --state FOLDER for a"
-                    " service of your own"
+                    f"a data set by name; --data {shlex.quote(there)} for a folder below that root;"
+                    " --state FOLDER for a service of your own"
                 )
                 raise wrong(("data",), message, given=str(place.path), allowed=allowed)
             yield client

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -88,7 +89,7 @@ def local_service(
 
 def in_use(holder: Holder) -> str:
     """Why a call cannot start a service with a state folder, and what to do."""
-    use = f"use it: --url {holder.address}" if holder.address else "wait until it ends"
+    use = f"use it: --url {shlex.quote(holder.address)}" if holder.address else "wait until it ends"
     return f"{holder}; {use}, or give this call its own folder: --state DIR"
 
 

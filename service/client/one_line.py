@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -313,7 +314,8 @@ def _uploaded(
     except InvalidSpec as error:
         about = error.details[0] if error.details else None
         if about is not None and about.loc == ["query", "model"] and model is None:
-            allowed = f"the name of a model of the catalog, and this file with --weights {path}"
+            weights = f"this file with --weights {shlex.quote(str(path))}"
+            allowed = f"the name of a model of the catalog, and {weights}"
             raise wrong(("model",), about.message, given=shown, allowed=allowed) from None
         if about is None or about.loc[:1] != ["body"]:  # the file
             raise renamed(error, _without_query) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -28,7 +29,7 @@ class Holder:
 
 def serving_text(state: Path) -> str:
     """What goes before a command for the service of a state folder that has ended."""
-    return f"`assay serve --state {state}`, and in another terminal "
+    return f"`assay serve --state {shlex.quote(str(state))}`, and in another terminal "
 
 
 def read_holder(state: Path, file: IO[str]) -> Holder:

@@ -32,7 +32,9 @@ def add_commands(subcommands: Subcommands) -> None:
     example = f"{JOB} --output paper/table-2 --files"
     parser = add_remote(subcommands, "sign", sign, summary, example, topic="results")
     job_argument(parser)
-    parser.add_argument("--output", help="folder for signature.json and results.json (default: the job's id)")
+    parser.add_argument(
+        "-o", "--output", help="folder for signature.json and results.json (default: the job's id)"
+    )
     parser.add_argument("--files", action="store_true", help="save the job's files too")
 
     summary = "check results and files against their signature, without the service"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -63,7 +64,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; 0 when both models reach the clean accuracy that the README promises."""
     parser = argparse.ArgumentParser(prog="assay demo", description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("demo-output"))
+    parser.add_argument("-o", "--output", type=Path, default=Path("demo-output"))
     parser.add_argument("--epochs", type=int, default=40)
     options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -165,7 +166,7 @@ def finish(folder: Path, results: StudyResults, inside: Sequence[EvaluationResul
     say(f"Study as CSV  {folder / 'study.csv'}")
     say(f"Plot          {plot}")
     say(f"Reports       {', '.join(str(folder / REPORT.format(arm)) for arm in results.arms)}")
-    say(f"\nThe page of this study, once `assay serve --state {folder / 'state'}` runs:")
+    say(f"\nThe page of this study, once `assay serve --state {shlex.quote(str(folder / 'state'))}` runs:")
     say(f"http://127.0.0.1:8000/studies/{results.study}")
     clean = next(cell for cell in results.cells if cell.evaluation == "clean")
     low = [arm.arm for arm in clean.arms if (arm.mean or 0.0) < PASSING_ACCURACY]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,7 +100,7 @@ def _missing(settings: Connections, may_make: bool | None) -> str:
         return (
             f"the database {_shown(settings)} has no tables: run `python -P -m assay.service.migrate` first"
         )
-    start = f"start the service there first (assay serve --state {settings.state})"
+    start = f"start the service there first (assay serve --state {shlex.quote(str(settings.state))})"
     other = "" if may_make is None else ", or have it made with --init"
     return f"there is no database of Assay at {_shown(settings)}: {start}{other}"
 

@@ -330,7 +330,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--class-names", metavar="NAMES", help="of the logits: A,B,... or a file (labels.txt, id2label)")
     add("--mean", type=float, nargs="+", help="per channel, if the module takes normalised images")
     add("--std", type=float, nargs="+", help="per channel")
-    add("--output", type=Path, required=True, help="the file to write (.pt2); it must not be there")
+    add("-o", "--output", type=Path, required=True, help="the file to write (.pt2); it must not be there")
     given = parser.parse_args(arguments)
     try:
         if given.output.exists():

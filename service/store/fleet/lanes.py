@@ -6,6 +6,7 @@ and claims from those by the claiming index.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, literal_column, select
@@ -125,7 +126,7 @@ def blocked(connection: Connection, job_id: str, device: str, devices: int, iden
     )
     data = {
         f"{' and '.join(folders)} ({len(told) - without[digest]} of {len(told)} workers have it;"
-        f" `assay data stage {' '.join(folders)}` on the others)"
+        f" `assay data stage {shlex.join(folders)}` on the others)"
         for digest, asks in connection.execute(stated)
         if (folders := asks.get("folders"))
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -101,3 +103,28 @@ def test_what_shows_results_again_is_asked_of_the_service_that_has_them(
     assay("config", "set", "url", LAB)
     assert again_text("j", state).endswith(f"`assay results j --url {DEFAULT_URL}`")
     assert again_text("j", None, LAB) == "`assay results j` shows its results again"
+
+
+def test_printed_commands_can_be_pasted() -> None:
+    folder = Path("st x; echo 'y'")
+    told = again_text("01", folder)
+    assert shlex.split(told.split("`")[1]) == ["assay", "serve", "--state", str(folder)]
+    assert shlex.split(again_text("01", None, "http://h/a b").split("`")[1])[-2:] == ["--url", "http://h/a b"]
+
+
+PRINTED = re.compile(r"--(state|url|data|data-root|weights|out|output|profile) '?\{(?!shlex\.)[^}]*\}")
+
+
+def test_every_command_that_is_printed_quotes_its_values() -> None:
+    """Words after an option in a text are quoted; constants and the pages' templates apart."""
+    found = [
+        f"{path}: {one[0]}"
+        for package in ("service", "workers")
+        for path in sorted(Path(package).rglob("*.py"))
+        for one in PRINTED.finditer(path.read_text())
+    ]
+    assert found == [
+        "service/cli/profiles.py: --state {DEFAULT_STATE}",
+        "service/contract/extras.py: --profile {extra}",  # a name of ours
+        "service/plots/cli.py: --output {file}",  # the place of an error
+    ]

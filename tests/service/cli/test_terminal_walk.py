@@ -149,6 +149,20 @@ def test_each_command_is_run_here_or_named() -> None:
     assert known - run == {*ELSEWHERE.split(", "), *PROCESSES.split(", ")}
 
 
+def test_each_command_knows_the_short_forms() -> None:
+    def check(parser: argparse.ArgumentParser) -> list[str]:
+        known = {name: one for one in parser._actions for name in one.option_strings}
+        found = [f"{parser.prog} -o"] if "--output" in known and "-o" not in known else []
+        if "--format" in known and "json" in known["--format"].choices and "--json" not in known:
+            found.append(f"{parser.prog} --json")
+        below = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+        return found + [fault for one in below for inner in one.choices.values() for fault in check(inner)]
+
+    assert check(main.build_parser()) == []
+    options = main.build_parser().parse_args(["results", "a", "--json"])
+    assert options.format == "json"
+
+
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"webhook_allow": ["127.0.0.1"], "require_keys": True})
