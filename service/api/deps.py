@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import request_params_to_args
 from fastapi.exceptions import RequestValidationError
 from fastapi.params import Depends as Dependency
 from fastapi.routing import APIRoute
@@ -19,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
 from assay.service.api.caller import actor_in, administrator, caller_in
-from assay.service.api.errors import documented
+from assay.service.api.errors import add_wrong_values, documented
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import (
     ErrorDetail,
@@ -292,9 +293,10 @@ class StrictRoute(APIRoute):
         """The handler that FastAPI calls, behind the check of names."""
         handle = super().get_route_handler()
         repeatable = dict(_parameters(self.dependant))
+        fields = [*_query_fields(self.dependant)]
 
         async def checked(request: Request) -> Response:
-            check_query(request, repeatable)
+            check_query(request, repeatable, fields)
             return await handle(request)
 
         return checked
@@ -337,17 +339,25 @@ def json_body(model: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:
-    """Names of the parameters of dependencies, then of the function, and whether they are lists."""
+def _query_fields(dependant: Dependant) -> Iterator[Any]:
+    """The parameters of dependencies, then of the function."""
     for dependency in dependant.dependencies:
-        yield from _parameters(dependency)
-    for field in dependant.query_params:
+        yield from _query_fields(dependency)
+    yield from dependant.query_params
+
+
+def _parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:
+    """Names of the parameters, and whether they are lists."""
+    for field in _query_fields(dependant):
         annotation = field.field_info.annotation
         yield field.alias, list in {get_origin(part) for part in (annotation, *get_args(annotation))}
 
 
-def check_query(request: Request, repeatable: dict[str, bool]) -> None:
-    """Raises InvalidSpec: a query parameter is none of these names, or twice where it is no list."""
+def check_query(request: Request, repeatable: dict[str, bool], fields: Sequence[Any] = ()) -> None:
+    """Raises InvalidSpec: a query parameter is none of these names, or twice where it is no list.
+
+    Wrong values of the fields are told with them; alone they are left to FastAPI.
+    """
     problems = Problems()
     every: dict[str, list[str]] = {}
     for name, value in request.query_params.multi_items():
@@ -361,4 +371,6 @@ def check_query(request: Request, repeatable: dict[str, bool]) -> None:
             problems.add(("query", name), "unknown parameter", given=given[-1], allowed=known, nearest=near)
         elif len(given) > 1 and not repeatable[name]:
             problems.add(("query", name), "is given more than once", given=given, allowed="one value")
+    if problems.details:
+        add_wrong_values(problems, request_params_to_args(fields, request.query_params)[1])
     problems.raise_if_any()

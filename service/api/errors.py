@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -200,13 +201,7 @@ def _request_validation(request: Request, error: Exception) -> Response:
     """Wrong query parameters and headers; bodies are checked by the catalog."""
     assert isinstance(error, RequestValidationError)
     problems = Problems()
-    for item in error.errors():
-        loc = tuple(part for part in item["loc"] if isinstance(part, str | int))
-        message = message_of(item)
-        allowed = _allowed(item, message)
-        near = nearest(item.get("input"), allowed) if isinstance(allowed, list) else None
-        message = "unknown value" if isinstance(allowed, list) else message
-        problems.add(loc, message, given=item.get("input"), allowed=allowed, nearest=near)
+    add_wrong_values(problems, error.errors())
     try:
         problems.raise_if_any()
     except InvalidSpec as invalid:
@@ -214,7 +209,20 @@ def _request_validation(request: Request, error: Exception) -> Response:
     raise error
 
 
-def _allowed(item: dict[str, Any], message: str) -> list[str] | str | None:
+def add_wrong_values(problems: Problems, errors: Iterable[Mapping[str, Any]]) -> None:
+    """Notes errors of pydantic, but for places that have a problem already."""
+    known = [detail.loc for detail in problems.details]
+    for item in errors:
+        loc = tuple(part for part in item["loc"] if isinstance(part, str | int))
+        message = message_of(item)
+        allowed = _allowed(item, message)
+        near = nearest(item.get("input"), allowed) if isinstance(allowed, list) else None
+        message = "unknown value" if isinstance(allowed, list) else message
+        if [*loc] not in known:
+            problems.add(loc, message, given=item.get("input"), allowed=allowed, nearest=near)
+
+
+def _allowed(item: Mapping[str, Any], message: str) -> list[str] | str | None:
     """Values that pydantic allows: the names in "'a', 'b' or 'c'", or what the message says."""
     if "expected" in (item.get("ctx") or {}):
         return re.findall(r"'([^']*)'", str(item["ctx"]["expected"]))

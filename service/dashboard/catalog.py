@@ -16,7 +16,7 @@ from assay.service.catalog.catalog import KINDS, Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.contract.errors import NotFound
 from assay.service.contract.warning_codes import warning_meanings
-from assay.service.dashboard.choices import Filter, check_choice
+from assay.service.dashboard.choices import Filter, check_choices
 from assay.service.dashboard.example_specs import conditions_of, example_of
 from assay.service.dashboard.form_fields import FormField, kind_of, plain_fields
 from assay.service.dashboard.frame import render
@@ -49,8 +49,7 @@ def list_components(
 ) -> Response:
     """All components that match the filters, by kind."""
     tasks = sorted({one for entry in catalog.list() for one in entry.tasks})
-    check_choice("kind", kind, KINDS)
-    check_choice("task", task, tasks)
+    check_choices(kind=(kind, KINDS), task=(task, tasks))
     wanted = search.strip().lower()
     found = [
         entry

@@ -8,22 +8,21 @@ from typing import Annotated
 from fastapi import Query
 
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
-from assay.service.contract.problems import nearest
+from assay.service.contract.problems import Problems, nearest
 
 # A filter of a form that is left empty filters nothing.
 Filter = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]
-# Allowed values that a message lists, and the characters of each.
-MAX_NAMES, MAX_NAME = 20, 50
 PageNumber = Annotated[int, Query(ge=1, le=10_000)]
 
 
-def check_choice(field: str, given: str, allowed: Collection[str]) -> None:
-    """Refuses a value that is neither empty nor allowed."""
-    if given and given not in allowed:
-        listed = ", ".join(one[:MAX_NAME] for one in list(allowed)[:MAX_NAMES]) or "none so far"
-        more = f" and {len(allowed) - MAX_NAMES} more" if len(allowed) > MAX_NAMES else ""
-        shown = f"allowed: {listed}{more}"
-        raise refused(field, f"the {field} {given[:50]!r} is unknown; {shown}", given, list(allowed))
+def check_choices(**asked: tuple[str, Collection[str]]) -> None:
+    """Refuses values that are neither empty nor allowed, all at once; by field the given and the allowed."""
+    problems = Problems()
+    for field, (given, allowed) in asked.items():
+        if given and given not in allowed:
+            names, near = [*allowed] or "none so far", nearest(given, allowed)
+            problems.add(("query", field), f"unknown {field}", given=given, allowed=names, nearest=near)
+    problems.raise_if_any()
 
 
 def refused(field: str, message: str, given: object, allowed: Sequence[str] | str) -> InvalidSpec:

@@ -19,7 +19,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import EvaluationResult
-from assay.service.dashboard.choices import Filter, check_choice, refused
+from assay.service.dashboard.choices import Filter, check_choices, refused
 from assay.service.dashboard.example_rows import (
     DESCENDING,
     FILTERS,
@@ -260,10 +260,12 @@ def _labels(columns: dict[str, list[Any]]) -> list[Any]:
 
 
 def _choice(names: list[str], address: ExampleAddress) -> ExampleChoice:
-    check_choice("sort", address.sort, names)
-    check_choice("order", address.order, ORDERS)
-    check_choice("all", address.all, ("yes",))
-    check_choice("only", address.only, (*FILTERS, "right"))
+    check_choices(
+        sort=(address.sort, names),
+        order=(address.order, ORDERS),
+        all=(address.all, ("yes",)),
+        only=(address.only, (*FILTERS, "right")),
+    )
     column = address.sort or ("broken_by" if "broken_by" in names else "id")
     descending = address.order == "descending" if address.order else column in DESCENDING
     return ExampleChoice(sort=column, descending=descending, only=address.only, label=address.label or None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any
 
 from assay.service.contract.results import Job, Metric, Warning
@@ -21,7 +22,7 @@ from assay.service.reports.numbers import (
     speed_text,
 )
 
-MAX_SHORT = 60
+MAX_SHORT, MAX_NAME, MAX_LISTED = 60, 200, 600
 # Shades of words by their loss, and the width of each in nats.
 LOSS_BANDS, LOSS_BAND_WIDTH = 5, 2.0
 
@@ -35,6 +36,14 @@ def short(text: object, length: int = MAX_SHORT) -> str:
         return whole
     words, space, _ = whole[:length].rpartition(" ")
     return f"{words if space and len(words) > length // 2 else whole[: length - 1]}…"
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names, whole, as many as fit into 600 characters, and how many more there are."""
+    texts = [short(name, MAX_NAME) for name in names]
+    ends = accumulate(len(text) + len(", ") for text in texts)
+    count = max(1, sum(end <= MAX_LISTED for end in ends))
+    return ", ".join(texts[:count]) + (f" and {len(texts) - count} more" if len(texts) > count else "")
 
 
 def duration(seconds: float | None) -> str:
@@ -133,6 +142,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "left_text": left_text,
     "loss_band": loss_band,
     "model_title": model_title,
+    "listed": listed,
     "moment": moment,
     "name_of": name_of,
     "number": number,

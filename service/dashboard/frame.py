@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -21,6 +22,7 @@ from assay.service import features
 from assay.service.api.caller import CALLER, Caller
 from assay.service.contract.errors import AssayError
 from assay.service.contract.keys import grants
+from assay.service.contract.problems import path_text
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard import formats
 from assay.service.plots.sizes import usual_size
@@ -92,7 +94,13 @@ def made_once(app: FastAPI, kind: type[Kept]) -> Kept:
 
 def error_page(request: Request, error: AssayError) -> Response:
     """An error as a page, for a browser."""
-    values = {"title": error.type.replace("_", " "), "section": "", "error": error}
+    headline = error.message
+    if error.details:
+        first = error.details[0]
+        said = re.escape(first.message)
+        told = rf"({re.escape(path_text(first.loc))}: )?{said}( \(and \d+ more\))?"
+        headline = "" if re.fullmatch(told, headline) else headline
+    values = {"title": error.type.replace("_", " "), "section": "", "error": error, "headline": headline}
     return render(request, "error.html", values, status=error.status)
 
 

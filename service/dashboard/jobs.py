@@ -20,7 +20,7 @@ from assay.service.contract.states import JobState
 from assay.service.contract.strict_json import check_values
 from assay.service.contract.summaries import Group, Sort
 from assay.service.contract.verbs import VERBS, Verb
-from assay.service.dashboard.choices import Filter, check_choice, refused
+from assay.service.dashboard.choices import Filter, check_choices, refused
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.metric_columns import MAX_COLUMN, MAX_COLUMNS, metric_columns
@@ -117,7 +117,7 @@ def act_on_jobs(
         form.get("do") or "nothing",
         form.get("tag", "").strip(),
     )
-    check_choice("do", do, DONE)
+    check_choices(do=(do, DONE))
     check_values(tag, ("tag",))
     if len(ids) > MAX_CHOSEN:
         raise refused("job", "too many jobs are chosen", len(ids), f"up to {MAX_CHOSEN}")
@@ -148,8 +148,8 @@ def act_on_jobs(
 
 
 def _page(store: TenantStore, catalog: Catalog, address: JobsAddress) -> dict[str, Any]:
-    check_choice("state", address.state, [one.value for one in JobState])
-    check_choice("kind", address.kind, KINDS)
+    states = [one.value for one in JobState]
+    check_choices(state=(address.state, states), kind=(address.kind, KINDS))
     rows, following, groups = store.jobs.listed(
         **address.filters,
         sort=address.sort,

@@ -24,7 +24,7 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.records import PlannedEvaluation
 from assay.service.contract.stored_specs import Spec, user_spec
-from assay.service.dashboard.choices import Filter, check_choice, refused
+from assay.service.dashboard.choices import Filter, check_choices, refused
 from assay.service.dashboard.frame import made_once, render
 from assay.service.leaderboard.entries import (
     LeaderboardEntry,
@@ -198,8 +198,8 @@ def leaderboard(
     cache = made_once(request.app, LeaderboardCache)
     entries, unread = cache.of(store, catalog, job_ids)
     options = _options(entries)
-    for name in ("data", "protocol", "threat", "model"):
-        check_choice(name, filters[name], options[name])
+    named = "data", "protocol", "threat", "model"
+    check_choices(**{name: (filters[name], options[name]) for name in named})
     fitting = {group: _fits(group, filters) for group in {entry.group for entry in entries}}
     found = [entry for entry in entries if fitting[entry.group] and _matches(entry, filters)]
     if signed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import httpx
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Query
 from fastapi.testclient import TestClient
@@ -82,3 +83,9 @@ def test_every_route_is_strict() -> None:
     routes = [route for router in (*ROUTERS, *PAGES) for route in router.routes]
     assert len(routes) > 90
     assert [route for route in routes if not isinstance(route, StrictRoute)] == []
+
+
+def test_names_and_values_of_a_query_are_told_at_once(api: httpx.Client) -> None:
+    found = api.get("/api/v1/jobs?limit=abc&foo=1&sort=no&sort=name").json()["error"]["details"]
+    assert [detail["loc"][1] for detail in found] == ["foo", "sort", "limit"]
+    assert [detail["given"] for detail in found[::2]] == ["1", "abc"]

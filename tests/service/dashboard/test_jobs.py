@@ -176,3 +176,11 @@ def test_chosen_jobs_are_compared_and_wrong_choices_refused(api: httpx.Client) -
     assert "No job is chosen." in act(api, "cancel", []).text
     assert act(api, "retry", ["a"]).status_code == 422
     assert act(api, "", ["a"]).status_code == 422
+
+
+def test_an_error_page_says_each_fault_once_and_what_is_allowed(api: httpx.Client) -> None:
+    text = page(api, "/jobs?sort=foo", 422)
+    assert text.count("unknown value") == 1
+    assert "allowed: created, -created, name" in text
+    text = page(api, "/jobs?state=foo&kind=foo", 422)
+    assert (text.count("unknown state"), text.count("unknown kind")) == (1, 1)
