@@ -30,9 +30,9 @@ from assay.service.contract.errors import NoResults
 from assay.service.fitted_text import tell
 from assay.service.reports.numbers import clock
 from assay.service.studies.designs import cli as designs
-from assay.service.studies.ready.gpu_hours import gpu_hours, hours_text
+from assay.service.studies.ready.gpu_hours import HOUR, GpuHours, gpu_hours, hours_text
 from assay.service.studies.ready.ready_studies import read_study, ready_studies
-from assay.service.studies.wire import StudyDryRun, StudyStatus, StudySummary
+from assay.service.studies.wire import GUESS, ArmEstimate, StudyDryRun, StudyStatus, StudySummary
 
 STUDY = "01jd3q0x5v8f7m2n9k4t6w1z0s"
 
@@ -143,7 +143,7 @@ def _planned(client: AssayClient, spec: SpecFile, body: bytes | dict[str, Any], 
         waiting.tell("counting the operations of the models")
         hours = gpu_hours(planned)
     value = planned.model_dump(mode="json") | {"gpu_hours": dataclasses.asdict(hours)}
-    _show(options, value, f"{plan_text(planned)}\n\n{hours_text(hours)}")
+    _show(options, value, plan_text(planned, hours))
     return commands.OK
 
 
@@ -311,31 +311,52 @@ def study_text(study: StudyStatus) -> str:
     return "\n".join([*facts, output.table(("ARM", "SEED", "TRAINING", "EVALUATION"), rows), *notes])
 
 
-def plan_text(planned: StudyDryRun) -> str:
-    """The jobs of a study and the time that they would take: every column is over all its seeds."""
-    seeds = len(planned.spec["seeds"])
+def plan_text(planned: StudyDryRun, hours: GpuHours) -> str:
+    """The jobs of a study and the time that they would take: every column is over all its seeds.
 
-    def taken(work: dict[str, Any] | None) -> str:
-        if work is None or work["seconds"] is None:
+    Jobs on a CPU that no earlier job has measured take what timed passes on this machine say. Hours of GPUs
+    stand below from an hour on, and where a GPU is asked for.
+    """
+    seeds = len(planned.spec["seeds"])
+    works = [work for arm in planned.arms for work in (arm.train, arm.evaluate) if work is not None]
+    asked = {planned.spec["execution"]["device"], *(work.get("device") for work in works)}
+    guessed = any(not work["seconds_measured"] for work in works)
+    by_core = guessed and "cuda" not in asked and hours.core is not None
+    total_seconds, notes = planned.seconds, planned.notes
+    if by_core:
+        total_seconds, notes = 0.0, [note for note in notes if not note.startswith(GUESS)]
+
+    def taken(arm: ArmEstimate, place: int) -> str:
+        nonlocal total_seconds
+        work = (arm.train, arm.evaluate)[place]
+        measured = work is not None and work["seconds_measured"]
+        seconds = None if work is None else work["seconds"]
+        if by_core and not measured:
+            seconds = hours.timed[arm.name][place]
+        if seconds is None:
             return "unknown"
-        return ("" if work["seconds_measured"] else "~") + _duration(seeds * work["seconds"])
+        if by_core and total_seconds is not None:
+            total_seconds += seeds * seconds
+        return ("" if measured or by_core else "~") + _duration(seeds * seconds)
 
     rows = [
         (
             arm.name,
             str(arm.jobs),
-            f"{arm.shared} shared" if arm.shared else taken(arm.train) if arm.trained else "-",
-            taken(arm.evaluate),
+            f"{arm.shared} shared" if arm.shared else taken(arm, 0) if arm.trained else "-",
+            taken(arm, 1),
         )
         for arm in planned.arms
     ]
-    seconds = "unknown" if planned.seconds is None else f"about {_duration(planned.seconds)} of computing"
+    seconds = "unknown" if total_seconds is None else f"about {_duration(total_seconds)} of computing"
+    seconds += " on one core of this machine, by timed passes of the models" if by_core else ""
     jobs = f"{planned.jobs} jobs ({planned.trainings} trainings, {planned.evaluations} evaluations)"
     total = f"{jobs}: {seconds}; every column is over {seeds} seed{'' if seeds == 1 else 's'}"
     total += ", ~ is not measured" if any("~" in cell for row in rows for cell in row[2:]) else ""
     table = output.table(("ARM", "JOBS", "TRAINING", "EVALUATION"), rows)
-    notes = [output.printable(f"note: {note}") for note in planned.notes]
-    return "\n".join([table, total, *notes])
+    told = [output.printable(f"note: {note}") for note in notes]
+    long = "cuda" in asked or total_seconds is None or total_seconds >= HOUR
+    return "\n".join([table, total, *told, *(["", hours_text(hours)] if long else [])])
 
 
 def _duration(seconds: float) -> str:

@@ -20,7 +20,7 @@ from assay.service.studies.rows import StudyRow
 from assay.service.studies.runs import training_key
 from assay.service.studies.store import Studies
 from assay.service.studies.submission import ValidStudy, check_study
-from assay.service.studies.wire import ArmEstimate, StudyDryRun, notes_of
+from assay.service.studies.wire import GUESS, ArmEstimate, StudyDryRun, notes_of
 from assay.service.submission.estimate import estimate
 
 
@@ -154,7 +154,7 @@ def planned_study(service: Submission, valid: ValidStudy) -> StudyDryRun:
 def _guesses(arms: Sequence[ArmEstimate]) -> list[str]:
     works = [work for arm in arms for work in (arm.train, arm.evaluate) if work is not None]
     found = {work["seconds_from"] for work in works if work["seconds"] and not work["seconds_measured"]}
-    return [f"not measured yet: {source}; large models take far longer" for source in sorted(found)]
+    return [f"{GUESS} {source}; large models take far longer" for source in sorted(found)]
 
 
 def _passes(service: Submission, spec: UserSpec) -> tuple[int, int] | None:

@@ -261,6 +261,9 @@ class StudyStatus(StudySummary):
     fixing: StudyFixing | None = None
 
 
+GUESS = "not measured yet:"  # how a note on guessed seconds begins
+
+
 class ArmEstimate(Answer):
     """Jobs of an arm, and the estimated seconds of each: null where unknown, or for an arm without training.
 

@@ -16,13 +16,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from assay.service.catalog.catalog import load
 from assay.service.cli import output
 from assay.service.contract.extras import MissingExtra, require
-from assay.service.reports.numbers import clock
 from assay.service.studies.wire import ArmEstimate, StudyDryRun
 from assay.service.submission.estimate import BACKWARD_COST
 
@@ -61,20 +60,21 @@ class GpuHours:
     """Hours of an H100 for all seeds; `unknown` has the arms that are not in them, with the reason.
 
     `core` has hours of a core of this machine, by a forward pass of each model; None where a model was not
-    timed.
+    timed. `timed`: of each arm that was, seconds of a seed's training and evaluation.
     """
 
     trainings: float
     evaluations: float
     unknown: Mapping[str, str]
     core: float | None = None
+    timed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def gpu_hours(planned: StudyDryRun) -> GpuHours:
     """The hours of a planned study, its models counted by a process of a worker's packages."""
     sums = [0.0, 0.0]
     unknown: dict[str, str] = {}
-    core: list[float] = []
+    timed: dict[str, tuple[float, float]] = {}
     for arm, spec, found in zip(
         planned.arms, planned.spec["arms"], counted(planned.spec["arms"]), strict=True
     ):
@@ -84,8 +84,9 @@ def gpu_hours(planned: StudyDryRun) -> GpuHours:
         else:
             sums = [total + len(planned.spec["seeds"]) * one for total, one in zip(sums, hours, strict=True)]
             if found.get("core_seconds") and found["forward"]:
-                core.append(len(planned.spec["seeds"]) * _core_hours(arm, found))
-    return GpuHours(sums[0], sums[1], unknown, sum(core) if len(core) == len(planned.arms) else None)
+                timed[arm.name] = _core_seconds(arm, found)
+    core = len(planned.spec["seeds"]) * sum(map(sum, timed.values())) / HOUR
+    return GpuHours(sums[0], sums[1], unknown, core if len(timed) == len(planned.arms) else None, timed)
 
 
 def hours_of(arm: ArmEstimate, model: str, found: Mapping[str, Any]) -> tuple[float, float] | str:
@@ -111,11 +112,11 @@ def _passes(arm: ArmEstimate) -> tuple[tuple[int, int], tuple[int, int]]:
     return (arm.train_passes if trained else None) or (0, 0), arm.evaluate_passes or (0, 0)
 
 
-def _core_hours(arm: ArmEstimate, found: Mapping[str, Any]) -> float:
+def _core_seconds(arm: ArmEstimate, found: Mapping[str, Any]) -> tuple[float, float]:
     train, evaluate = _passes(arm)
     backward = evaluate[1] * found["gradient"] / found["forward"]
-    passes = train[0] + BACKWARD_COST * train[1] + evaluate[0] + backward
-    return float(passes * found["core_seconds"] / HOUR)
+    each = found["core_seconds"]
+    return (train[0] + BACKWARD_COST * train[1]) * each, (evaluate[0] + backward) * each
 
 
 def counted(arms: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -168,9 +169,6 @@ def hours_text(hours: GpuHours) -> str:
         f" GFLOP a pass on, else {small}; no training was measured; scaled: by peaks in float32; sets of"
         " unknown size count as published"
     )
-    if hours.core is not None:
-        taken = clock(HOUR * hours.core)
-        lines = [f"on one core of this machine the study takes about {taken}, by timed passes", *lines]
     return "\n".join([output.table(titles, rows), assumed, *lines])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from assay.service.contract import extras
+from assay.service.studies.cli import plan_text
 from assay.service.studies.ready import gpu_hours as module
 from assay.service.studies.ready.gpu_hours import (
     CONVOLUTIONAL,
@@ -20,7 +21,7 @@ from assay.service.studies.ready.gpu_hours import (
     gpu_hours,
     hours_text,
 )
-from assay.service.studies.wire import ArmEstimate, StudyDryRun
+from assay.service.studies.wire import GUESS, ArmEstimate, StudyDryRun
 from assay.workers.operations import operations
 
 RESULTS = Path(__file__).resolve().parents[4] / "benchmarks" / "results-gpu.json"
@@ -39,8 +40,9 @@ def planned(
     )  # fmt: skip
     listed = [one.model_copy(update={"name": f"arm {number}", **facts}) for number in range(arms)]
     spec = {"model": {"name": model, "params": {}}, "data": {"name": "imagenet", "params": {}}}
+    study = {"arms": [spec] * arms, "seeds": [*range(seeds)], "execution": {"device": "auto"}}
     return StudyDryRun(
-        spec={"arms": [spec] * arms, "seeds": [*range(seeds)]}, jobs=0, trainings=0, evaluations=0,
+        spec=study, jobs=0, trainings=0, evaluations=0,
         seconds=None, arms=listed, notes=[],
     )  # fmt: skip
 
@@ -131,11 +133,37 @@ def test_hours_of_a_core_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> Non
     counted_here = LITTLE | {"gradient": 3e6, "core_seconds": 0.5}
     found = hours(monkeypatch, planned(2, 3, (100, 100), (50, 10)), counted_here)
     assert found.core == pytest.approx(2 * 3 * 0.5 * (100 + 200 + 50 + 30) / 3600)
-    assert "on one core of this machine the study takes about 19 min" in hours_text(found)
+    assert found.timed == dict.fromkeys(("arm 0", "arm 1"), (0.5 * 300, 0.5 * 80))
     again = hours(monkeypatch, planned(1, 1, (100, 100), (50, 10), shared=1), counted_here)
     assert again.core == pytest.approx(0.5 * (50 + 30) / 3600)
     for partly in (LITTLE, counted_here | {"forward": 0.0}, {"unknown": "it was not counted"}):
         assert hours(monkeypatch, planned(1, 1, None, (1, 0)), partly).core is None
+
+
+@pytest.mark.parametrize(
+    ("device", "core_seconds", "gpus"), [("auto", 0.001, False), ("auto", 10.0, True), ("cuda", 0.001, True)]
+)
+def test_a_plan_has_a_single_time_and_hours_of_gpus_where_they_are_of_use(
+    monkeypatch: pytest.MonkeyPatch, device: str, core_seconds: float, *, gpus: bool
+) -> None:
+    guess = {"seconds": 0.5, "seconds_measured": False, "device": "cpu"}
+    study = planned(2, 3, (100, 100), (50, 0)).model_copy(
+        update={"seconds": 6.0, "notes": [f"{GUESS} a guess; large models take far longer"]}
+    )
+    study.spec["execution"]["device"] = device
+    arms = [arm.model_copy(update={"train": guess, "evaluate": guess}) for arm in study.arms]
+    study = study.model_copy(update={"arms": arms})
+    text = plan_text(study, hours(monkeypatch, study, LITTLE | {"core_seconds": core_seconds}))
+    if device == "auto":
+        said = "of computing on one core of this machine, by timed passes of the models"
+        assert ("about 2.1 s " + said in text) == (core_seconds == 0.001)
+        assert said in text
+        assert "guess" not in text
+        assert "~" not in text
+    else:
+        assert "about 6 s of computing; " in text
+    assert text.count("of computing") == 1
+    assert ("GPU-HOURS" in text) == gpus
 
 
 def test_what_is_unknown_is_said_and_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
