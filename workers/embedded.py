@@ -32,7 +32,6 @@ from assay.service.app import create_app
 from assay.service.contract import logs
 from assay.service.contract.weights.pulled import PulledRecords
 from assay.service.files.state_lock import LOCK, PRIVATE, read_holder
-from assay.service.fitted_text import tell
 from assay.service.serving import (
     CANNOT_START,
     WRONG_SETTINGS,
@@ -79,7 +78,7 @@ def main() -> int:
     problems: list[str] = []
     settings, worker_settings = _read(Settings, problems), _read(WorkerSettings, problems)
     if settings is None or worker_settings is None:
-        tell("\n".join(dict.fromkeys(problems)))
+        sys.stderr.write("".join(f"{line}\n" for line in dict.fromkeys(problems)))
         return WRONG_SETTINGS
     logs.set_up(settings.log_level, settings.log_format)
     for line in unknown_variables({*Settings.model_fields, *WorkerSettings.model_fields}):
@@ -98,7 +97,7 @@ def main() -> int:
             extend_catalog(settings.state)
             _serve(settings, worker_settings, store, listener)
     except CannotStart as error:
-        tell(str(error))
+        sys.stderr.write(f"{error}\n")
         return CANNOT_START
     except KeyboardInterrupt:
         return 0

@@ -33,7 +33,6 @@ from sqlalchemy import make_url
 from assay.service.contract import logs
 from assay.service.contract.errors import AssayError
 from assay.service.contract.fleet import traces
-from assay.service.fitted_text import tell
 from assay.service.store.connections import settings_of
 from assay.service.store.fleet.fair_queue import CHECKS
 from assay.service.store.store import Store, open_store
@@ -67,7 +66,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     if settings is None:
         return WRONG_SETTINGS
     if (problem := _refused(settings)) is not None:
-        tell(str(problem))
+        sys.stderr.write(f"{problem}\n")
         return CANNOT_START
     logs.set_up(settings.log_level, settings.log_format)
     traces.set_up("assay-worker")

@@ -210,7 +210,7 @@ def _request_validation(request: Request, error: Exception) -> Response:
 
 
 def add_wrong_values(problems: Problems, errors: Iterable[Mapping[str, Any]]) -> None:
-    """Notes errors of pydantic, but for places that have a problem already."""
+    """Notes errors of pydantic at places without a problem."""
     known = [detail.loc for detail in problems.details]
     for item in errors:
         loc = tuple(part for part in item["loc"] if isinstance(part, str | int))
