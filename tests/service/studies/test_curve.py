@@ -56,7 +56,8 @@ GRID = (cell("clean", 0.9, 0.88), cell("pgd", 0.5, 0.6, "2/255"), cell("pgd", 0.
 
 
 def test_means_have_the_range_of_their_seeds_and_differences_their_interval() -> None:
-    spec = study_curve(results(*reversed(GRID), cell("uniform_noise", 0.1, 0.1, "8/255")))
+    random = (cell("token_noise", 0.3, 0.3), cell("uniform_noise", 0.1, 0.1, "8/255"))
+    spec = study_curve(results(random[0], *reversed(GRID), random[1]))
     assert spec is not None
     means, differences = (panel["data"]["values"] for panel in spec["hconcat"])
     plain = [(one["x"], one["value"], one["low"], one["high"]) for one in means if one["arm"] == "plain"]
