@@ -47,6 +47,10 @@ function enhance(part) {
       setTimeout(() => { button.textContent = "Copy"; }, 1500);
     });
   }
+  for (const button of part.querySelectorAll("button.print")) {
+    button.hidden = false;
+    button.addEventListener("click", () => { print(); });
+  }
   for (const table of part.querySelectorAll("table.sortable")) {
     [...table.tHead.rows[0].cells].forEach((header, column) => {
       if (header.dataset.fixed !== undefined || !header.textContent.trim()) return;
@@ -72,10 +76,10 @@ document.addEventListener("formdata", ({formData}) => {
   const known = [...ticked].filter((one) => chosen.includes(one));
   for (const job of new Set([...known, ...chosen])) formData.append("job", job);
 });
-for (const button of document.querySelectorAll("button.print")) {
-  button.hidden = false;
-  button.addEventListener("click", () => { print(); });
-}
+// Filters that a browser kept from before say what is shown.
+addEventListener("pageshow", ({persisted}) => {
+  if (persisted) for (const form of document.querySelectorAll("form[autocomplete=off]")) form.reset();
+});
 
 // Enter in a panel's field presses the panel's first button: the browser would press the form's.
 document.addEventListener("keydown", (event) => {
@@ -96,47 +100,63 @@ document.addEventListener("keydown", (event) => {
   keyed.get(event.key)?.click();
 });
 
-// Results that were measured while the page is open: the part of the page that has them is loaded anew.
+// A part of the page is loaded anew: the results that were measured meanwhile, or all where a job has ended.
 const REFRESH_MILLISECONDS = 3000;
 let newest = 0;
+let ended = false;
 let refreshing = false;
+let source = null;
 
-// What a reader has unfolded, or holds the focus, by its text.
-const nameOf = (one) => `${one.tagName} ${one.textContent.trim()}`;
+// What a reader has unfolded or folded, holds the focus or is filled in, by its id, address, text or name.
+const nameOf = (one) => `${one.tagName} ${one.id || one.getAttribute("href") || one.textContent.trim() || one.name}`;
+const foldOf = (one) => nameOf(one.id ? one : one.querySelector("summary"));
 
-function replaceResults(old, fresh) {
+function replacePart(old, fresh) {
   enhance(fresh);
-  const open = new Set([...old.querySelectorAll("details[open] > summary")].map(nameOf));
-  for (const summary of fresh.querySelectorAll("details > summary")) {
-    if (open.has(nameOf(summary))) summary.parentElement.open = true;
+  const folds = new Map([...old.querySelectorAll("details")].map((one) => [foldOf(one), one.open]));
+  for (const one of fresh.querySelectorAll("details")) one.open = folds.get(foldOf(one)) ?? one.open;
+  const focused = old.contains(document.activeElement) ? document.activeElement : null;
+  for (const field of old.querySelectorAll("input:not([type=hidden])")) {
+    const same = [...fresh.querySelectorAll("input")].find((one) => nameOf(one) === nameOf(field));
+    if (field === focused || field.value !== field.defaultValue) same?.replaceWith(field);
   }
-  const focused = old.contains(document.activeElement) ? nameOf(document.activeElement) : null;
   old.replaceWith(fresh);
   if (focused === null) return;
-  for (const one of fresh.querySelectorAll("a[href], button, summary, [tabindex]")) {
-    if (nameOf(one) === focused) { one.focus({preventScroll: true}); break; }
-  }
+  const able = [fresh, ...fresh.querySelectorAll("a[href], button, input, summary, [tabindex]")];
+  (able.find((one) => nameOf(one) === nameOf(focused)) ?? fresh).focus({preventScroll: true});
 }
 
-async function refreshResults() {
+function stalePart() {
+  const results = document.querySelector("[data-results]");
+  return ended ? document.getElementById("content") : Number(results?.dataset.results) < newest ? results : null;
+}
+
+async function refresh() {
   if (refreshing) return;
   refreshing = true;
-  for (let old; (old = document.querySelector("[data-results]")) && Number(old.dataset.results) < newest;) {
+  for (let old; (old = stalePart()) !== null;) {
+    const whole = ended;
     try {
       const answer = await fetch(location.href);
-      const text = await answer.text();
-      const fresh = new DOMParser().parseFromString(text, "text/html").querySelector("[data-results]");
-      if (!fresh && answer.status < 500) break;
-      if (fresh) replaceResults(old, document.adoptNode(fresh));
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = page.querySelector(whole ? "#content" : "[data-results]");
+      if (answer.status < 500 && !fresh) { location.reload(); break; }
+      if (answer.status < 500) {
+        replacePart(old, document.adoptNode(fresh));
+        if (whole) follow();
+      }
     } catch { /* the service is away: again below */ }
     await new Promise((done) => { setTimeout(done, REFRESH_MILLISECONDS); });
   }
   refreshing = false;
 }
 
-const live = document.querySelector("[data-live]");
-if (live && live.dataset.live) {
-  const source = new EventSource(`/live?jobs=${live.dataset.live}`);
+function follow() {
+  ended = false;
+  source?.close();
+  const live = document.querySelector("[data-live]");
+  if (!live?.dataset.live) return;
+  source = new EventSource(`/live?jobs=${live.dataset.live}`);
   source.onmessage = (event) => {
     for (const job of JSON.parse(event.data)) {
       const find = (name) => document.querySelectorAll(`[data-${name}="${CSS.escape(job.id)}"]`);
@@ -153,9 +173,11 @@ if (live && live.dataset.live) {
       for (const text of find("message")) text.textContent = job.message;
       newest = Math.max(newest, job.results);
       // Only jobs that had not ended are followed: one that ends is on the page anew.
-      if (job.ended && live.dataset.reload !== undefined) location.reload();
+      if (job.ended && live.dataset.reload !== undefined) ended = true;
     }
-    refreshResults();
+    refresh();
   };
   source.addEventListener("end", () => source.close());
 }
+
+follow();
