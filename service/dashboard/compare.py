@@ -19,7 +19,7 @@ from assay.service.api.results import finished_results
 from assay.service.api.views import JobViews
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.states import JobState
-from assay.service.dashboard.choices import Filter, PageNumber, refused
+from assay.service.dashboard.choices import MIN_JOBS, Filter, PageNumber, miscounted, refused
 from assay.service.dashboard.comparison_view import (
     ADJUSTED,
     LEVEL,
@@ -45,7 +45,6 @@ from assay.service.store.tenants import TenantStore
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
-MIN_JOBS = 2
 PICKED_JOBS = 30
 ROWS_PER_PAGE = 100
 MAX_KEPT_ROWS = 20_000
@@ -132,7 +131,11 @@ def compare(
 ) -> Response:
     """Two to ten jobs side by side; without so many, the form that chooses them."""
     if job or do:
-        return _canonical(job or [], search if do == "search" else None)
+        chosen = list(dict.fromkeys(job or []))
+        if len(chosen) <= api.MAX_JOBS or do == "search":
+            return _canonical(chosen, search if do == "search" else None)
+        rows = [find_job(store, one) for one in chosen]
+        return _picker(request, store, rows, search.strip(), miscounted(len(rows)))
     ids = list(dict.fromkeys(filter(None, (one.strip() for one in jobs.split(",")))))
     _check_count(ids, jobs)
     rows = [find_job(store, one) for one in ids]
@@ -175,13 +178,15 @@ def _check_count(ids: Sequence[str], given: str) -> None:
 
 
 def _canonical(ids: Sequence[str], search: str | None) -> Response:
-    choice = {"jobs": ",".join(dict.fromkeys(ids))}
+    choice = {"jobs": ",".join(ids)}
     if search is not None:
         choice |= {"choose": "yes", "search": search.strip()}
     return see(f"/compare?{urlencode({name: value for name, value in choice.items() if value}, safe=',')}")
 
 
-def _picker(request: Request, store: TenantStore, chosen: Sequence[JobRow], search: str) -> Response:
+def _picker(
+    request: Request, store: TenantStore, chosen: Sequence[JobRow], search: str, said: str = ""
+) -> Response:
     found, following = store.jobs.page(
         state=JobState.SUCCEEDED.value, search=search or None, limit=PICKED_JOBS
     )
@@ -195,8 +200,9 @@ def _picker(request: Request, store: TenantStore, chosen: Sequence[JobRow], sear
         "more": following is not None,
         "search": search,
         "max_jobs": api.MAX_JOBS,
+        "said": said,
     }
-    return render(request, "compare_picker.html", values)
+    return render(request, "compare_picker.html", values, status=422 if said else 200)
 
 
 def _table(comparison: Comparison, choice: dict[str, Any], page: int) -> dict[str, Any]:

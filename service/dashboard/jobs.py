@@ -20,7 +20,7 @@ from assay.service.contract.states import JobState
 from assay.service.contract.strict_json import check_values
 from assay.service.contract.summaries import Group, Sort
 from assay.service.contract.verbs import VERBS, Verb
-from assay.service.dashboard.choices import Filter, check_choices, refused
+from assay.service.dashboard.choices import Filter, check_choices, miscounted, refused
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.metric_columns import MAX_COLUMN, MAX_COLUMNS, metric_columns
@@ -121,12 +121,15 @@ def act_on_jobs(
     check_values(tag, ("tag",))
     if len(ids) > MAX_CHOSEN:
         raise refused("job", "too many jobs are chosen", len(ids), f"up to {MAX_CHOSEN}")
+    tagging, said = do in ("tag", "untag"), ""
     if do == "compare":
-        return see(f"/compare?{urlencode({'jobs': ','.join(ids)}, safe=',')}")
-    tagging = do in ("tag", "untag")
-    if tagging and not 0 < len(tag) <= MAX_TAG:
+        said = miscounted(len(ids))
+        if not said:
+            return see(f"/compare?{urlencode({'jobs': ','.join(ids)}, safe=',')}")
+    elif tagging and not 0 < len(tag) <= MAX_TAG:
         has = f"the given tag has {len(tag)}" if tag else "the field is empty"
         said = f"No job is {DONE[do]}: a tag has 1 to {MAX_TAG} characters, and {has}."
+    if said:
         values = {**_page(store, catalog, address), "chosen": ids, "said": said}
         return render(request, "jobs.html", values, status=422)
     done, left = 0, []

@@ -10,6 +10,7 @@ from functools import lru_cache
 from assay.service.api.outcome_tables import read_result
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import AssayError
+from assay.service.contract.problems import nearest
 from assay.service.contract.results import Metric
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import evaluations_in, user_spec
@@ -25,10 +26,14 @@ BETWEEN = ": "  # of an evaluation and its metric
 
 @dataclass(frozen=True)
 class MetricColumns:
-    """Names of columns as `pgd epsilon=8/255: top1`: offered to the reader, and values by job and name."""
+    """Names of columns as `pgd epsilon=8/255: top1`: offered to the reader, and values by job and name.
+
+    `missing` has the chosen names without any value here, each with the nearest of the others, if there is.
+    """
 
     offered: list[str]
     values: dict[str, dict[str, Metric]]
+    missing: list[tuple[str, str | None]]
 
 
 def metric_columns(
@@ -58,7 +63,10 @@ def metric_columns(
         if at in found
         for metric in found[at]["metrics"]
     ]
-    return MetricColumns([name for name in offered if len(name) <= MAX_COLUMN], values)
+    offered = [name for name in offered if len(name) <= MAX_COLUMN]
+    there = {name for found in values.values() for name in found}
+    missing = [(name, nearest(name, [*there, *offered])) for name in chosen if name not in there]
+    return MetricColumns(offered, values, missing)
 
 
 def _titles(catalog: Catalog, row: JobRow) -> list[str]:

@@ -153,6 +153,15 @@ def test_the_form_of_the_jobs_page_leads_to_the_address_that_holds_the_choice(ap
     assert api.get("/compare?do=compare&search=", headers=PAGE).headers["location"] == "/compare?"
 
 
+def test_the_picker_refuses_too_many_jobs_and_keeps_them(
+    api: httpx.Client, finished: Callable[..., str]
+) -> None:
+    ids = [finished([1], [1]) for _ in range(11)]
+    text = page(api, f"/compare?do=compare&{'&'.join(f'job={one}' for one in ids)}", 422)
+    assert "A comparison has 2 to 10 jobs; 11 are chosen." in text
+    assert [one for one in ids if f'value="{one}" checked' not in text] == []
+
+
 def test_the_picker_keeps_what_is_chosen(api: httpx.Client, finished: Callable[..., str]) -> None:
     chosen, other = finished([1], [1], name="alpha"), finished([1], [1], name="beta")
     text = page(api, f"/compare?jobs={chosen}")

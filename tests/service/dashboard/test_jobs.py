@@ -173,6 +173,10 @@ def test_a_job_is_chosen_once_and_more_than_500_are_refused_before_any_is_touche
 def test_chosen_jobs_are_compared_and_wrong_choices_refused(api: httpx.Client) -> None:
     answer = act(api, "compare", ["a", "b"])
     assert (answer.status_code, answer.headers["location"]) == (303, "/compare?jobs=a,b")
+    for count, told in ((12, "12 are"), (1, "1 is"), (0, "none is")):
+        answer = act(api, "compare", [f"job{number}" for number in range(count)])
+        assert answer.status_code == 422
+        assert f"A comparison has 2 to 10 jobs; {told} chosen." in answer.text
     assert "No job is chosen." in act(api, "cancel", []).text
     assert act(api, "retry", ["a"]).status_code == 422
     assert act(api, "", ["a"]).status_code == 422

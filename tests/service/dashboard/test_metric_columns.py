@@ -70,6 +70,13 @@ def test_an_empty_choice_adds_nothing_and_too_many_are_refused(api: httpx.Client
     page(api, address("x" * 301), 422)
 
 
+def test_a_metric_that_no_job_has_is_named_with_the_nearest(api: httpx.Client, ids: list[str]) -> None:
+    text = page(api, address("foo", f"{STRONG}x", STRONG))
+    assert "No job here has <code>foo</code>." in text
+    assert f"No job here has <code>{STRONG}x</code>; did you mean <code>{STRONG}</code>?" in text
+    assert text.count("No job here has") == 2
+
+
 def test_evaluations_of_other_tenants_are_not_read(app_store: Store, ids: list[str]) -> None:
     wanted = {(ids[1], 0), (ids[2], 1)}
     assert app_store.results.chosen(wanted).keys() == wanted
