@@ -65,8 +65,12 @@ def record_progress_event(connection: Connection, job_id: str) -> None:
 
 
 def record_message(connection: Connection, job_id: str, message: str) -> None:
-    """Sets the job's message, and records a change; unknown jobs are ignored."""
-    changed = (jobs.c.id == job_id) & (jobs.c.message != message)
+    """Sets the job's message, and records a change; jobs that are unknown or have ended are ignored."""
+    changed = (
+        (jobs.c.id == job_id)
+        & (jobs.c.message != message)
+        & jobs.c.state.not_in([str(one) for one in TERMINAL])
+    )
     said = connection.execute(update(jobs).where(changed).values(message=message)).rowcount
     if said and message:
         _append(connection, job_id, "log", {"message": message})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from sqlalchemy import update
 
@@ -41,6 +43,26 @@ def test_a_message_is_told_when_it_changes(store: Store) -> None:
     assert [data["message"] for data in told(store, job_id, "log")] == ["epoch 1", "epoch 2", "epoch 3"]
     rows = store.events.of(job_id)
     assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
+
+
+@pytest.mark.parametrize("end", ["timed_out", "failed", "canceled"])
+def test_a_late_message_of_a_worker_does_not_outlive_the_end(store: Store, end: str) -> None:
+    job_id = add(store, train_spec(timeout_seconds=1))
+    held = claim(store)
+    store.shards.progress(held, 1, 10, "epoch 1")
+    if end == "timed_out":
+        store.jobs.time_out(time.time() + 1000)
+    elif end == "failed":
+        store.jobs.fail(job_id, "broken", "it broke")
+    else:
+        store.jobs.cancel(job_id)
+        store.shards.release(held)
+    ended = store.jobs.get(job_id)
+    assert ended.state == end
+    store.shards.progress(held, 2, 10, "epoch 2")
+    store.jobs.log(job_id, "epoch 3")
+    assert store.jobs.get(job_id).message == ended.message
+    assert [data["message"] for data in told(store, job_id, "log")] == ["epoch 1"]
 
 
 def test_old_reports_of_a_long_job_are_thinned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
