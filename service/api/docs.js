@@ -1,3 +1,7 @@
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const colour = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+dark.addEventListener("change", colour);
+colour();
 SwaggerUIBundle({
   url: "$openapi",
   dom_id: "#swagger-ui",
