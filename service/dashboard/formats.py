@@ -11,6 +11,7 @@ from typing import Any
 from assay.service.contract.results import Job, Metric, Warning
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard.form_fields import parted
+from assay.service.plots.theme import without_middle
 from assay.service.reports.comparisons import first_of_each
 from assay.service.reports.numbers import (
     chosen_params,
@@ -22,7 +23,7 @@ from assay.service.reports.numbers import (
     speed_text,
 )
 
-MAX_SHORT, MAX_NAME, MAX_LISTED = 60, 200, 600
+MAX_SHORT, MAX_LISTED_NAME, MAX_LISTED, MAX_NAME = 60, 200, 600, 1000
 # Shades of words by their loss, and the width of each in nats.
 LOSS_BANDS, LOSS_BAND_WIDTH = 5, 2.0
 
@@ -40,10 +41,15 @@ def short(text: object, length: int = MAX_SHORT) -> str:
 
 def listed(names: Iterable[str]) -> str:
     """The names, whole, as many as fit into 600 characters, and how many more there are."""
-    texts = [short(name, MAX_NAME) for name in names]
+    texts = [short(name, MAX_LISTED_NAME) for name in names]
     ends = accumulate(len(text) + len(", ") for text in texts)
     count = max(1, sum(end <= MAX_LISTED for end in ends))
     return ", ".join(texts[:count]) + (f" and {len(texts) - count} more" if len(texts) > count else "")
+
+
+def short_name(text: object, length: int = MAX_SHORT) -> str:
+    """The name of a job, a study or an arm without control characters, cut to a length in its middle."""
+    return without_middle(short(text, MAX_NAME), length)
 
 
 def duration(seconds: float | None) -> str:
@@ -80,7 +86,7 @@ def size(count: int) -> str:
 
 def name_of(job: Job) -> str:
     """The job's name, or its id where it has none; cut to a length."""
-    return short(job.name.strip() or job.id)
+    return short_name(job.name.strip() or job.id)
 
 
 def done_share(job: Job) -> float | None:
@@ -150,6 +156,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "parted": parted,
     "pretty": pretty,
     "short": short,
+    "short_name": short_name,
     "shown": shown,
     "size": size,
     "speed_text": speed_text,

@@ -17,7 +17,7 @@ from assay.service.plots import (
     training,
 )
 from assay.service.plots.series import LabelledResults
-from assay.service.plots.theme import MAX_TITLE, Vega, shortened
+from assay.service.plots.theme import MAX_TITLE, Vega, without_middle
 
 Builder = Callable[[Sequence[LabelledResults]], Vega | None]
 
@@ -40,7 +40,7 @@ class PlotKind:
         if spec is None or not found:
             return spec
         said = f"invalid: {', '.join(sorted(found))}"
-        subtitle = shortened(": ".join(filter(None, [said, spec["title"].get("subtitle")])), MAX_TITLE)
+        subtitle = without_middle(": ".join(filter(None, [said, spec["title"].get("subtitle")])), MAX_TITLE)
         title = {**spec["title"], "subtitle": subtitle}
         return {**spec, "title": title, "description": f"{said}. {spec['description']}"}
 

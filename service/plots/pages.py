@@ -30,8 +30,6 @@ logger = logging.getLogger(__name__)
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 NAVIGATION = None
 
-FORMATS = ("svg", "png", "pdf", "vl.json")
-
 
 @router.get("/plots/vega.js")
 def vega(request: Request, settings: SettingsDep, v: Version = "") -> Response:
@@ -64,10 +62,9 @@ def interactive(
         "title": KINDS[kind].title,
         "section": "/compare" if len(rows) > 1 else "/jobs",
         "description": str(spec.get("description", "")),
-        "href": f"/api/v1/plots/{kind}?jobs={ids}",
-        "rows": [(row.id, row.spec["name"].strip() or row.id) for row in rows],
+        "files": {form: f"/api/v1/plots/{kind}?jobs={ids}&format={form}&" for form in api.FORMATS},
+        "rows": [(f"/jobs/{row.id}", row.spec["name"].strip() or row.id) for row in rows],
         "back": f"/compare?jobs={ids}" if len(rows) > 1 else f"/jobs/{ids}",
-        "formats": FORMATS,
     }
     return render(request, "plot.html", values)
 

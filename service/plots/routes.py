@@ -52,6 +52,8 @@ OF_TABLE = re.compile(r"plot-([0-9]{3,})-(\w+)\.svg")  # as `workers/jobs/merge.
 Scheme = Annotated[Literal["light", "dark"], Query(description="colours")]
 Narrow = Annotated[bool, Query(description="drawn for a phone: panels and legend below each other")]
 PlotName = Annotated[str, Path(description=", ".join(KINDS), examples=["curve"])]
+FORMATS: tuple[PlotFormat, ...] = get_args(PlotFormat)
+FormatName = Annotated[PlotFormat, Path(description=", ".join(FORMATS), examples=["svg"])]
 Format = Annotated[PlotFormat, Query(description="`vl.json` is the Vega-Lite specification with its data")]
 JobIds = Annotated[
     str,
@@ -223,7 +225,7 @@ def plot_answer(
     narrow: bool = False,
 ) -> Response:
     """The plot with its ETag; a plot that the client has already is not rendered."""
-    assert format in get_args(PlotFormat)
+    assert format in FORMATS
     drawn = themed(spec, scheme, narrow=narrow)
     etag = f'"{digest(drawn, format)[:32]}"'
     if (same := unchanged(request, etag)) is not None:

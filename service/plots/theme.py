@@ -100,7 +100,7 @@ def frame(kind: str, title: str, body: Vega, *, description: str, subtitle: str 
     """A whole spec in the light scheme; the description has the main numbers, for screen readers."""
     heading: Vega = {"text": shortened(title, MAX_TITLE)}
     if subtitle:
-        heading["subtitle"] = shortened(subtitle, MAX_TITLE)
+        heading["subtitle"] = without_middle(shortened(subtitle, MAX_TEXT), MAX_TITLE)
     return {
         "$schema": SCHEMA,
         "title": heading,
@@ -118,13 +118,17 @@ def shortened(text: str, limit: int = MAX_LABEL) -> str:
     return drawn if len(drawn) <= limit else f"{drawn[: limit - 1]}…"
 
 
+def without_middle(name: str, limit: int = MAX_NAME) -> str:
+    """At most `limit` characters of a name: names that begin alike differ at the end, so both ends stay."""
+    end = min(24, limit // 2)
+    return name if len(name) <= limit else f"{name[: limit - end - 1]}…{name[-end:]}"
+
+
 def unique_labels(texts: Sequence[str]) -> list[str]:
     """Labels of a legend: long ones without their middle, told apart by a number where two would be equal."""
     labels: list[str] = []
     for place, text in enumerate(texts):
-        label = shortened(text, MAX_TEXT) or "(no name)"
-        if len(label) > MAX_NAME:
-            label = f"{label[: MAX_NAME // 2]}…{label[1 - MAX_NAME // 2 :]}"
+        label = without_middle(shortened(text, MAX_TEXT)) or "(no name)"
         if label in labels:
             ending = f" ({place + 1})"
             label = shortened(label, MAX_NAME - len(ending)) + ending

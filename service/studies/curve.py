@@ -18,8 +18,9 @@ from assay.service.plots.theme import (
     frame,
     percent,
     share_axis,
-    shortened,
+    unique_labels,
     with_lines,
+    without_middle,
 )
 from assay.service.studies.result_wire import StudyCell, StudyResults
 
@@ -36,27 +37,29 @@ def study_curve(results: StudyResults) -> Vega | None:
     if not cells:
         return None
     first = cells[-1][1]
+    arms = unique_labels(results.arms)
+    labels = dict(zip(results.arms, arms, strict=True))
     means: DataRows = [
-        {"arm": shortened(arm.arm), "x": x, "value": arm.mean, "low": min(known), "high": max(known)}
+        {"arm": labels[arm.arm], "x": x, "value": arm.mean, "low": min(known), "high": max(known)}
         for x, cell in cells
         for arm in cell.arms
         if arm.mean is not None and (known := [one.value for one in arm.seeds if one.value is not None])
     ]
     differences: DataRows = [
-        {"arm": shortened(one.arm), "x": x, "value": one.difference, "low": one.ci_low, "high": one.ci_high}
+        {"arm": labels[one.arm], "x": x, "value": one.difference, "low": one.ci_low, "high": one.ci_high}
         for x, cell in cells
         for one in cell.comparisons
         if one.difference is not None
     ]
-    arms = [shortened(arm) for arm in results.arms]
     norm = load().norm_of(first.evaluation, first.params)
     unit = _unit(first)
     axis = quantity("x", title=f"ε in {unit} ({NORMS.get(norm, norm)})" if unit else f"ε ({norm})")
     axis["axis"] = {"tickCount": 6, "grid": False}
     panels = [_panel(means, arms, axis, share_axis("value", "Accuracy, mean and range over seeds"))]
     if differences:
-        title = f"Less {shortened(results.baseline, 30)}, points, 95 %"
+        title = f"Difference from {without_middle(labels[results.baseline], 24)}"
         less = share_axis("value", title, whole=False, labelExpr=IN_POINTS)
+        less["title"] = [title, "(points, 95 % interval)"]
         panels.append(_panel(differences, arms, axis, less, zero=True))
     said = ", ".join(f"{one['arm']} {percent(one['value'])}" for one in means if one["x"] == cells[-1][0])
     description = f"{TITLE} under {first.evaluation}: at the largest epsilon {said}."

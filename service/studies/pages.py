@@ -20,7 +20,7 @@ from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import made_once, render
 from assay.service.dashboard.live import MAX_JOBS
 from assay.service.dashboard.pending import Pending
-from assay.service.plots.routes import Narrow, Scheme, plot_answer
+from assay.service.plots.routes import FORMATS, FormatName, Narrow, Scheme, plot_answer
 from assay.service.reports.numbers import difference_bounds, number
 from assay.service.store.tenants import TenantStore
 from assay.service.studies import routes as api
@@ -104,6 +104,7 @@ def show(request: Request, study: StudyDep, store: StoreDep) -> Response:
         "pending": pending,
         "headline": "" if results is None else headline(results),
         "curve": None if results is None else study_curve(results),
+        "formats": FORMATS,
         "open": _open_jobs(study)[:MAX_JOBS],
         "tables": [] if results is None else _tables(results),
         "lines": [] if results is None else lines(results, warned=False),
@@ -117,21 +118,42 @@ def show(request: Request, study: StudyDep, store: StoreDep) -> Response:
     return render(request, "study.html", values)
 
 
-@router.get("/studies/{study_id}/curve.svg")
+@router.get("/studies/{study_id}/curve")
+def interactive_curve(request: Request, study: StudyDep, store: StoreDep) -> Response:
+    """The curve of a study with tooltips; without JavaScript the picture."""
+    spec = _curve(request, study, store)
+    values = {
+        "title": spec["title"]["text"],
+        "section": "/studies",
+        "description": spec["description"],
+        "files": {form: f"/studies/{study.id}/curve.{form}?" for form in FORMATS},
+        "rows": [(f"/studies/{study.id}", study.name.strip() or study.id)],
+        "back": f"/studies/{study.id}",
+    }
+    return render(request, "plot.html", values)
+
+
+@router.get("/studies/{study_id}/curve.{format}")
 def curve(
     request: Request,
     study: StudyDep,
     store: StoreDep,
     settings: SettingsDep,
+    format: FormatName,  # noqa: A002 (the address's name)
     scheme: Scheme = "light",
     narrow: Narrow = False,
 ) -> Response:
-    """The curve of a study, whose results the page has made."""
-    results = made_once(request.app, StudyTables).of(store, study)
+    """The curve of a study as a file."""
+    spec = _curve(request, study, store)
+    return plot_answer(request, settings, spec, format, scheme, f"assay-{study.id}-curve", narrow=narrow)
+
+
+def _curve(request: Request, study: StudyRow, store: TenantStore) -> dict[str, Any]:
+    results = made_once(request.app, StudyTables).of(store, study)  # The page has made them
     spec = None if results is None else study_curve(results)
     if spec is None:
         raise NoResults(f"study {study.id} has no curve: it needs an attack with an epsilon")
-    return plot_answer(request, settings, spec, "svg", scheme, f"assay-{study.id}-curve", narrow=narrow)
+    return spec
 
 
 def _open_jobs(study: StudyRow) -> list[str]:

@@ -10,6 +10,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.results import Warning
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard.formats import (
+    FILTERS,
     data_title,
     duration,
     first_of_each,
@@ -73,3 +74,13 @@ def test_parameters_are_words_without_defaults_and_never_json(kind: str, name: s
 
 def test_a_long_text_is_cut_between_words() -> None:
     assert short("exif_orientation=False channels=3 folder=photos", 30) == "exif_orientation=False…"
+
+
+def test_names_lose_their_middle_and_keep_their_ends() -> None:
+    long = 'three arms: wide "quoted" arm with a rather long name, seed '
+    names = [f"{long}{seed}{part}" for seed in (0, 1) for part in ("", ", training")]
+    shown = [FILTERS["short_name"](name) for name in names]
+    assert len({*shown}) == 4
+    assert {len(name) for name in shown} == {60}
+    assert [name[-24:] for name in shown] == [name[-24:] for name in names]
+    assert FILTERS["short_name"]("an\x00arm", 30) == "an arm"

@@ -26,7 +26,7 @@ def test_a_plot_has_a_page_with_its_picture_for_browsers_without_scripts(api: ht
     answer = api.get(f"/plots/cost?jobs={job}", headers=PAGE)
     assert answer.status_code == 200
     assert "unsafe" not in answer.headers["content-security-policy"]
-    assert f'data-spec="/api/v1/plots/cost?jobs={job}&amp;format=vl.json"' in answer.text
+    assert f'data-spec="/api/v1/plots/cost?jobs={job}&amp;format=vl.json&amp;"' in answer.text
     assert "<img src=" in answer.text
     assert "<b>measured" not in answer.text
 

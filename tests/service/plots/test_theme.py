@@ -25,7 +25,7 @@ def test_names_that_begin_alike_differ_in_what_a_legend_shows() -> None:
     names = [f"{long}{arm}, seed {seed}" for arm in ("softmax", "RPC") for seed in (0, 1)]
     labels = unique_labels(names)
     assert [label[-14:] for label in labels] == [name[-14:] for name in names]
-    assert {label[:22] for label in labels} == {long[:22]}
+    assert {label[:21] for label in labels} == {long[:21]}
 
 
 @pytest.mark.parametrize("several", [False, True])

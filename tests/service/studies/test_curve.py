@@ -72,7 +72,8 @@ def test_means_have_the_range_of_their_seeds_and_differences_their_interval() ->
     assert "at the largest epsilon plain 20.0 %, new 26.0 %" in spec["description"]
     drawn = _rendered(spec, "svg")
     assert drawn.startswith(b"<svg")
-    assert b"Less plain, points, 95 %" in drawn
+    assert b"Difference from plain" in drawn
+    assert b"(points, 95 % interval)" in drawn
     assert b">+10</text>" in drawn
 
 

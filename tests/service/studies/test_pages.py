@@ -157,7 +157,16 @@ def test_the_page_begins_with_what_was_found_and_the_curve(api: httpx.Client, wo
         drawn = api.get(f"{path}/curve.svg?scheme={scheme}")
         assert (drawn.status_code, drawn.headers["content-type"]) == (200, "image/svg+xml")
         assert "sandbox" in drawn.headers["content-security-policy"]
-    assert api.get(f"/studies/{UNKNOWN}/curve.svg").status_code == 404
+    assert f'<a href="{path}/curve">Interactive</a>' in text
+    interactive = page(api, f"{path}/curve")
+    assert f'data-spec="{path}/curve.vl.json?"' in interactive
+    for form, start in (("png", b"\x89PNG"), ("pdf", b"%PDF"), ("vl.json", b"{")):
+        assert f'<a href="{path}/curve.{form}?">{form}</a>' in interactive
+        assert f'href="{path}/curve.{form}"' in text
+        assert api.get(f"{path}/curve.{form}?").content.startswith(start)
+    assert api.get(f"{path}/curve.vl.json?&scheme=dark").status_code == 200
+    for name, status in (("curve.svg", 404), ("curve.gif", 404), ("curve", 404)):
+        assert api.get(f"/studies/{UNKNOWN}/{name}").status_code == status
 
 
 def test_warnings_of_runs_have_their_message(api: httpx.Client, worker: Any, app_store: Store) -> None:
