@@ -38,7 +38,7 @@ def tradeoff(jobs: Sequence[LabelledResults]) -> Vega | None:
     by_job = cycled("job", names, title="Job")
     by_setting = cycled("setting", settings, title="Attack")
     told = {**by_setting, **({"color": by_job["color"]} if several else {})}
-    x = share_axis("clean", "Clean accuracy", whole=False)
+    x = share_axis("clean", "Clean accuracy", whole=False, tickCount=4)
     y = share_axis("robust", "Accuracy under attack")
     tooltip = [
         *categories("job", "setting"),
