@@ -64,6 +64,7 @@ function enhance(part) {
 }
 
 enhance(document);
+document.querySelector("#problems.panel")?.focus();
 
 // Chosen jobs are sent in the order in which they were ticked: the first is the baseline of a comparison.
 const ticked = new Set([...document.querySelectorAll("input[name=job]:checked")].map((box) => box.value));
