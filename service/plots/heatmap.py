@@ -14,6 +14,7 @@ TITLE = "Accuracy by corruption and severity"
 NEEDS = "an evaluation with corruptions at stated severities"
 MEAN = "mean"
 CELL = {"width": 38, "height": 17}
+LEAST = {"width": 200, "height": 140}  # of few cells, so that the plot fills its card
 LOWER = 12  # Height of cells of many rows
 LIGHT = 0.55  # above this accuracy cells are light, their numbers dark
 
@@ -96,8 +97,11 @@ def _panel(title: str | None, cells: DataRows) -> Vega:
         quantity("n"),
     ]
     panel: Vega = {
-        "width": CELL["width"] * len(x["sort"]),
-        "height": len(order) * (CELL["height"] if len(order) * CELL["height"] <= HEIGHT else LOWER),
+        "width": max(LEAST["width"], CELL["width"] * len(x["sort"])),
+        "height": max(
+            LEAST["height"],
+            len(order) * (CELL["height"] if len(order) * CELL["height"] <= HEIGHT else LOWER),
+        ),
         "data": {"values": cells},
         "layer": cell_marks(x, y, "value", text, tooltip, title="Accuracy"),
     }
