@@ -38,6 +38,7 @@ MAX_NAMES = 20  # Names of an object that are compared with the names in its pos
 MAX_ITEMS = 1000  # Maximum of items of a list with a schema that states no maximum.
 
 PIXEL_STEPS = 255
+DECIMAL = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?(e-?[0-9]{1,3})?", re.IGNORECASE)  # a number of JSON
 MAX_EXACT_INTEGER = 2**53  # Whole floats below this are exact integers.
 
 BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
@@ -258,7 +259,7 @@ class _Check:
         try:
             number = parse_fraction(value) if isinstance(value, str) else _uniform(value, "number")
         except ValueError:
-            if not _is_decimal(value):
+            if not (DECIMAL.fullmatch(value.strip()) and _within(float(value), schema)):
                 return self._refuse(schema, value, loc)
             message = f"must be {describe(schema)}; write {value.strip()} without quotes"
             self.problems.add(loc, message, given=value, allowed=describe(schema))
@@ -278,10 +279,6 @@ def pixel_steps(value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 < value <= PIXEL_STEPS:
         return None
     return f"{int(value)}/{PIXEL_STEPS}" if value == int(value) else None
-
-
-def _is_decimal(text: str) -> bool:
-    return re.fullmatch(r"\s*\d*\.?\d+(e-?\d+)?\s*", text, re.ASCII | re.IGNORECASE) is not None
 
 
 def _fits(given: str, wanted: str | list[str]) -> bool:

@@ -46,7 +46,8 @@ def follow_to_end(
         def draw(now: Job, event: Event | None = None) -> None:
             nonlocal said, mark, heard
             at = None if event is None else event.at
-            silent = event is None and not now.state.terminal
+            quiet = time.monotonic() - heard
+            silent = event is None and not now.state.terminal and quiet >= QUIET_SECONDS
             # How far an evaluation is belongs to the bar, and no longer to its line of results.
             if silent and now.message not in ("", said) and now.message.partition(" ")[0] not in names:
                 said = now.message
@@ -54,7 +55,7 @@ def follow_to_end(
             moved = (now.state, now.progress.done, now.message)
             if event is not None or moved != mark:
                 mark, heard = moved, time.monotonic()
-            elif not now.state.terminal and (quiet := time.monotonic() - heard) >= QUIET_SECONDS:
+            elif silent:
                 now = now.model_copy(update={"message": awaited_text(now, quiet)})
             if event is not None and event.type == "metric" and (found := headline(event.data)):
                 bars.note(label, found, at)

@@ -81,12 +81,15 @@ def compared_metrics(comparison: Comparison, *, every: bool) -> tuple[list[Compa
 def answers(comparison: Comparison, results: Results) -> list[tuple[str, str, str]]:
     """What differs between the first job and each other: letter, verdict, and the numbers in words.
 
-    Counted is what the sentence of the first job's `results` counts, else what comes first.
+    Counted is what the sentence of the first job's `results` counts, else what is tested first; jobs without
+    a test are left out.
     """
     counted = counted_row(results)
     letters, found = letters_of(comparison.jobs), dict[str, ComparisonRow]()
     for row in comparison.rows:
         job = row.values[1].job
+        if row.test is None:
+            continue
         if counted is not None and _measures(row, counted) and not _measures(found.get(job), counted):
             found[job] = row
         found.setdefault(job, row)
@@ -95,8 +98,7 @@ def answers(comparison: Comparison, results: Results) -> list[tuple[str, str, st
         cell, params = _cell(row, letters[job]), split_params([(row.evaluation, row_params(row))])[0][0]
         text = f"{row.metric} {cell.difference} {cell.difference_interval}".removesuffix(" -")
         text = f"{' '.join(filter(None, (row.evaluation, params)))}: {text}"
-        text += f", adjusted p {cell.adjusted_p_value}" if cell.test else ", not tested"
-        told.append((cell.letter, cell.verdict, text))
+        told.append((cell.letter, cell.verdict, f"{text}, adjusted p {cell.adjusted_p_value}"))
     return told
 
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from assay.service.contract.results import EvaluationResult, StageBreakdown
-from assay.service.plots.series import is_unattacked
+from assay.service.plots.series import has_one_answer
 
 # Columns in the order in which they are shown; other columns of the outcomes follow, up to `MAX_COLUMNS`.
 ORDER = (
@@ -41,12 +41,12 @@ class ExampleChoice:
 def joined_columns(shards: Sequence[Columns], result: EvaluationResult | None = None) -> dict[str, list[Any]]:
     """The columns that all shards have, one shard after another, with a single value for each example.
 
-    Without `clean_correct` where the `result` is of examples as they are: right or wrong, never broken.
+    Without `clean_correct` where the `result` has one answer to an example: right or wrong, never broken.
     """
     if not shards:
         return {}
     common = [name for name in shards[0] if all(name in shard for shard in shards)]
-    if result is not None and is_unattacked(result) and "clean_correct" in common:
+    if result is not None and has_one_answer(result) and "clean_correct" in common:
         common.remove("clean_correct")
     joined = {name: [*chain.from_iterable(shard[name] for shard in shards)] for name in common}
     return {name: values for name, values in joined.items() if {list, dict}.isdisjoint(map(type, values))}

@@ -113,7 +113,12 @@ def unattacked(results: Results) -> Iterator[EvaluationResult]:
 
 def is_unattacked(row: EvaluationResult) -> bool:
     """Whether the row measures an accuracy on the data as they are."""
-    attacked = EPSILON in row.params or "attack_success_rate" in row.metrics or is_noise(row)
+    return has_one_answer(row) and not is_noise(row)
+
+
+def has_one_answer(row: EvaluationResult) -> bool:
+    """Whether the model answers once to each example of the row, and not before and after a change."""
+    attacked = EPSILON in row.params or "attack_success_rate" in row.metrics
     return not attacked and not row.breakdown and accuracy(row) is not None
 
 

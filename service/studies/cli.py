@@ -349,7 +349,8 @@ def plan_text(planned: StudyDryRun, hours: GpuHours) -> str:
         for arm in planned.arms
     ]
     seconds = "unknown" if total_seconds is None else f"about {_duration(total_seconds)} of computing"
-    seconds += " on one core of this machine, by timed passes of the models" if by_core else ""
+    earlier = " and earlier jobs" if any(work["seconds_measured"] for work in works) else ""
+    seconds += f", by timed passes of the models on one core of this machine{earlier}" if by_core else ""
     jobs = f"{planned.jobs} jobs ({planned.trainings} trainings, {planned.evaluations} evaluations)"
     total = f"{jobs}: {seconds}; every column is over {seeds} seed{'' if seeds == 1 else 's'}"
     total += ", ~ is not measured" if any("~" in cell for row in rows for cell in row[2:]) else ""

@@ -84,7 +84,7 @@ addEventListener("pageshow", ({persisted}) => {
 
 // Enter in a panel's field presses the panel's first button: the browser would press the form's.
 document.addEventListener("keydown", (event) => {
-  const panel = event.key === "Enter" && event.target.matches("input") && event.target.closest(".confirm .panel");
+  const panel = event.key === "Enter" && !event.isComposing && event.target.matches("input") && event.target.closest(".confirm .panel");
   if (!panel) return;
   event.preventDefault();
   panel.querySelector("button").click();

@@ -63,7 +63,7 @@ def leaves(routes: Sequence[Any]) -> Iterator[Any]:
 def routes(app: FastAPI, **values: str) -> Iterator[tuple[str, str]]:
     """Every route with every method that it has, also those that are not in the OpenAPI document."""
     known = {"job_id": "0" * 26, "name": "x", "kind": "attack", "key_id": "0" * 8, "tenant": "t"}
-    known |= {"study_id": "0" * 26, "evaluation": "0", "number": "0", "digest": "0" * 16}
+    known |= {"study_id": "0" * 26, "evaluation": "0", "number": "0", "digest": "0" * 16, "format": "svg"}
     known |= {"webhook_id": "0" * 26, "delivery_id": "0" * 26} | values
     found = 0
     for route in leaves(app.routes):

@@ -114,6 +114,8 @@ def test_accepted_and_made_uniform(schema: dict[str, Any], given: object, kept: 
             "0.5",
             'must be a number or a fraction like "8/255", from 0 to 1; write 0.5 without quotes',
         ),
+        (EPSILON, "9", 'must be a number or a fraction like "8/255", from 0 to 1'),
+        (EPSILON, ".5", 'must be a number or a fraction like "8/255", from 0 to 1'),
         (EPSILON, "1e400/1", 'must be a number or a fraction like "8/255", from 0 to 1'),
         (EPSILON, "٨/255", 'must be a number or a fraction like "8/255", from 0 to 1'),
         (EPSILON, math.nan, 'must be a number or a fraction like "8/255", from 0 to 1'),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -98,6 +99,28 @@ def test_a_job_that_waits_says_for_what_once(
     said = capsys.readouterr().out
     assert said.count(f"tiny: {WAITS}\n") == 1
     assert said.splitlines()[-1].endswith("tiny: succeeded, 100%")
+
+
+def test_messages_of_a_training_are_no_lines_of_their_own(
+    transport: httpx.BaseTransport,
+    train_body: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It reports about each second; a line of its own is for what a job waits for."""
+    monkeypatch.setattr(job_progress, "TICK_SECONDS", 0.02)
+    with AssayClient("http://127.0.0.1", transport=transport) as client:
+        job = client.submit(train_body(name="tiny"))
+
+    class Training(Quiet):
+        def events(self, job_id: str) -> Iterator[Event]:
+            for epoch in range(3):
+                told = {"message": f"epoch {epoch}/3"}
+                yield Event(id=epoch + 1, type="log", at="2026-01-01T00:00:00Z", data=told)
+                time.sleep(0.1)
+
+    assert follow_to_end(Training(job, 99), job) == 0  # type: ignore[arg-type]
+    assert "tiny: epoch" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

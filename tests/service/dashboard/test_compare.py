@@ -13,6 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.service.contract.results import Results
+from assay.service.dashboard.comparison_view import answers
+from assay.service.metrics.compare.comparison import ComparedValue, Comparison, ComparisonRow
 from assay.service.settings import Settings
 from assay.service.store.store import Store
 
@@ -65,6 +68,16 @@ def test_the_answer_is_told_first(api: httpx.Client, finished: Callable[..., str
     same = re.search(r"39 right is not told apart from ours \(pgd .+: top1 -2.5 points .+ p 1\)\.", text)
     assert same
     assert worse.start() < same.start() < text.index("Parameters that differ")
+
+
+def test_what_is_not_tested_is_no_answer() -> None:
+    values = [ComparedValue(job=job, value=1.0, ci_low=None, ci_high=None, n=1) for job in ("a", "b")]
+    row = ComparisonRow(
+        evaluation="efficiency", params={}, data={}, protocol="pixel", metric="parameters",
+        higher_is_better=False, difference=9.0, values=values,
+    )  # fmt: skip
+    compared = Comparison(jobs=["a", "b"], warnings=[], rows=[row])
+    assert answers(compared, Results(job="a", complete=True, evaluations=[], provenance=None)) == []
 
 
 def test_the_baseline_is_the_first_or_the_chosen_job(api: httpx.Client, finished: Callable[..., str]) -> None:

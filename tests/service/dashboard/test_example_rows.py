@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from assay.service.contract.results import EvaluationResult
 from assay.service.dashboard.example_rows import (
     MAX_COLUMNS,
     ExampleChoice,
@@ -16,6 +17,16 @@ from assay.service.dashboard.example_rows import (
 )
 from assay.service.dashboard.examples import MAX_KEPT
 from assay.service.lru_cache import table_weight
+from tests.support.result_rows import row
+
+METRIC = {
+    "value": 0.5,
+    "n": 1,
+    "ci_low": None,
+    "ci_high": None,
+    "ci_method": "none",
+    "higher_is_better": True,
+}
 
 COLUMNS: dict[str, list[Any]] = {
     "id": ["a", "b", "c", "d"],
@@ -55,6 +66,12 @@ def test_columns_that_all_shards_have_are_joined_and_lists_left_out() -> None:
     assert joined_columns(shards) == {"id": ["a", "b"], "loss": [1.0, 2.0]}
     assert joined_columns([{"id": ["a"], "x": [1]}, {"id": ["b"]}]) == {"id": ["a", "b"]}
     assert joined_columns([]) == {}
+    answered = {"id": ["a"], "correct": [0], "clean_correct": [0]}
+    for name in ("clean", "token_noise"):
+        result = EvaluationResult.model_validate(row(name, {"top1": METRIC}))
+        assert "clean_correct" not in joined_columns([answered], result), "there was no pass before"
+    attack = EvaluationResult.model_validate(row("pgd", {"top1": METRIC}, params={"epsilon": "1/255"}))
+    assert "clean_correct" in joined_columns([answered], attack)
     assert joined_columns([{"id": ["a", "b"], "curve": [None, [0.1] * 9]}]) == {"id": ["a", "b"]}
 
 

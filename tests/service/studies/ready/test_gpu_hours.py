@@ -155,7 +155,7 @@ def test_a_plan_has_a_single_time_and_hours_of_gpus_where_they_are_of_use(
     study = study.model_copy(update={"arms": arms})
     text = plan_text(study, hours(monkeypatch, study, LITTLE | {"core_seconds": core_seconds}))
     if device == "auto":
-        said = "of computing on one core of this machine, by timed passes of the models"
+        said = "of computing, by timed passes of the models on one core of this machine; "
         assert ("about 2.1 s " + said in text) == (core_seconds == 0.001)
         assert said in text
         assert "guess" not in text
