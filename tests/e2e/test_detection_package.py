@@ -192,7 +192,7 @@ def check_table(client: AssayClient, job: str) -> None:
     assert drawn.count("<polyline") == 2
     page = httpx.get(f"{client.url}/jobs/{job}").text
     assert f'src="/jobs/{job}/pictures/{name}"' in page
-    assert re.search(r'<th scope="row">disc</th>', page)
+    assert re.search(r'<th scope="row" data-label="Part">disc</th>', page)
     report = client.report([job])
     assert f"base64,{base64.b64encode(drawn.encode()).decode()}" in report
     assert "detector_pgd" in report

@@ -123,7 +123,7 @@ def check_table(running: RunningService, job: str, confidence: EvaluationResult)
     assert "Confidence of answers" in drawn
     page = httpx.get(f"{client.url}/jobs/{job}").text
     assert f'src="/jobs/{job}/pictures/{name}"' in page
-    assert re.search(r'<th scope="row">right</th>', page)
+    assert re.search(r'<th scope="row" data-label="Part">right</th>', page)
     report = client.report([job])
     assert f"base64,{base64.b64encode(drawn.encode()).decode()}" in report
     assert "confidence (evaluation 2)" in report
