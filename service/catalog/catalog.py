@@ -155,6 +155,10 @@ class Catalog:
         evaluation = self._components.get(("evaluation", name))
         return bool(evaluation and (evaluation.facts or {}).get("random_changes"))
 
+    def changes_examples(self, name: str) -> bool:
+        """Whether an evaluation measures changed examples: by an attack or at random."""
+        return self.threat_of(name) is not None or self.random_changes(name)
+
     def task_of(self, data: Mapping[str, Any]) -> TaskFacts | None:
         """The facts of a data set's first task; None for a set that the catalog lacks."""
         known = self._components.get(("data", str(data.get("name"))))

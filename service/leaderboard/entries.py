@@ -15,7 +15,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.fractions import PIXEL_STEPS, fraction_value, radius_text
 from assay.service.contract.results import (
@@ -31,6 +30,7 @@ from assay.service.contract.threat import Knowledge, ThreatOf
 from assay.service.contract.warning_codes import SEVERITIES, WarningCode
 from assay.service.metrics.arithmetic import COARSE
 from assay.service.metrics.compare.sanity_checks import ACCURACIES, cross_checks
+from assay.service.plots.series import is_unattacked
 
 UNATTACKED = "no attack"
 PARAMETERS = "parameters"  # The metric that is the model's size.
@@ -188,9 +188,7 @@ def _threat(one: EvaluationResult, threat_of: ThreatOf) -> tuple[str, float] | N
         if epsilon is None or threat.knowledge is Knowledge.NOISE:
             return None
         return str(one.params.get("norm") or threat.norm), fraction_value(epsilon)
-    attacked = "epsilon" in one.params or "attack_success_rate" in one.metrics
-    attacked = attacked or load().random_changes(one.name)
-    return None if attacked or one.breakdown or one.backward_passes else ("", 0.0)
+    return ("", 0.0) if is_unattacked(one) and not one.backward_passes else None
 
 
 def _group(

@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import Breakdown, EvaluationResult, Job, Metric, Results, data_label
 from assay.service.contract.threat import Knowledge, ThreatOf
+from assay.service.plots.series import unattacked
 from assay.service.reports.numbers import RADIUS, shown_params
 
 STANDARD_QUERIES = 5000
@@ -171,11 +171,7 @@ def _architecture(job: Job) -> str | None:
 
 
 def _unattacked(results: Results) -> Iterator[EvaluationResult]:
-    for row in results.evaluations:
-        attacked = RADIUS in row.params or load().random_changes(row.name)
-        attacked = attacked or "attack_success_rate" in row.metrics
-        if "top1" in row.metrics and not (attacked or row.breakdown or row.backward_passes):
-            yield row
+    return (row for row in unattacked(results) if "top1" in row.metrics and not row.backward_passes)
 
 
 def _clean(results: Results, data: str | None) -> EvaluationResult | None:

@@ -130,10 +130,9 @@ def strongest_first(
 
     def place(numbered: tuple[int, list[Row]]) -> tuple[int, list[float]]:
         number, group = numbered
-        random = load().random_changes(name(group[0]))
-        if load().threat_of(name(group[0])) is None and not random:
+        if not load().changes_examples(name(group[0])):
             return 0, [number]
-        return (2 if random else 1), [*map(goodness, group)]
+        return 1 + load().random_changes(name(group[0])), [*map(goodness, group)]
 
     names: dict[str, list[Row]] = {}
     for row in rows:

@@ -74,7 +74,7 @@ def _cells(results: StudyResults) -> list[tuple[float, StudyCell]]:
         threat = load().threat_of(cell.evaluation)
         if not cell.tested or cell.metric not in ACCURACIES:
             continue
-        if threat is None and not cell.params and not load().random_changes(cell.evaluation):
+        if not cell.params and not load().changes_examples(cell.evaluation):
             clean.setdefault((str(cell.data), cell.metric), cell)
         elif threat is not None and threat.knowledge is not Knowledge.NOISE and cell.params.get("epsilon"):
             epsilon = fraction_value(cell.params["epsilon"])

@@ -146,8 +146,7 @@ def headline(results: StudyResults) -> str:
 def _robust(cell: StudyCell) -> bool:
     """Whether the metric is of attacked or corrupted examples: of a threat, or by its outcomes' table."""
     tables = {one.name: json.dumps(one.table) for one in load().list("evaluation")}.get(cell.evaluation, "")
-    changes = load().threat_of(cell.evaluation) is not None or load().random_changes(cell.evaluation)
-    return changes or any(word in tables for word in CHANGED)
+    return load().changes_examples(cell.evaluation) or any(word in tables for word in CHANGED)
 
 
 def lines(results: StudyResults, *, warned: bool = True) -> list[str]:

@@ -54,6 +54,7 @@ from assay.workers.weights.export_inputs import (
     MASKS,
     CannotExport,
     LogitsOf,
+    ModelWarning,
     changed_to_float32,
     check_logits,
     evaluated,
@@ -61,6 +62,7 @@ from assay.workers.weights.export_inputs import (
     refuse_given,
     stated_image_size,
     texts,
+    told_warnings,
     unwrapped,
 )
 from assay.workers.weights.program_check import Unfit, answers_of, is_probable
@@ -233,7 +235,7 @@ def _export(
         path.replace(output)
     probable = is_probable(classifier)
     if probable:
-        warnings.warn(RETURNED, stacklevel=3)
+        warnings.warn(RETURNED, ModelWarning, stacklevel=3)
     return ExportedModule(
         output,
         task,
@@ -336,30 +338,28 @@ def main(arguments: list[str] | None = None) -> int:
         if given.output.exists():
             raise CannotExport(f"{given.output} is there already")
         torch.manual_seed(0)  # weights that the function draws are the same at each call
-        warnings.filterwarnings("ignore", RETURNED[:40])  # it is said below
         module = build_module(given.function, given.folder)
         if given.weights is not None:
             _load(module, given)
-        done = export_program(
-            module,
-            given.output,
-            image_size=given.image_size,
-            channels=given.channels,
-            task=given.task,
-            mean=given.mean,
-            std=given.std,
-            length=given.length,
-            words=given.words,
-            mask=given.mask,
-            vocabulary=given.vocabulary,
-            class_names=None if given.class_names is None else class_names_of(given.class_names),
-            data_classes=given.data_classes,
-        )
+        with told_warnings():
+            done = export_program(
+                module,
+                given.output,
+                image_size=given.image_size,
+                channels=given.channels,
+                task=given.task,
+                mean=given.mean,
+                std=given.std,
+                length=given.length,
+                words=given.words,
+                mask=given.mask,
+                vocabulary=given.vocabulary,
+                class_names=None if given.class_names is None else class_names_of(given.class_names),
+                data_classes=given.data_classes,
+            )
     except (CannotExport, CannotBuild, BadClassNames, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    if done.probabilities:
-        sys.stderr.write(f"warning: {RETURNED}\n")
     sys.stdout.write(_summary(done))
     return 0
 

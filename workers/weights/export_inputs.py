@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -62,6 +64,23 @@ def varied(noise: Tensor) -> Tensor:
     return torch.stack([noise[0], smooth[1], dark, bright, flat, noise[4]])
 
 
+class ModelWarning(UserWarning):
+    """What the owner of an exported module should know of it."""
+
+
+@contextmanager
+def told_warnings() -> Iterator[None]:
+    """Warnings of the model as lines on standard error, the others as ever."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", ModelWarning)
+        yield
+    for one in found:
+        if one.category is ModelWarning:
+            sys.stderr.write(f"warning: {one.message}\n")
+        else:
+            warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+
+
 def unwrapped(module: nn.Module) -> nn.Module:
     """The module itself, without what trains it on several devices or compiles it."""
     if not isinstance(module, nn.Module):
@@ -99,21 +118,23 @@ def on_cpu(module: nn.Module) -> nn.Module:
 
 @contextmanager
 def changed_to_float32(module: nn.Module) -> Iterator[None]:
-    """Adds to a refusal that the export has changed a module of other floating-point types to float32."""
-    types = {
-        tensor.dtype for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()
-    }
-    others = sorted(str(dtype).removeprefix("torch.") for dtype in types - {torch.float32})
+    """Says, also in a refusal, that a module of other floating-point types is changed to float32."""
+    tensors = (*module.parameters(), *module.buffers())
+    found = {tensor.dtype for tensor in tensors if tensor.is_floating_point()} - {torch.float32}
+    others = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in found))
     try:
         yield
     except CannotExport as error:
         if not others:
             raise
         raise CannotExport(
-            f"{error}; the module has numbers of {' and '.join(others)}, and was changed to float32 for the"
+            f"{error}; the module has numbers of {others}, and was changed to float32 for the"
             " export, as programs are: let its forward take the type of its parameters, not a fixed one as"
             " x.double() does"
         ) from error
+    if others:
+        changed = f"the module has numbers of {others} and was changed to float32"
+        warnings.warn(f"{changed}, in which its answers can differ", ModelWarning, stacklevel=4)
 
 
 @contextmanager

@@ -108,7 +108,7 @@ let ended = false;
 let refreshing = false;
 let source = null;
 
-// What a reader has unfolded or folded, holds the focus or is filled in, by its id, address, text or name.
+// What a reader has unfolded, folded or sorted, holds the focus or is filled in, by its id, address, text or name.
 const nameOf = (one) => `${one.tagName} ${one.id || one.getAttribute("href") || one.textContent.trim() || one.name}`;
 const foldOf = (one) => nameOf(one.id ? one : one.querySelector("summary"));
 
@@ -120,6 +120,14 @@ function replacePart(old, fresh) {
   for (const field of old.querySelectorAll("input:not([type=hidden])")) {
     const same = [...fresh.querySelectorAll("input")].find((one) => nameOf(one) === nameOf(field));
     if (field === focused || field.value !== field.defaultValue) same?.replaceWith(field);
+  }
+  for (const header of old.querySelectorAll("table.sortable th[aria-sort]")) {
+    const text = header.closest("thead").textContent;
+    const table = [...fresh.querySelectorAll("table.sortable")].find((one) => one.tHead.textContent === text);
+    const same = table?.tHead.rows[0].cells[header.cellIndex];
+    if (!same) continue;
+    if (header.getAttribute("aria-sort") === "descending") same.setAttribute("aria-sort", "ascending");
+    sortBy(table, same, header.cellIndex);
   }
   old.replaceWith(fresh);
   if (focused === null) return;

@@ -91,7 +91,8 @@ def test_normalisation_goes_into_the_program(tmp_path: Path) -> None:
 def test_modes_and_a_module_in_half_precision_stay_as_they_are(tmp_path: Path) -> None:
     net = Net().half()
     net.norm.eval()
-    export_program(net, tmp_path / "net.pt2", image_size=8)
+    with pytest.warns(UserWarning, match="numbers of float16 and was changed to float32"):
+        export_program(net, tmp_path / "net.pt2", image_size=8)
     assert net.training
     assert net.drop.training
     assert not net.norm.training
@@ -537,6 +538,15 @@ def test_probabilities_are_told_at_the_export(tmp_path: Path) -> None:
     assert not export_program(logits, tmp_path / "b.pt2", image_size=4).probabilities
     remedy = nn.Sequential(logits, nn.LogSoftmax(1))
     assert not export_program(remedy, tmp_path / "c.pt2", image_size=4).probabilities
+
+
+def test_the_command_tells_a_change_of_types(command: Command) -> None:
+    layers = "nn.Flatten(), nn.Linear(144, 3)"
+    made = f"from torch import nn\ndef build():\n    return nn.Sequential({layers}).half()\n"
+    (command.folder / "mine_of_a_user" / "half.py").write_text(made)
+    code, said = command("mine_of_a_user.half:build")
+    assert code == 0, said
+    assert "warning: the module has numbers of float16 and was changed to float32" in said
 
 
 def test_the_command_tells_probabilities(command: Command) -> None:
