@@ -26,7 +26,7 @@ from assay.workers.jobs.evaluate import answer, evaluation_of, shard_of
 from assay.workers.jobs.final_evaluation import final_evaluation
 from assay.workers.jobs.loading import Loaded, state_sha256
 from assay.workers.jobs.session import Session
-from assay.workers.jobs.trainer import Report, shared_examples, train_model
+from assay.workers.jobs.trainer import Report, Told, shared_examples, train_model
 from assay.workers.training.distributed.launch import train_on_devices
 from assay.workers.training.recipe import Recipe
 from assay.workers.training.result import Trained
@@ -43,16 +43,17 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
     recipe: Recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
     sources = _sources(spec["model"], request["weights"])
     provenance.remember_origin(spec["model"])  # after the training they may be gone
-    devices = spec["execution"].get("devices", 1)
+    devices, told = spec["execution"].get("devices", 1), Told(report)
     if devices == 1:
-        loaded, trained = train_model(request, session, report)
+        loaded, trained = train_model(request, session, told.steps)
     else:
         session.forget()  # an earlier model leaves no room for the others
-        trained = train_on_devices(request, report)
+        trained = train_on_devices(request, told.steps)
         loaded = _trained_model(spec, session, str(trained.weights_path))
     each = -(-trained.at_once // devices)  # one device evaluates
     order = evaluation_order(held_out.name, held_out.ids, None)
-    shard = shard_of(spec, loaded, held_out, order, batch_size=each)  # not a training step, so not reported
+    progress = told.judged(len(order))
+    shard = shard_of(spec, loaded, held_out, order, batch_size=each, progress=progress)
     with watched_pursuit(loaded.classifier) as pursuit:
         outcomes = evaluation_of(final_evaluation(spec), held_out.task).measure(shard)
     outcome = answer(outcomes, time.monotonic() - begun)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from assay.service.catalog.catalog import load as load_catalog
-from assay.service.contract.messages import TrainRequest
+from assay.service.contract.messages import CheckpointReport, ProgressReport, TrainRequest
 from assay.workers import catalog
 from assay.workers.containment import limits
 from assay.workers.data.formats.dataset import DataSet, ExampleSet
@@ -23,12 +24,40 @@ from assay.workers.jobs.loading import Loaded
 from assay.workers.jobs.session import Session
 from assay.workers.training.batch_workers import worker_count
 from assay.workers.training.distributed.processes import ALONE, Processes
+from assay.workers.training.loop import REPORT_SECONDS, train
 from assay.workers.training.loop import Report as Report
-from assay.workers.training.loop import train
 from assay.workers.training.recipe import Recipe
 from assay.workers.training.result import Trained
 from assay.workers.training.selection import Judge, judge_of, validation_split
 from assay.workers.weights.training_record import TrainedOn
+
+
+class Told:
+    """Reports of a training, and of the passes between and after its steps that judge the model."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._last: ProgressReport | None = None
+        self._at = time.monotonic()
+
+    def steps(self, message: ProgressReport | CheckpointReport) -> None:
+        """Passes a report of the steps on."""
+        self._at = time.monotonic()
+        if message["type"] == "progress":
+            self._last = message
+        self._report(message)
+
+    def judged(self, total: int) -> Callable[[int], None]:
+        """Takes the number of examples judged, of a total, and reports it beside the last of the steps."""
+
+        def tell(done: int) -> None:
+            if self._last is None or time.monotonic() - self._at < REPORT_SECONDS:
+                return
+            self._at = time.monotonic()
+            message = f"{self._last['message']}; {done} of {total} examples judged"
+            self._report({**self._last, "message": message})
+
+        return tell
 
 
 def train_model(
@@ -47,6 +76,7 @@ def train_model(
         batch_size *= processes.size
     _narrow(request, loaded, data, recipe, size, batch_size, saved_bytes, processes)
     judged_on, kept, chosen = judged_rows(data, held_out, recipe, spec["seed"])
+    told = Told(report)
     trained = train(
         loaded.classifier,
         data,
@@ -58,14 +88,14 @@ def train_model(
         dtype=loaded.dtype,
         folder=Path(request["folder"]),
         checkpoint_seconds=request["checkpoint_seconds"],
-        report=report,
+        report=told.steps,
         processes=processes,
         workers=worker_count(request["cores"] // processes.size, torch.get_num_threads()),
         held_out_loss=catalog.task(held_out.task).held_out_loss(
-            _shard(held_out, range(len(held_out)), loaded, batch_size)
+            _shard(held_out, range(len(held_out)), loaded, batch_size, told)
         ),
         rows=kept,
-        judge=None if judged_on is None else _judge(judged_on, chosen, loaded, batch_size, processes),
+        judge=None if judged_on is None else _judge(judged_on, chosen, loaded, batch_size, processes, told),
         metadata={"job": request["job"], "model": json.dumps(spec["model"], sort_keys=True)}
         | TrainedOn(
             spec["data"],
@@ -125,19 +155,20 @@ def judged_rows(
 
 
 def _judge(
-    data: ExampleSet, rows: Sequence[int], loaded: Loaded, batch_size: int, processes: Processes
+    data: ExampleSet, rows: Sequence[int], loaded: Loaded, batch_size: int, processes: Processes, told: Told
 ) -> Judge:
-    shard = _shard(data, rows, loaded, batch_size)
+    shard = _shard(data, rows, loaded, batch_size, told)
 
     def load(chosen: Sequence[int]) -> tuple[Tensor, Tensor]:
         return shard.images(chosen), shard.truth(chosen)
 
     size = -(-batch_size // processes.size)
     own = {"rank": processes.rank, "processes": processes.size}
-    return judge_of(load, len(rows), batch_size=size, device=loaded.device, **own)
+    progress = told.judged(len(rows))
+    return judge_of(load, len(rows), batch_size=size, device=loaded.device, progress=progress, **own)
 
 
-def _shard(data: ExampleSet, order: Sequence[int], loaded: Loaded, batch_size: int) -> Shard:
+def _shard(data: ExampleSet, order: Sequence[int], loaded: Loaded, batch_size: int, told: Told) -> Shard:
     return Shard(
         data=data,
         order=order,
@@ -146,6 +177,7 @@ def _shard(data: ExampleSet, order: Sequence[int], loaded: Loaded, batch_size: i
         batch_size=batch_size,
         device=loaded.device,
         dtype=cast(DType, str(loaded.dtype).removeprefix("torch.")),
+        progress=told.judged(len(order)),
     )
 
 

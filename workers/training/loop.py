@@ -274,7 +274,7 @@ class _Run:
         epoch = min(self._step // self._per_epoch + 1, self._epochs)
         message = f"epoch {epoch}/{self._epochs}"
         in_epoch = self._step % self._per_epoch
-        if in_epoch:
+        if in_epoch and self._step < self._steps:
             message += f" loss {self._sums['loss'] / in_epoch:.3g}"
         elif self._log.records:
             message += f" loss {self._log.records[-1].loss:.3g}"

@@ -58,11 +58,12 @@ def judge_of(
     device: torch.device,
     rank: int = 0,
     processes: int = 1,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Judge:
     """A judge of a set's examples; every process of a training judges its part.
 
     `load` takes row numbers, below `count`, to the model's input, (B, ...), and labels, int64 (B,), on the
-    CPU; `rank` is in [0, processes).
+    CPU; `rank` is in [0, processes); `progress` takes the number of examples that all have judged.
     """
     rows = range(rank, count, processes)
 
@@ -73,6 +74,7 @@ def judge_of(
             logits = logits_of(inputs.to(device)).double().cpu()
             loss = functional.cross_entropy(logits, labels, reduction="sum")
             sums += torch.stack([loss, (logits.argmax(dim=1) == labels).sum(), torch.tensor(len(labels))])
+            progress(min(count, (first + len(labels)) * processes))
         return sums.to(device)
 
     return judge

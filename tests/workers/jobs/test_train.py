@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from assay.workers.jobs import train
+from assay.workers.jobs import train, trainer
 from assay.workers.jobs.session import Session
 from assay.workers.jobs.trainer import judged_rows
 from assay.workers.training.losses import Trainee, TrainingLoss
@@ -21,7 +22,9 @@ from assay.workers.weights.training_record import parse_trained_on
 pytestmark = pytest.mark.trains
 
 
-def answer(spec: dict[str, Any], recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
+def answer(
+    spec: dict[str, Any], recipe: dict[str, Any], folder: Path, report: Callable[[Any], None] = lambda _: None
+) -> dict[str, Any]:
     spec = spec | {"kind": "train", "recipe": recipe}
     request = {
         "spec": spec,
@@ -32,7 +35,7 @@ def answer(spec: dict[str, Any], recipe: dict[str, Any], folder: Path) -> dict[s
         "cores": 1,
     }
     with torch.random.fork_rng():
-        return train.run(request, Session(), lambda _: None)
+        return train.run(request, Session(), report)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +72,20 @@ def test_a_validation_share_is_logged_and_selects(spec: dict[str, Any], tmp_path
     counts = {round(record["judged_accuracy"] * 288, 6) % 1 for record in log}
     assert counts == {0.0}, "judged on 288 images"
     assert ">validation<" in (tmp_path / "training_curves.svg").read_text()
+
+
+def test_passes_that_judge_the_model_are_told(
+    spec: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "REPORT_SECONDS", 0.0)
+    told: list[dict[str, Any]] = []
+    params = {"epochs": 1, "validation": 0.2, "selection": "validation"}
+    answer(spec, {"name": "small_vit", "params": params}, tmp_path, told.append)
+    messages = [report["message"] for report in told if report["type"] == "progress"]
+    assert any(message.endswith("; 288 of 288 examples judged") for message in messages)
+    assert messages[-1].startswith("epoch 1/1 loss ")
+    assert messages[-1].endswith("; 355 of 355 examples judged")
+    assert told[-1]["done"] == told[-1]["total"]
 
 
 def test_a_selection_on_the_test_set_is_recorded_with_the_weights(

@@ -168,6 +168,13 @@ def test_reports_come_in_order_and_end_at_the_total(standins: ModuleType, tmp_pa
     assert [report["step"] for report in reports if report["type"] == "checkpoint"] == list(range(1, 21))
 
 
+def test_the_last_report_of_a_part_of_an_epoch_has_its_loss(standins: ModuleType, tmp_path: Path) -> None:
+    reports: list[Mapping[str, object]] = []
+    done = standins.run(tmp_path, recipe=dataclasses.replace(PLAIN, steps=7), report=reports.append)
+    assert done.final_loss > 0
+    assert reports[-1]["message"] == f"epoch 2/2 loss {done.final_loss:.3g}"
+
+
 @pytest.mark.costly
 def test_progress_is_reported_at_most_twice_a_second(
     standins: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
