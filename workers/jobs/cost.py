@@ -89,6 +89,31 @@ def measure_cost(loaded: Loaded, data: ExampleSet, size: int | None = None) -> t
     own.
     """
     run = _forward(loaded, data, size)
+    saved = _saved_bytes(loaded, run)
+    with _Operations() as counted, torch.no_grad():
+        run()
+    return max(float(counted.total), 1.0), saved
+
+
+def held_bytes(loaded: Loaded, data: ExampleSet, batch_size: int, example_bytes: int) -> int:
+    """Bytes that a shard may take beyond what its process has: several times what its batches need.
+
+    `example_bytes` is what an example saves for the gradient by the input; 0 for words and ids, which have
+    none: there the gradients of the weights count, which an analysis may take.
+    """
+    if not example_bytes:
+        frozen = [weights for weights in loaded.classifier.parameters() if not weights.requires_grad]
+        for weights in frozen:
+            weights.requires_grad_(True)
+        try:
+            example_bytes = _saved_bytes(loaded, _forward(loaded, data, None))
+        finally:
+            for weights in frozen:
+                weights.requires_grad_(False)
+    return SPARE_BYTES + BATCHES_HELD * batch_size * example_bytes
+
+
+def _saved_bytes(loaded: Loaded, run: Callable[[], torch.Tensor]) -> int:
     storages: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -99,10 +124,7 @@ def measure_cost(loaded: Loaded, data: ExampleSet, size: int | None = None) -> t
     weights = {p.untyped_storage().data_ptr() for p in loaded.classifier.parameters()}
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         run()
-    with _Operations() as counted, torch.no_grad():
-        run()
-    saved = sum(size for pointer, size in storages.items() if pointer not in weights)
-    return max(float(counted.total), 1.0), saved
+    return sum(size for pointer, size in storages.items() if pointer not in weights)
 
 
 def training_bytes(

@@ -26,7 +26,15 @@ from assay.workers.data.digits import digits
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.evaluation.engine import compiled
 from assay.workers.jobs import cost, plan
-from assay.workers.jobs.cost import MAX_BATCH, choose_batch_size, example_seconds, measure_cost
+from assay.workers.jobs.cost import (
+    BATCHES_HELD,
+    MAX_BATCH,
+    SPARE_BYTES,
+    choose_batch_size,
+    example_seconds,
+    held_bytes,
+    measure_cost,
+)
 from assay.workers.jobs.evaluate import check_folders
 from assay.workers.jobs.failures import OtherData, describe
 from assay.workers.jobs.loading import Loaded
@@ -113,6 +121,15 @@ def test_cost_is_counted_in_operations_and_saved_bytes() -> None:
     assert flops == 2 * 256 * 10
     # The buffer `std` (4 bytes), by which the gradient is divided, and the GELU's input.
     assert saved == pytest.approx(10 * 4, abs=8), "weights do not grow with the batch, activations do"
+
+
+def test_a_shard_may_hold_what_gradients_of_weights_need_where_the_input_has_none() -> None:
+    """Copies of a model of ids were trained in 4 GiB: too little for 32 sequences of 1,024 tokens."""
+    model = loaded(nn.Sequential(nn.Flatten(), nn.Linear(256, 10), nn.GELU()))
+    assert held_bytes(model, DIGITS, 8, 5) == SPARE_BYTES + BATCHES_HELD * 8 * 5
+    with_weights = (held_bytes(model, DIGITS, 8, 0) - SPARE_BYTES) / (BATCHES_HELD * 8)
+    assert with_weights == pytest.approx((256 + 10) * 4, abs=8), "the linear map's input, too"
+    assert not any(weights.requires_grad for weights in model.classifier.parameters())
 
 
 def test_the_model_is_gone_once_its_cost_is_known() -> None:
