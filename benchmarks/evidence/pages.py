@@ -107,16 +107,16 @@ def _mean(mean: float | None, sd: float | None, cell: StudyCell) -> str:
         return "no value"
     if cell.unit in SHARES:
         return f"{100 * mean:.1f} ± {100 * (sd or 0):.1f} %"
-    return f"{mean:.4g} ± {sd or 0:.2g}"
+    return f"{mean:,.0f} ± {sd or 0:,.0f}" if mean >= 1000 else f"{mean:.4g} ± {sd or 0:.2g}"
 
 
 def _difference(found: StudyComparison, cell: StudyCell) -> str:
     if found.difference is None or found.ci_low is None or found.ci_high is None:
         return found.note or "no interval"
-    scale, digits = (100, 1) if cell.unit in SHARES else (1, 3)
+    scale, digits = (100, 1) if cell.unit in SHARES else (1, 0 if abs(found.difference) >= 1000 else 3)
     ends = (found.difference, found.ci_low, found.ci_high)
     middle, low, high = (round(scale * end, digits) + 0.0 for end in ends)  # + 0.0: no -0.0
-    text = f"{middle:+.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    text = f"{middle:+,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]"
     if found.test is None:
         return text
     p = found.test.p_value if found.primary else found.test.adjusted_p_value
@@ -146,17 +146,19 @@ def drawn(results: StudyResults) -> str:
     """The differences of all arms with their intervals, a panel for each arm, or the map, as SVG."""
     import vl_convert
 
+    shares = any(cell.unit in SHARES for cell in results.cells)
+    scale = 100 if shares else 1
     rows: list[dict[str, Any]] = [
         {
             "arm": one.arm,
             "cell": name,
-            "d": 100 * one.difference,
-            "low": 100 * one.ci_low,
-            "high": 100 * one.ci_high,
+            "d": scale * one.difference,
+            "low": scale * one.ci_low,
+            "high": scale * one.ci_high,
             "question": QUESTIONS[0 if one.primary else 1],
         }
         for name, cell in zip(_labels(results), results.cells, strict=True)
-        if cell.unit in SHARES
+        if (cell.unit in SHARES) == shares
         for one in cell.comparisons
         if one.difference is not None and one.ci_low is not None and one.ci_high is not None
     ]
@@ -166,12 +168,12 @@ def drawn(results: StudyResults) -> str:
     elif is_spectral(results):
         plot = spectral_plot(results)
     else:
-        plot = _plot(rows, arms, results.baseline)
+        plot = _plot(rows, arms, results.baseline, shares=shares)
     text = str(vl_convert.vegalite_to_svg(plot, allowed_base_urls=[]))
     return text if text.endswith("\n") else f"{text}\n"
 
 
-def _plot(rows: Sequence[Mapping[str, Any]], arms: Sequence[str], baseline: str) -> Vega:
+def _plot(rows: Sequence[Mapping[str, Any]], arms: Sequence[str], baseline: str, *, shares: bool) -> Vega:
     cells = list(dict.fromkeys(row["cell"] for row in rows))
     colour: Vega = {
         "field": "question",
@@ -180,7 +182,11 @@ def _plot(rows: Sequence[Mapping[str, Any]], arms: Sequence[str], baseline: str)
         "scale": {"domain": list(QUESTIONS)},
     }
     y: Vega = {"field": "cell", "type": "nominal", "sort": cells, "title": None, "axis": {"labelLimit": 240}}
-    x: Vega = {"field": "d", "type": "quantitative", "title": f"points, less {baseline}"}
+    x: Vega = {
+        "field": "d",
+        "type": "quantitative",
+        "title": f"{'points' if shares else 'value'}, less {baseline}",
+    }
     ends: Vega = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y, "color": colour}
     layer: list[Vega] = [
         {"mark": {"type": "rule", "strokeDash": [3, 3]}, "encoding": {"x": {"datum": 0}}},
@@ -196,6 +202,9 @@ def _plot(rows: Sequence[Mapping[str, Any]], arms: Sequence[str], baseline: str)
         "columns": 3,
         "spec": {"width": 170, "height": {"step": 22}, "layer": layer},
     }
+    widest = [max(abs(row["d"]) for row in rows if row["arm"] == arm) for arm in arms]
+    if max(widest) > 100 * min(widest):
+        body["resolve"] = {"scale": {"x": "independent"}}
     said = "; ".join(
         f"{row['arm']}, {row['cell']}: {row['d']:.1f} [{row['low']:.1f}, {row['high']:.1f}]" for row in rows
     )
