@@ -26,7 +26,7 @@ from assay.service.contract.summaries import JobSummary
 from assay.service.contract.warning_codes import WarningMeaning
 from assay.service.fitted_text import fitted, say
 from assay.service.metrics.compare.bracket import bracket_line
-from assay.service.reports.comparisons import comparison_screen, warning_lines
+from assay.service.reports.comparisons import comparison_screen, first_by_code, warned, warning_lines
 from assay.service.reports.headline import cases
 from assay.service.reports.numbers import (
     arithmetic_lines,
@@ -88,9 +88,9 @@ def jobs_table(jobs: Sequence[Job]) -> str:
 
 
 def _job_cells(job: Job, summary: JobSummary) -> tuple[str, ...]:
-    invalid = "invalid" if summary.invalid else ""
     clean, worst = (
-        " ".join(filter(None, [number(one.value, "proportion"), one.at and f"at {one.at}", invalid]))
+        f"{number(one.value, 'proportion')}{one.at and f' at {one.at}'}"
+        f"{' invalid' if summary.invalid_codes(one) else ''}"
         if one
         else "-"
         for one in (summary.clean, summary.worst)
@@ -194,14 +194,14 @@ def results_text(results: Results, *, full: bool) -> str:
     if full or not rows:
         parts = [results_table(results, every=full)]
     else:
-        every = [*results.warnings, *(one for part in results.evaluations for one in part.warnings)]
-        invalid = [("", one) for one in every if one.severity == "invalid"]
+        told = first_by_code(results)
+        invalid = [one for one in told if one[1].severity == "invalid"]
         parts = [*_incomplete(results), *map(_fitted, warning_lines(invalid))]
         count = sum(len(_all_metrics(part)) for part in results.evaluations)
         ran = len(results.evaluations)
         whole = f"all {count} metrics of {ran} evaluation{'' if ran == 1 else 's'}"
         more = f"`assay results {results.job} --full` prints {whole}"
-        parts.append(_fitted(more + (" and what each warning says" if every else "")))
+        parts.append(_fitted(more + (" and what each warning says" if told else "")))
     if rows:
         parts.append(table(("CASE", "EVALUATION", "METRIC", "VALUE", "95 % INTERVAL", "N"), rows))
     if rows:
@@ -213,8 +213,7 @@ def results_text(results: Results, *, full: bool) -> str:
             if (threat := known.threat_of(name)) is not None and threat.search == "ensemble"
         ]
     if rows and not full:
-        told = {one.code: one for one in reversed(every) if one.severity != "invalid"}
-        parts += [_fitted(printable(f"{one.severity} {one.code}: {one.message}")) for one in told.values()]
+        parts += map(_fitted, warning_lines([one for one in told if one[1].severity != "invalid"]))
     return "\n".join([*parts, *filter(None, [_fitted(printable(results.headline))])])
 
 
@@ -235,9 +234,7 @@ def results_table(results: Results, *, every: bool = True) -> str:
     parts += [*shared, *map(printable, arithmetic_lines(results.evaluations))]
     parts += (printable(bracket_line(point)) for point in results.bracket)
     parts += _incomplete(results)
-    warned = [("", warning) for warning in results.warnings]
-    warned += [(part.name, warning) for part in results.evaluations for warning in part.warnings]
-    return "\n".join([table(header, rows), *map(_fitted, [*parts, *warning_lines(warned)])])
+    return "\n".join([table(header, rows), *map(_fitted, [*parts, *warning_lines(warned(results))])])
 
 
 def _incomplete(results: Results) -> list[str]:

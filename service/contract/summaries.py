@@ -21,6 +21,7 @@ class SummaryValue(BaseModel, extra="forbid"):
     """An accuracy in [0, 1] over `n` examples.
 
     Of a worst case `radius` in the data's unit, and `at`, its text such as `8/255`; null and empty without.
+    `invalid`: codes of the warnings that make this number invalid, null in summaries of earlier versions.
     """
 
     metric: str
@@ -28,6 +29,7 @@ class SummaryValue(BaseModel, extra="forbid"):
     n: int
     at: str = ""
     radius: float | None = None
+    invalid: list[str] | None = None
 
     @property
     def held_radius(self) -> float | None:
@@ -45,3 +47,7 @@ class JobSummary(BaseModel, extra="forbid"):
     clean: SummaryValue | None = None
     worst: SummaryValue | None = None
     invalid: list[str] = []
+
+    def invalid_codes(self, value: SummaryValue) -> list[str]:
+        """The codes that make a value of this summary invalid."""
+        return self.invalid if value.invalid is None else value.invalid

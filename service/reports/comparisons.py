@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.service.contract.results import Warning
+from assay.service.contract.results import Results, Warning
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.metrics.compare.comparison import ComparisonRow
 from assay.service.metrics.statistics import multiple_tests
 from assay.service.metrics.statistics.multiple_tests import Adjustment
 from assay.service.reports.numbers import (
     WITHOUT,
+    conditions,
     difference_bounds,
     number,
     printable,
@@ -29,20 +30,40 @@ TESTS = {
     "jackknife_t": "jackknife t",
     "price_bonett": "Price-Bonett",
 }
-FEW_WARNINGS = 3  # of a code, in a brief comparison
+FEW_WARNINGS = 3  # of a code, in a brief comparison; and evaluations of a warning
 ADJUSTMENTS = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
 
 
 def warning_lines(found: Sequence[tuple[str, Warning]]) -> list[str]:
-    """A line per distinct warning, with its evaluations' names; the gravest first."""
+    """A line per distinct warning, with the names of its first evaluations; the gravest first."""
     places: dict[tuple[str, str, str], dict[str, None]] = {}
     for place, warning in sorted(found, key=lambda item: SEVERITIES.index(item[1].severity)):
         places.setdefault((warning.severity, warning.code, warning.message), {})[place] = None
     lines = []
-    for (severity, code, message), names in places.items():
-        where = ", ".join(filter(None, names))
+    for (severity, code, message), found_in in places.items():
+        names = [*filter(None, found_in)]
+        more = f" and {len(names) - FEW_WARNINGS} more" if len(names) > FEW_WARNINGS else ""
+        where = ", ".join(names[:FEW_WARNINGS]) + more
         lines.append(printable(f"{severity} {code}{f' ({where})' if where else ''}: {message}"))
     return lines
+
+
+def warned(results: Results) -> list[tuple[str, Warning]]:
+    """Every warning with the name of its evaluation, and what tells the evaluation from its namesakes."""
+    given = [(part.name, conditions(part)) for part in results.evaluations]
+    names = [
+        f"{name} {params}".strip() for (name, _), params in zip(given, split_params(given)[0], strict=True)
+    ]
+    own = zip(names, results.evaluations, strict=True)
+    return [("", one) for one in results.warnings] + [
+        (name, one) for name, part in own for one in part.warnings
+    ]
+
+
+def first_by_code(results: Results) -> list[tuple[str, Warning]]:
+    """As `warned`, where each warning says what the first of its code and severity says."""
+    first: dict[tuple[str, str], Warning] = {}
+    return [(name, first.setdefault((one.severity, one.code), one)) for name, one in warned(results)]
 
 
 def comparison_lines(

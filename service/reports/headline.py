@@ -99,7 +99,7 @@ def summary(results: Results) -> JobSummary:
         clean = unattacked_accuracy(results, row) or clean
     across = cross_checks(results.evaluations, load().threat_of, load().radius_unit)
     invalid = _invalid(results.model_copy(update={"warnings": [*results.warnings, *across]}))
-    told = _value(worst, results, at=at, radius=radius)
+    told = _value(worst, results, at=at, radius=radius, invalid=invalid)
     return JobSummary(clean=_value(clean, results), worst=told, invalid=invalid)
 
 
@@ -110,11 +110,13 @@ def counted_row(results: Results) -> EvaluationResult | None:
     return found[0] if (found := _lowest(results)) else None
 
 
-def _value(metric: Metric | None, results: Results, **where: Any) -> SummaryValue | None:
+def _value(metric: Metric | None, results: Results, **more: Any) -> SummaryValue | None:
     if metric is None or metric.value is None:
         return None
-    names = (name for row in results.evaluations for name, one in row.metrics.items() if one is metric)
-    return SummaryValue(metric=next(names, ""), value=metric.value, n=metric.n, **where)
+    rows = ((row, name) for row in results.evaluations for name, one in row.metrics.items() if one is metric)
+    row, name = next(rows)
+    own = {"invalid": _invalid(results.model_copy(update={"evaluations": [row]}))}
+    return SummaryValue(metric=name, value=metric.value, n=metric.n, **{**own, **more})
 
 
 def _invalid(results: Results) -> list[str]:

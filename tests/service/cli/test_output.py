@@ -11,7 +11,7 @@ from assay.service.cli.markdown import comparison_markdown
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
 from assay.service.contract.problems import Problems
 from assay.service.contract.results import Artifact, EvaluationResult, Job, JobError, Metric, Results, Warning
-from assay.service.contract.warning_codes import warning_meanings
+from assay.service.contract.warning_codes import SEVERITIES, warning_meanings
 from assay.service.submission.validate import validate
 
 
@@ -85,7 +85,7 @@ def test_results_have_intervals_and_warnings() -> None:
     lines = output.results_table(results()).splitlines()
     cells = ["pgd", "epsilon=2/255", "top1", "50.0 %", "[10.0 %, 90.0 %]", "4", "subset"]
     assert re.split(r" {2,}", lines[1]) == cells
-    assert lines[2:] == ["pgd: steps=3 protocol=pixel", "note subset (pgd): be careful"]
+    assert lines[2:] == ["pgd: steps=3 protocol=pixel", "note subset (pgd epsilon=2/255): be careful"]
 
 
 def test_the_arithmetic_of_rows_is_told_below_the_table() -> None:
@@ -121,7 +121,33 @@ def test_warnings_of_several_evaluations_are_one_line() -> None:
     whole = Warning(code="incomplete", message="look at all")
     lines = output.results_table(results(evaluations=parts, warnings=[whole])).splitlines()
     assert [line.split()[-1] for line in lines[1:4]] == ["subset", "subset", "4"]
-    assert lines[-2:] == ["note incomplete: look at all", "note subset (pgd, fgsm): be careful"]
+    where = "pgd epsilon=2/255, fgsm epsilon=2/255"
+    assert lines[-2:] == ["note incomplete: look at all", f"note subset ({where}): be careful"]
+
+
+def test_the_short_text_says_each_code_once_and_where() -> None:
+    (part,) = results().evaluations
+    metrics = {**part.metrics, "attack_success_rate": HALF}
+    grave = Warning(code="below_chance", severity="invalid", message="by an attack")
+    parts = [
+        part.model_copy(
+            update={
+                "params": {"epsilon": f"{n}/255"}, "metrics": metrics, "data": {"name": "digits"},
+                "warnings": [grave, Warning(code="unconverged", severity="caution", message=f"{n} of 4")],
+            }
+        )
+        for n in range(1, 6)
+    ]  # fmt: skip
+    own = Warning(code="below_chance", severity="caution", message="without one")
+    clean = {"name": "clean", "params": {}, "data": {"name": "digits"}, "warnings": [own]}
+    found = output.results_text(results(evaluations=[part.model_copy(update=clean), *parts]), full=False)
+    where = "(pgd epsilon=1/255, pgd epsilon=2/255, pgd epsilon=3/255 and 2 more)"
+    lines = [line for line in found.replace("\n  ", " ").splitlines() if line.split()[0] in SEVERITIES]
+    assert lines == [
+        f"invalid below_chance {where}: by an attack",
+        "caution below_chance (clean): without one",
+        f"caution unconverged {where}: 1 of 4",
+    ]
 
 
 def test_comparisons_have_p_values() -> None:
@@ -239,7 +265,7 @@ def test_the_short_text_has_doubts_and_a_count() -> None:
         "`assay results j --full` prints all 2 metrics of 1 evaluation and what each warning says",
         "CASE        EVALUATION  METRIC   VALUE  95 % INTERVAL     N",
         "worst case  pgd 2/255   top1    50.0 %  [10.0 %, 90.0 %]  4",
-        "note subset: be careful",
+        "note subset (pgd epsilon=2/255): be careful",
         "Not complete\\x1b: 2 of 4.",
     ]
     full = output.results_text(found, full=True).splitlines()

@@ -226,9 +226,25 @@ def test_several_data_sets_are_named() -> None:
 
 def test_a_summary_has_the_accuracies_of_the_sentence() -> None:
     found = summary(results(CLEAN_ROW, attack("pgd", 0.8, "1/255"), PGD, attack("pgd", 0.03, "8/255")))
-    assert found.clean == SummaryValue(metric="top1", value=0.87, n=100)
-    assert found.worst == SummaryValue(metric="top1", value=0.6, n=100, at="4/255", radius=4 / 255)
+    assert found.clean == SummaryValue(metric="top1", value=0.87, n=100, invalid=[])
+    at = {"at": "4/255", "radius": 4 / 255}
+    assert found.worst == SummaryValue(metric="top1", value=0.6, n=100, invalid=[], **at)
     assert found.invalid == []
+
+
+def test_a_summary_marks_the_numbers_that_are_invalid() -> None:
+    grave = Warning(code="below_chance", severity="invalid", message="m")
+    bad = PGD.model_copy(update={"warnings": [grave]})
+    attacked = summary(results(CLEAN_ROW, bad))
+    assert attacked.clean is not None
+    assert attacked.worst is not None
+    assert (attacked.clean.invalid, attacked.worst.invalid) == ([], ["below_chance"])
+    clean = summary(results(CLEAN_ROW.model_copy(update={"warnings": [grave]}), PGD))
+    assert clean.clean is not None
+    assert clean.worst is not None
+    assert clean.clean.invalid == clean.worst.invalid == ["below_chance"]
+    earlier = attacked.clean.model_copy(update={"invalid": None})
+    assert attacked.invalid_codes(earlier) == ["below_chance"], "as the job"
 
 
 def test_a_summary_without_an_attack_has_no_worst_case() -> None:
@@ -240,7 +256,7 @@ def test_a_summary_without_an_attack_has_no_worst_case() -> None:
 
 def test_a_summary_of_texts_has_no_radius_and_undefined_metrics_none() -> None:
     found = summary(results(CLEAN_ROW, attack("text_attack", 0.25, None)))
-    assert found.worst == SummaryValue(metric="top1", value=0.25, n=100)
+    assert found.worst == SummaryValue(metric="top1", value=0.25, n=100, invalid=[])
     assert found.clean is not None
     assert summary(results(attack("pgd", None, "4/255"))) == JobSummary()
 
