@@ -228,8 +228,8 @@ def _options_named(*names: str) -> Iterator[None]:
 
     def as_option(loc: list[str | int]) -> list[str | int]:
         loc = loc[1:] if loc[:2] == ["model", "weights"] else loc[:1] if loc[:1] == ["data"] else loc
-        option = f"--{loc[0]}".replace("_", "-", 1) if loc else ""
-        return [option, *loc[1:]] if loc and str(loc[0]).partition(" ")[0] in names else loc
+        name, space, given = str(loc[0]).partition(" ") if loc else ("", "", "")
+        return [f"--{name.replace('_', '-')}{space}{given}", *loc[1:]] if name in names else loc
 
     try:
         yield

@@ -198,20 +198,19 @@ def results_text(results: Results, *, full: bool) -> str:
         invalid = [one for one in told if one[1].severity == "invalid"]
         parts = [*_incomplete(results), *map(_fitted, warning_lines(invalid))]
         count = sum(len(_all_metrics(part)) for part in results.evaluations)
-        ran = len(results.evaluations)
-        whole = f"all {count} metrics of {ran} evaluation{'' if ran == 1 else 's'}"
+        parted = len(results.evaluations)
+        whole = f"all {count} metrics of {parted} evaluation{'' if parted == 1 else 's'}"
         more = f"`assay results {results.job} --full` prints {whole}"
         parts.append(_fitted(more + (" and what each warning says" if told else "")))
     if rows:
         parts.append(table(("CASE", "EVALUATION", "METRIC", "VALUE", "95 % INTERVAL", "N"), rows))
     if rows:
         known = load()
-        names = dict.fromkeys(part.name for part in results.evaluations)
-        parts += [
-            _fitted(f"{name}: {known.find('attack', name).summary}")
-            for name in names  # no other name says less of what is run
-            if (threat := known.threat_of(name)) is not None and threat.search == "ensemble"
-        ]
+        names = {part.name: part.params.get("stages") for part in results.evaluations}
+        for name, stages in names.items():  # no other name says less of what is run
+            if (threat := known.threat_of(name)) is not None and threat.search == "ensemble":
+                ran = "its stages " + ", ".join(stages) if stages else known.find("attack", name).summary
+                parts.append(_fitted(f"{name}: {ran}"))
     if rows and not full:
         parts += map(_fitted, warning_lines([one for one in told if one[1].severity != "invalid"]))
     return "\n".join([*parts, *filter(None, [_fitted(printable(results.headline))])])

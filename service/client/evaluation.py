@@ -32,6 +32,7 @@ from assay.service.client.one_line import (
     trained_elsewhere,
 )
 from assay.service.contract.errors import AssayError, InvalidSpec
+from assay.service.contract.extras import has_module
 from assay.service.contract.problems import Problems, renamed
 from assay.service.contract.results import Job
 from assay.service.contract.states import JobState
@@ -130,7 +131,7 @@ def check_request(request: Request, *, own: bool, found: Problems | None = None)
     with problems.gathered():
         if seen:
             check_images(checked_data(request.place), request.place, request.subject.tell)
-    _check_evaluations(request, references, data, problems)
+    _check_evaluations(request, references, data, problems, own=own)
     problems.raise_if_any()
     if data is not None:
         complete = {**data, "params": checked_data(request.place).params}
@@ -144,6 +145,8 @@ def _check_evaluations(
     references: Mapping[str, dict[str, Any]],
     data: dict[str, Any] | None,
     problems: Problems,
+    *,
+    own: bool,
 ) -> None:
     """Report what a service would refuse of a spec without its model, in the call's words."""
     catalog, more = load(), bool(importlib.metadata.entry_points(group=PACKAGES))
@@ -156,8 +159,14 @@ def _check_evaluations(
     if not asked:
         return
     spec = {"kind": "evaluate", "evaluations": [*asked.values()], "limit": request.limit, **request.options}
+    here = has_module if own else None
     try:
-        validate(catalog, spec if data is None else {**spec, "data": data}, data_root=request.place.root())
+        validate(
+            catalog,
+            spec if data is None else {**spec, "data": data},
+            data_root=request.place.root(),
+            has_package=here,
+        )
     except InvalidSpec as error:
         found = by_labels(error, request.place)
         doubted = data is None or any(one.loc[0] in OF_DATA for one in problems.details)

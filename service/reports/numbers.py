@@ -59,13 +59,13 @@ def arithmetic_lines(parts: Sequence[EvaluationResult]) -> list[str]:
 def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[str]]:
     """The parameters (of name and parameters of each) in two parts, so that twenty attacks fit a terminal.
 
-    First each evaluation's `epsilon` and the parameters that differ among its namesakes; then a line per name
-    with the other set parameters.
+    First each evaluation's `epsilon`, a `version` other than the default and the parameters that differ among
+    its namesakes; then a line per name with the other set parameters.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for name, params in evaluations:
         groups.setdefault(name, []).append(params)
-    shared = {name: _same_in_all(group) for name, group in groups.items()}
+    shared = {name: _same_in_all(name, group) for name, group in groups.items()}
     shown = [
         params_text({key: value for key, value in params.items() if key not in shared[name]})
         for name, params in evaluations
@@ -77,12 +77,13 @@ def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[
     return shown, [printable(f"{name}: {text}") for name, text in texts.items() if text]
 
 
-def _same_in_all(group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _same_in_all(name: str, group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = group[0]
+    telling = {RADIUS, *chosen_params(name, {key: first[key] for key in first.keys() & {"version"}})}
     return {
         key: value
         for key, value in first.items()
-        if key != "epsilon" and all(key in other and other[key] == value for other in group)
+        if key not in telling and all(key in other and other[key] == value for other in group)
     }
 
 

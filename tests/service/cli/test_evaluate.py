@@ -52,6 +52,12 @@ def test_a_wrong_crop_fraction_is_named_as_the_option(capsys: pytest.CaptureFixt
         assay.evaluate("checkpoint:x", "digits", crop_fraction=0)
 
 
+def test_an_attack_with_a_fault_is_named_as_it_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["evaluate", "checkpoint:x", "--data", "digits", "--attack", "gaussian_noise epsilon=4/255"]
+    assert main([*given, "--dry-run"]) == 2
+    assert capsys.readouterr().err.startswith("error: --attack 'gaussian_noise epsilon=4/255'.epsilon: ")
+
+
 def test_options_of_the_arithmetic_are_of_the_jobs_execution(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

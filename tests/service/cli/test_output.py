@@ -284,6 +284,10 @@ def test_a_name_of_several_attacks_is_explained_once_below_the_table(full: bool)
     lines = output.results_text(found, full=full).splitlines()
     for name in names[1:]:
         assert lines.count(f"{name}: {load().find('attack', name).summary}") == 1
+    custom = {"version": "custom", "stages": ["apgd_ce", "square"]}
+    own = attacked.model_copy(update={"name": "autoattack", "params": attacked.params | custom})
+    lines = output.results_text(results(evaluations=[own]), full=full).splitlines()
+    assert lines.count("autoattack: its stages apgd_ce, square") == 1
     assert f"pgd: {load().find('attack', 'pgd').summary}" not in lines
 
 

@@ -200,6 +200,15 @@ def test_a_wrong_attack_is_refused_before_a_service_starts(text: str, words: str
     assert words in str(caught.value)
 
 
+def test_so_are_attacks_that_need_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = Request(Subject("checkpoint:ours"), place_of("digits"), evaluations=["corruptions"])
+    check_request(request, own=True)
+    monkeypatch.setattr(evaluation, "has_module", lambda name: name != "imagecorruptions")
+    with pytest.raises(InvalidSpec, match="'frost' reads files that this service's workers do not have"):
+        check_request(request, own=True)
+    check_request(request, own=False)
+
+
 def test_so_are_other_wrong_names(monkeypatch: pytest.MonkeyPatch) -> None:
     for subject, data, suite, words in (
         ("checkpoint:ours", "digits", "standart", "there is no suite 'standart'"),

@@ -60,6 +60,15 @@ def test_rows_show_what_tells_them_apart() -> None:
     apart = ["", "epsilon=2/255 steps=20", "epsilon=4/255 steps=40", "epsilon=4/255", "norm=L2", "draws=1"]
     assert shown == apart
     assert shared == ["clean: data=digits", "pgd: norm=Linf", "fgsm: targeted=false"]
+    versions = [
+        ("autoattack", {"epsilon": "8/255", "version": "custom", "stages": ["apgd_ce"]}),
+        ("clean", {"version": "x"}),
+    ]
+    apart, shared = numbers.split_params(versions)
+    assert apart == ["epsilon=8/255 version=custom", "version=x"], "no namesake of standard AutoAttack"
+    assert shared == ["autoattack: stages=(apgd_ce)"]
+    versions[0][1].update(version="standard", stages=None)
+    assert numbers.split_params(versions)[0][0] == "epsilon=8/255"
 
 
 def test_a_radius_of_whole_steps_of_pixels_is_their_fraction() -> None:
