@@ -268,9 +268,10 @@ def located(what: str) -> dict[str, Any]:
 def split_jobs(jobs: str, least: int, most: int) -> list[str]:
     """The ids in a list with commas; InvalidSpec: too few, too many, or an id twice."""
     ids = [job_id.strip() for job_id in jobs.split(",")]
-    if not least <= len(ids) <= most or len(set(ids)) != len(ids):
-        message = f"give {least} to {most} different job ids, separated by commas"
-        raise InvalidSpec(message, [ErrorDetail(loc=["query", "jobs"], message=message, given=jobs)])
+    if not least <= len(ids) <= most or len(set(ids)) != len(ids) or not all(ids):
+        allowed = f"{least} to {most} different job ids, separated by commas"
+        detail = ErrorDetail(loc=["query", "jobs"], message=f"give {allowed}", given=jobs, allowed=allowed)
+        raise InvalidSpec(detail.message, [detail])
     return ids
 
 

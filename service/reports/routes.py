@@ -198,9 +198,12 @@ def _trained_by(store: TenantStore, row: JobRow) -> dict[str, Any] | None:
 
 def _named(store: TenantStore, choice: Choice, limit: int) -> Iterator[JobRow]:
     ids = [job_id.strip() for job_id in (choice.jobs or "").split(",")]
-    if choice.jobs is None or choice.tag is not None or len(set(ids)) != len(ids):
-        message = "give different job ids, separated by commas, or a tag"
-        raise InvalidSpec(message, [ErrorDetail(loc=["query", "jobs"], message=message, given=choice.jobs)])
+    if choice.jobs is None or choice.tag is not None or len(set(ids)) != len(ids) or not all(ids):
+        allowed = "different job ids, separated by commas, or a tag"
+        detail = ErrorDetail(
+            loc=["query", "jobs"], message=f"give {allowed}", given=choice.jobs, allowed=allowed
+        )
+        raise InvalidSpec(detail.message, [detail])
     if len(ids) > limit:
         raise _too_many("jobs", f"{len(ids)} jobs", limit)
     return (find_job(store, job_id) for job_id in ids)

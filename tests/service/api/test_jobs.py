@@ -328,7 +328,8 @@ def test_lists_are_sorted_by_what_their_summaries_have(
         app_store.jobs.summarise(job_id, summary_columns(JobSummary(worst=worst)))
     listed = api.get(JOBS, params={"sort": "-worst", "limit": 2}).json()
     assert [job["id"] for job in listed["items"]] == ids[:2]
-    value = {"metric": "top1", "value": 0.5, "n": 100, "at": "8/255", "radius": 8 / 255}
+    where = {"at": "8/255", "radius": 8 / 255, "invalid": None}
+    value = {"metric": "top1", "value": 0.5, "n": 100, **where}
     assert listed["items"][0]["summary"] == {"clean": None, "worst": value, "invalid": []}
     (last,) = api.get(JOBS, params={"sort": "-worst", "cursor": listed["next_cursor"]}).json()["items"]
     assert last["id"] == ids[2]

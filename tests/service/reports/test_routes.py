@@ -360,3 +360,11 @@ def test_tables_without_a_list_of_warnings_name_doubts_below() -> None:
         "invalid zero_gradient (mine: pgd): m",
         "caution: partial_overlap, unconverged",
     ]
+
+
+@pytest.mark.parametrize("path", ["report?jobs=", "report?jobs=a,", "table?jobs=a,a", "compare?jobs=,"])
+def test_wrong_lists_of_ids_are_told_with_what_is_allowed(api: httpx.Client, path: str) -> None:
+    answer = api.get(f"/api/v1/{path}")
+    (detail,) = answer.json()["error"]["details"]
+    assert (answer.status_code, detail["loc"]) == (422, ["query", "jobs"])
+    assert "different job ids, separated by commas" in detail["allowed"]
