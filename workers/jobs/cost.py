@@ -95,22 +95,16 @@ def measure_cost(loaded: Loaded, data: ExampleSet, size: int | None = None) -> t
     return max(float(counted.total), 1.0), saved
 
 
-def held_bytes(loaded: Loaded, data: ExampleSet, batch_size: int, example_bytes: int) -> int:
-    """Bytes that a shard may take beyond what its process has: several times what its batches need.
-
-    `example_bytes` is what an example saves for the gradient by the input; 0 for words and ids, which have
-    none: there the gradients of the weights count, which an analysis may take.
-    """
-    if not example_bytes:
-        frozen = [weights for weights in loaded.classifier.parameters() if not weights.requires_grad]
+def trained_bytes(loaded: Loaded, data: ExampleSet) -> int:
+    """Bytes that an example saves for gradients of the weights, which an analysis may train: also of ids."""
+    frozen = [weights for weights in loaded.classifier.parameters() if not weights.requires_grad]
+    for weights in frozen:
+        weights.requires_grad_(True)
+    try:
+        return _saved_bytes(loaded, _forward(loaded, data, None))
+    finally:
         for weights in frozen:
-            weights.requires_grad_(True)
-        try:
-            example_bytes = _saved_bytes(loaded, _forward(loaded, data, None))
-        finally:
-            for weights in frozen:
-                weights.requires_grad_(False)
-    return SPARE_BYTES + BATCHES_HELD * batch_size * example_bytes
+            weights.requires_grad_(False)
 
 
 def _saved_bytes(loaded: Loaded, run: Callable[[], torch.Tensor]) -> int:

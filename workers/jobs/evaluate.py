@@ -27,7 +27,7 @@ from assay.workers.evaluation.engine.outcomes import Outcomes
 from assay.workers.evaluation.engine.probe import first_look, keyed_answers
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.jobs import provenance
-from assay.workers.jobs.cost import held_bytes
+from assay.workers.jobs.cost import BATCHES_HELD, SPARE_BYTES, trained_bytes
 from assay.workers.jobs.loading import Loaded
 from assay.workers.jobs.session import Session, data_root
 from assay.workers.jobs.shard_files import write_files
@@ -80,8 +80,8 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
     )
     if "example_bytes" in plan:
         seconds = spec["timeout_seconds"] or plan.get("deadline_seconds")
-        memory = held_bytes(loaded, data, plan["batch_size"], plan["example_bytes"])
-        limits.narrow(memory, seconds and seconds * torch.get_num_threads())
+        used = BATCHES_HELD * plan["batch_size"] * (plan["example_bytes"] or trained_bytes(loaded, data))
+        limits.narrow(SPARE_BYTES + used, seconds and seconds * torch.get_num_threads())
     begun = time.monotonic()
     with keyed_answers(spec["seed"], item["name"], data.ids[order[0]], loaded.device):
         # Only the first shard of each evaluation probes: the answers would be the same.

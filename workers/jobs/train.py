@@ -52,8 +52,7 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
         loaded = _trained_model(spec, session, str(trained.weights_path))
     each = -(-trained.at_once // devices)  # one device evaluates
     order = evaluation_order(held_out.name, held_out.ids, None)
-    progress = told.judged(len(order))
-    shard = shard_of(spec, loaded, held_out, order, batch_size=each, progress=progress)
+    shard = shard_of(spec, loaded, held_out, order, batch_size=each, progress=told.judged(len(order)))
     with watched_pursuit(loaded.classifier) as pursuit:
         outcomes = evaluation_of(final_evaluation(spec), held_out.task).measure(shard)
     outcome = answer(outcomes, time.monotonic() - begun)

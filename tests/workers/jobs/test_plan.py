@@ -27,13 +27,11 @@ from assay.workers.data.formats.dataset import MissingData
 from assay.workers.evaluation.engine import compiled
 from assay.workers.jobs import cost, plan
 from assay.workers.jobs.cost import (
-    BATCHES_HELD,
     MAX_BATCH,
-    SPARE_BYTES,
     choose_batch_size,
     example_seconds,
-    held_bytes,
     measure_cost,
+    trained_bytes,
 )
 from assay.workers.jobs.evaluate import check_folders
 from assay.workers.jobs.failures import OtherData, describe
@@ -123,12 +121,11 @@ def test_cost_is_counted_in_operations_and_saved_bytes() -> None:
     assert saved == pytest.approx(10 * 4, abs=8), "weights do not grow with the batch, activations do"
 
 
-def test_a_shard_may_hold_what_gradients_of_weights_need_where_the_input_has_none() -> None:
+def test_gradients_of_weights_need_more_bytes_than_gradients_of_the_input() -> None:
     """Copies of a model of ids were trained in 4 GiB: too little for 32 sequences of 1,024 tokens."""
     model = loaded(nn.Sequential(nn.Flatten(), nn.Linear(256, 10), nn.GELU()))
-    assert held_bytes(model, DIGITS, 8, 5) == SPARE_BYTES + BATCHES_HELD * 8 * 5
-    with_weights = (held_bytes(model, DIGITS, 8, 0) - SPARE_BYTES) / (BATCHES_HELD * 8)
-    assert with_weights == pytest.approx((256 + 10) * 4, abs=8), "the linear map's input, too"
+    found = trained_bytes(model, DIGITS)
+    assert found == pytest.approx((256 + 10) * 4, abs=8), "the linear map's input, too"
     assert not any(weights.requires_grad for weights in model.classifier.parameters())
 
 
