@@ -177,8 +177,10 @@ def verdict(difference: float | None, adjusted: float | None, *, higher_is_bette
 
 
 def p_text(p_value: float) -> str:
-    """A p-value with three digits; very small ones as a bound."""
-    return "< 0.0001" if p_value < 0.0001 else f"{p_value:.3g}"
+    """A p-value with three digits, or as many as tell it from the level; very small ones as a bound."""
+    texts = (f"{p_value:.{digits}g}" for digits in range(3, 18))
+    told = next(text for text in texts if (float(text) < LEVEL) == (p_value < LEVEL))
+    return "< 0.0001" if p_value < 0.0001 else told
 
 
 def names_of_tests(table: Sequence[ComparedMetric]) -> str:

@@ -227,7 +227,7 @@ def _of_noise(results: Results) -> str:
         return ""
     most = max(rows, key=lambda row: row.epsilon)
     right = _held(results, most.row, most.metric, "are right")
-    noise = f"{right} under random noise at {_radius(most, most.epsilon)}"
+    noise = f"{right} under {most.row.name} at {_radius(most, most.epsilon)}"
     return f"{noise}{_before(most.unattacked)}; {NO_ATTACK}"
 
 

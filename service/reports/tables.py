@@ -111,10 +111,15 @@ def pivot(
     if empty := [name for name, _ in lines if name not in dict(with_value)]:
         left.append(f"without a value: {', '.join(empty)}")
     notes = [*notes_on(chosen, across), *shared, *left]
-    told = list(dict.fromkeys(across(row) for row in chosen if (row.job, row.key) in (counted or ())))
+    told: dict[str, dict[str, None]] = {}
+    for row in chosen:
+        if (row.job, row.key) in (counted or ()):
+            told.setdefault(across(row), {})[down(row)] = None
     if told:
-        notes.insert(0, f"worst case: {', '.join(told)}")
-    return Table([by[0], *heads], with_value, notes, told)
+        of = {name: f" ({', '.join(jobs)})" if len(told) > 1 else "" for name, jobs in told.items()}
+        notes.insert(0, f"worst case: {', '.join(f'{name}{of[name]}' for name in told)}")
+    # A row that is the worst case of some jobs is another case of the others.
+    return Table([by[0], *heads], with_value, notes, [*told] if len(told) == 1 else [])
 
 
 def strongest_first(

@@ -38,6 +38,7 @@ ROUTERS, BEFORE = (router,), "artifacts"
 CANNOT_SIGN = "the service cannot use its signing key; its log says why"
 # Enough for results with thousands of evaluations; a longer file in the job's folder is not ours.
 MAX_SIGNATURE_BYTES = 256 * 1024**2
+PLACING_SECONDS = 1.0  # In which another call's file has its second name no more, and can be read
 
 
 @router.get(SIGNING_KEYS_PATH, summary="Public keys of signatures", responses=documented(Unavailable))
@@ -127,7 +128,9 @@ def _placed(settings: Settings, job_id: str, content: bytes) -> bytes:
     try:
         settings.file_store.write(job_id, SIGNATURE_FILE, content, once=True)
     except FileExistsError:
-        others = _found(settings, job_id)
+        until = time.monotonic() + PLACING_SECONDS
+        while (others := _found(settings, job_id)) is None and time.monotonic() < until:
+            time.sleep(PLACING_SECONDS / 100)
         if others is not None:
             return others
         settings.file_store.write(job_id, SIGNATURE_FILE, content)

@@ -111,6 +111,7 @@ def show(request: Request, study: StudyDep, store: StoreDep) -> Response:
         "run_warnings": [] if results is None else _run_warnings(results),
         "adjusted": ADJUSTED,
         "level": LEVEL,
+        "p_text": p_text,
         "max_cells": MAX_CELLS,
         "more_seeds": [seed for seed in range(max(view.seeds) + 1, max(view.seeds) + 4) if seed < 2**63],
         "actions": _actions(study, ended=view.state in TERMINAL),
@@ -251,7 +252,13 @@ def retry(form: FormDep, study: StudyDep, store: StoreDep, dispatcher: Dispatche
 @router.post("/studies/{study_id}/seeds")
 def extend(form: FormDep, study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
     """Queues the jobs of more seeds, and shows the study."""
-    api.extend_study(study, {"seeds": _seeds(form.get("seeds", ""))}, store, dispatcher)
+    seeds = _seeds(form.get("seeds", ""))
+    if {*seeds} <= {*study.spec["seeds"]}:
+        message, allowed = "the study has these seeds", "seeds that it has not"
+        raise InvalidSpec(
+            message, [ErrorDetail(loc=["seeds"], message=message, given=seeds, allowed=allowed)]
+        )
+    api.extend_study(study, {"seeds": seeds}, store, dispatcher)
     return see(f"/studies/{study.id}")
 
 
@@ -267,7 +274,7 @@ def _seeds(text: str) -> list[int]:
     words = [word for word in re.split(r"[\s,]+", text) if word]
     wrong = [word for word in words if not re.fullmatch(r"[0-9]{1,18}", word)]
     if wrong or not words:
-        message = "the seeds are whole numbers, separated by spaces or commas"
+        message = "the seeds are whole numbers below 10^18, separated by spaces or commas"
         detail = ErrorDetail(loc=["seeds"], message=message, given=text[:200], allowed="such as 3 4 5")
         raise InvalidSpec(message, [detail])
     return [int(word) for word in words]

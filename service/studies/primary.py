@@ -73,7 +73,9 @@ def check_primary(
         message = f"{many} are on this data set" if given.get("data") else f"{many} differ in their data set"
         problems.add(("primary", "data"), message, given=given.get("data"), allowed=listed)
     elif len(fit) != 1:
-        listed = [dict(evaluations[place]["params"]) for place in named]
+        each = [evaluations[place]["params"] for place in named]
+        apart = [key for key in each[0] if any(one.get(key) != each[0][key] for one in each)]
+        listed = [json.dumps({key: one.get(key) for key in apart or each[0]}) for one in each]
         message = f"{len(fit) or 'no'} evaluations of the name {name!r} have these parameters; name one"
         problems.add(("primary", "params"), message, given=params, allowed=listed)
     others = [arm for arm in arms if arm != baseline]

@@ -136,7 +136,8 @@ def headline(results: StudyResults) -> str:
         )
     one, cell = max(known, key=lambda pair: (_robust(pair[1]), abs(pair[0].difference or 0.0)))
     size = f"{_difference(one, cell.unit)}{' points' if cell.unit in PERCENT else ''}"
-    text = f"{begin}Too small to tell: the largest difference is {size} ({one.arm}, {label(cell)})"
+    on = " on attacked or corrupted examples" if _robust(cell) else ""
+    text = f"{begin}Too small to tell: the largest difference{on} is {size} ({one.arm}, {label(cell)})"
     if one.power is None or one.power.with_twice is None:
         return f"{text}."
     more = 2 * one.power.seeds if one.power.seeds > 1 else FIRST_SEEDS

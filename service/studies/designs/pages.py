@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from http import HTTPStatus
 from pathlib import Path
 
 from fastapi import APIRouter, Request
@@ -36,7 +37,7 @@ def list_designs(request: Request, store: StoreDep, cursor: Cursor | None = None
 
 
 @router.get("/designs/{digest}")
-def show_design(request: Request, digest: str, service: SubmissionDep) -> Response:
+def show_design(request: Request, digest: str, service: SubmissionDep, known: bool = False) -> Response:
     """A design: its digest and time, its jobs and their cost, its studies, and its JSON."""
     row = service.store.features.of(Studies).design(digest)
     planned, refused = None, ""
@@ -50,6 +51,7 @@ def show_design(request: Request, digest: str, service: SubmissionDep) -> Respon
         "title": row.labels["name"].strip() or f"Design {row.sha256[:12]}",
         "section": "/studies",
         "design": api.design_view(row),
+        "known": known,
         "planned": planned,
         "refused": refused,
         "command": f"assay studies run{url_option(str(request.base_url))} sha256:{row.sha256}",
@@ -69,7 +71,8 @@ def register(request: Request, form: FormDep, service: SubmissionDep) -> Respons
         if error.status >= 500:
             raise
         return _page(request, service.store, text=text, error=error)
-    return see(f"/designs/{answer.headers['location'].rpartition('/')[2]}")
+    known = "?known=true" if answer.status_code == HTTPStatus.OK else ""
+    return see(f"/designs/{answer.headers['location'].rpartition('/')[2]}{known}")
 
 
 @router.post("/designs/{digest}/studies")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from assay.service.dashboard.comparison_view import differing, p_text, verdict
@@ -27,6 +29,8 @@ def test_only_significant_differences_have_a_verdict(
 
 def test_small_p_values_are_a_bound() -> None:
     assert (p_text(0.00009), p_text(0.0001), p_text(1.0)) == ("< 0.0001", "0.0001", "1")
+    assert (p_text(0.04995), p_text(0.05), p_text(0.0512345)) == ("0.04995", "0.05", "0.0512")
+    assert p_text(math.nextafter(0.05, 0)) != "0.05", "below the level"
 
 
 def test_parameters_that_differ_have_a_text_for_each_job() -> None:

@@ -106,7 +106,7 @@ def test_noise_is_no_attack() -> None:
     noise = attack("uniform_noise", 0.2, "4/255")
     assert "60 of 100 images hold" in headline(results(CLEAN_ROW, noise, PGD))
     assert headline(results(CLEAN_ROW, noise)) == (
-        "20 of 100 images are right under random noise at 4/255; clean 87 of 100; no attack was run."
+        "20 of 100 images are right under uniform_noise at 4/255; clean 87 of 100; no attack was run."
     )
 
 

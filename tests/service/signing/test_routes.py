@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -68,7 +69,17 @@ def test_it_is_an_artifact_and_stays_the_same(api: httpx.Client, job_id: str) ->
     assert api.get(listed["signature.json"]["href"]).content == first
 
 
-def test_many_at_once_get_the_same_one(api: httpx.Client, job_id: str) -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+def test_many_at_once_get_the_same_one(
+    api: httpx.Client, job_id: str, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def slow_link(*names: Any) -> None:
+        link(*names)
+        time.sleep(seconds)  # in which the file has two names, and is read by no call
+
+    monkeypatch.setattr(os, "link", slow_link)
     with ThreadPoolExecutor(8) as pool:
         found = set(pool.map(lambda _: api.get(f"{JOBS}/{job_id}/signature").content, range(16)))
     assert len(found) == 1

@@ -108,11 +108,13 @@ def test_the_headline_names_the_surest_difference() -> None:
 
 def test_a_study_that_is_too_small_says_what_more_seeds_would_find() -> None:
     assert headline(results(*GRID)) == (
-        "Too small to tell: the largest difference is +10.0 [+5.0, +15.0] points (new, pgd 2/255);"
+        "Too small to tell: the largest difference on attacked or corrupted examples is +10.0 [+5.0, +15.0]"
+        " points (new, pgd 2/255);"
         " 4 seeds would find 8.6 points."
     )
     large = cell("clean", 0.9, 0.2)
     assert "+10.0 [+5.0, +15.0] points (new, pgd 2/255)" in headline(results(large, *GRID[1:]))
+    assert "the largest difference is -70.0" in headline(results(large))
     assert "(new, clean)" in headline(results(large))
     one = cell("clean", 0.9, 0.8, compares="weights", test=student(0.001), power=None)
     assert headline(results(one, complete=False)).startswith("Not complete, so far: Too small to tell")

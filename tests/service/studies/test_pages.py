@@ -231,6 +231,7 @@ def test_a_study_is_extended_canceled_resumed_and_deleted_by_forms(api: httpx.Cl
     path = f"/studies/{study['id']}"
     assert 'name="seeds" required maxlength="200" value="2 3 4"' in page(api, path)
     assert sent(api, f"{path}/seeds", seeds="3, 4 5").headers["location"] == path
+    assert "the study has these seeds" in sent(api, f"{path}/seeds", 422, seeds="3 4").text
     assert api.get(f"/api/v1{path}").json()["seeds"] == [0, 1, 3, 4, 5]
     assert 'value="6 7 8"' in page(api, path)
     sent(api, f"{path}/cancel")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from typing import Any
@@ -123,6 +124,10 @@ def test_what_is_wrong_with_it_is_said_at_its_fields() -> None:
     assert found["primary.margin"][0] == "the claim 'difference' has no margin"
     two = wrong({"evaluation": "pgd"})
     assert two["primary.params"][0] == "2 evaluations of the name 'pgd' have these parameters; name one"
+    with pytest.raises(InvalidSpec) as caught:
+        check(example() | {"primary": {"evaluation": "pgd"}})
+    (detail,) = [one for one in caught.value.details if one.loc == ["primary", "params"]]
+    assert [json.loads(one).keys() for one in detail.allowed] == [{"epsilon"}] * 2, "what tells them apart"
     none = wrong({"evaluation": "pgd", "params": {"epsilon": "3/255"}})
     assert none["primary.params"][0].startswith("no evaluations of the name 'pgd'")
     assert "needs a margin" in wrong({"evaluation": "clean", "claim": "not_worse"})["primary.margin"][0]

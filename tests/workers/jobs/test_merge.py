@@ -278,6 +278,7 @@ def test_a_merged_job_has_a_summary(store: Store, tmp_path: Path) -> None:
     assert found is not None
     top1 = saved["metrics"]["top1"]
     worst = {"metric": "top1", "value": top1["value"], "n": top1["n"], "at": "25.5/255", "radius": 0.1}
+    worst |= {"invalid": []}
     assert found.model_dump() == {"clean": None, "worst": worst, "invalid": []}
 
 

@@ -95,7 +95,7 @@ def test_jobs_of_earlier_versions_get_a_summary(either_store: Store, tmp_path: P
     found = either_store.jobs.get(job_id).summary
     assert found is not None
     assert found.model_dump() == {
-        "clean": {"metric": "top1", "value": 0.8, "n": 10, "at": "", "radius": None},
+        "clean": {"metric": "top1", "value": 0.8, "n": 10, "at": "", "radius": None, "invalid": []},
         "worst": None,
         "invalid": [],
     }

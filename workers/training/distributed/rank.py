@@ -31,6 +31,8 @@ def main() -> None:
     except Exception as error:  # reported to the evaluator
         _tell(folder, error, timeout)
         os._exit(1)  # An orderly exit would wait for the other processes, which wait for this process
+    sys.stderr.flush()
+    os._exit(0)  # In an orderly exit a thread of gloo's may end the process by SIGABRT
 
 
 def join(rank: int, size: int, local: int, *, on_gpu: bool, timeout: timedelta) -> None:

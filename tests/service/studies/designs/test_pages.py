@@ -22,6 +22,9 @@ def test_a_design_is_registered_run_and_shown(api: httpx.Client) -> None:
     digest = path.rpartition("/")[2]
     shown = page(api, path)
     assert digest in shown
+    assert "registered before" not in shown
+    again = sent(api, "/designs", spec=body).headers["location"]
+    assert "This design was registered before." in page(api, again)
     assert "wide against narrow in the first metric of clean: difference" in shown
     assert "\n  &#34;adjust&#34;: &#34;holm&#34;," in shown
     assert f"<code>assay studies run {digest}</code>" in shown

@@ -7,6 +7,7 @@ of its trainings in FOLDER/NAME.
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -178,6 +179,7 @@ def main() -> None:
     halved(sharing, folder, processes)
     uneven_statistics(sharing, folder, processes)
     torch.distributed.destroy_process_group()
+    os._exit(0)  # In an orderly exit a thread of gloo's may end the process by SIGABRT
 
 
 if __name__ == "__main__":

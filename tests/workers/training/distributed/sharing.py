@@ -6,6 +6,7 @@ and leaves the weights of each in FOLDER/NAME; then it does one that is stopped 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -192,3 +193,4 @@ if __name__ == "__main__":
         run(where, each, mine)
     interrupt(where / "interrupted", mine)
     torch.distributed.destroy_process_group()
+    os._exit(0)  # In an orderly exit a thread of gloo's may end the process by SIGABRT
