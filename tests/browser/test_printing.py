@@ -15,6 +15,9 @@ from tests.browser.test_layout import load
 pytestmark = pytest.mark.slow
 
 PAGE_OF_PDF = re.compile(rb"/Type\s*/Page\b(?!s)")
+PAPER = {"width": 688, "height": 1000}  # A4 within its margins
+CUT = """() => [...document.querySelectorAll("main table")].filter((one) => one.checkVisibility()
+    && one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.innerText.slice(0, 80))"""
 SHOWN = "(name) => document.querySelector(name)?.checkVisibility() ?? null"
 
 
@@ -53,6 +56,24 @@ def test_every_page_prints_what_it_shows(open_page: Open, site: Site) -> None:
         assert page.evaluate(SHOWN, part), path
         for name in (".top", "main form .actions", "main input", "main select"):
             assert not page.evaluate(SHOWN, name), (path, name)
+
+
+def test_no_table_is_cut_at_the_edge_of_the_paper(open_page: Open, site: Site) -> None:
+    page = open_page("/")
+    page.set_viewport_size(PAPER)
+    page.emulate_media(media="print")
+    both = ",".join(site.measured)
+    report = f"/api/v1/report?jobs={both}&format=html"
+    for path in (f"/jobs/{site.measured[0]}", f"/compare?jobs={both}", f"/studies/{site.study}", report):
+        if path == report:  # The service sends it as a file.
+            content = page.request.get(path).text()
+            page.goto("about:blank")
+            page.set_content(content)
+        else:
+            page.goto(path)
+        assert page.locator("main table").count() > 0, path
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        assert page.evaluate(CUT) == [], path
 
 
 def test_the_button_prints_and_needs_scripts(open_page: Open, site: Site) -> None:
