@@ -87,6 +87,22 @@ def test_a_report_has_attacks_by_strength_and_names_the_worst_case() -> None:
     assert "pgd: steps=10 backend=native random_start=true" in plain.notes
 
 
+def test_the_worst_cases_of_several_jobs_are_told_by_job() -> None:
+    """The worst case of a job is a milder row of another, which must not seem to be its worst case."""
+    rows = [
+        replace(row("pgd", value, epsilon=epsilon), job=job, name=job)
+        for job in ("first", "second")
+        for value, epsilon in ((0.6, "2/255"), (0.2, "4/255"))
+    ]
+    counted = [("first", rows[1].key), ("second", rows[2].key)]
+    table = pivot(rows, by=("attack", "name"), counted=counted)
+    assert table.notes[0] == "worst case: pgd epsilon=4/255 (first), pgd epsilon=2/255 (second)"
+    assert not table.counted
+    same = pivot(rows, by=("attack", "name"), counted=[counted[0], ("second", rows[3].key)])
+    assert [*same.counted] == ["pgd epsilon=4/255"]
+    assert same.notes[0] == "worst case: pgd epsilon=4/255"
+
+
 def test_a_row_without_any_value_is_named_below() -> None:
     kept = row("pgd", 0.3, epsilon="8/255")
     gone = row("swap", 0.3, epsilon="8/255")
