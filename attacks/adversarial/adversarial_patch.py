@@ -50,7 +50,7 @@ MAX_PLACES = 256
 
 def adversarial_patch(
     *,
-    size: Annotated[int, Interval(ge=1, le=10_000)] = 16,
+    size: Annotated[int, "strength", Interval(ge=1, le=10_000)] = 16,
     aligned: bool = True,
     location: Location = "gradient",
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 100,

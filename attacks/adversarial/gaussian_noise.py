@@ -30,7 +30,7 @@ PASSES = ("params.draws + 1", "0")
 
 
 def gaussian_noise(
-    *, sigma: Annotated[Fraction, Interval(ge=0, le=1000)] = 0.1, draws: parameters.Draws = 1
+    *, sigma: Annotated[Fraction, "strength", Interval(ge=0, le=1000)] = 0.1, draws: parameters.Draws = 1
 ) -> Attack:
     """Random perturbations, normal and independent in every pixel and channel.
 

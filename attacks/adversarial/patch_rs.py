@@ -49,7 +49,7 @@ MAX_SHIFT = 0.75
 
 def patch_rs(
     *,
-    size: Annotated[int, Interval(ge=1, le=10_000)] = 16,
+    size: Annotated[int, "strength", Interval(ge=1, le=10_000)] = 16,
     queries: Annotated[int, Interval(ge=1, le=1_000_000)] = 10_000,
     share: Annotated[float, Interval(gt=0, le=1)] = 0.4,
 ) -> Attack:

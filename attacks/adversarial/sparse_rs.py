@@ -54,7 +54,7 @@ DIVISORS = (2, 4, 5, 6, 8, 10, 12, 15, 20)
 
 def sparse_rs(
     *,
-    pixels: Annotated[int, Interval(ge=1, le=1_000_000)] = 50,
+    pixels: Annotated[int, "strength", Interval(ge=1, le=1_000_000)] = 50,
     queries: Annotated[int, Interval(ge=1, le=1_000_000)] = 5000,
     share: Annotated[float, Interval(gt=0, le=1)] = 0.3,
 ) -> Attack:

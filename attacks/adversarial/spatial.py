@@ -49,8 +49,8 @@ Search = Literal["grid", "random"]
 
 def spatial(
     *,
-    max_rotation: Annotated[float, Interval(ge=0, le=180)] = 30.0,
-    max_shift: Annotated[float, Interval(ge=0, le=1)] = 0.1,
+    max_rotation: Annotated[float, "strength", Interval(ge=0, le=180)] = 30.0,
+    max_shift: Annotated[float, "strength", Interval(ge=0, le=1)] = 0.1,
     search: Search = "grid",
     rotations: Annotated[int, Interval(ge=1, le=1000)] = 31,
     shifts: Annotated[int, Interval(ge=1, le=100)] = 5,

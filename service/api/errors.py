@@ -168,7 +168,9 @@ def _http_exception(request: Request, error: Exception) -> Response:
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"Allow": allowed})
         message = f"{request.method} is not allowed here; allowed: {allowed}"
-        return error_response(MethodNotAllowed(message), {"Allow": allowed})
+        refused = answer(request, MethodNotAllowed(message))
+        refused.headers["Allow"] = allowed
+        return refused
     kind = _BY_STATUS.get(error.status_code, MalformedJson if error.status_code < 500 else Internal)
     return error_response(kind(str(error.detail)), headers)
 
@@ -225,7 +227,7 @@ def add_wrong_values(problems: Problems, errors: Iterable[Mapping[str, Any]]) ->
 def _allowed(item: Mapping[str, Any], message: str) -> list[str] | str | None:
     """Values that pydantic allows: the names in "'a', 'b' or 'c'", or what the message says."""
     if "expected" in (item.get("ctx") or {}):
-        return re.findall(r"'([^']*)'", str(item["ctx"]["expected"]))
+        return [*filter(None, re.findall(r"'([^']*)'", str(item["ctx"]["expected"])))]
     words = re.match(r"must (?:be|have) (.+)", message)
     return words and words[1]
 

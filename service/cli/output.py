@@ -206,8 +206,8 @@ def results_text(results: Results, *, full: bool) -> str:
         parts.append(table(("CASE", "EVALUATION", "METRIC", "VALUE", "95 % INTERVAL", "N"), rows))
     if rows:
         known = load()
-        names = {part.name: part.params.get("stages") for part in results.evaluations}
-        for name, stages in names.items():  # no other name says less of what is run
+        names = [(part.name, tuple(part.params.get("stages") or ())) for part in results.evaluations]
+        for name, stages in dict.fromkeys(names):  # no other name says less of what is run
             if (threat := known.threat_of(name)) is not None and threat.search == "ensemble":
                 ran = "its stages " + ", ".join(stages) if stages else known.find("attack", name).summary
                 parts.append(_fitted(f"{name}: {ran}"))

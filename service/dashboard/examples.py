@@ -145,6 +145,9 @@ def chosen_examples(
     """The outcomes of an evaluation, the choice of an address, and the numbers of its examples in order."""
     columns = _columns(store, job, evaluation, results)
     choice = _choice(shown_columns(columns), address)
+    numbered = {int}.issuperset(map(type, columns.get("label", ())))
+    if choice.label and numbered and not choice.label.isdecimal():
+        raise refused("label", "must be the number of a class", choice.label, "such as 3")
     return columns, choice, chosen_rows(columns, choice, stages_of(results[evaluation]))
 
 

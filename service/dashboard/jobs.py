@@ -56,7 +56,7 @@ class JobsAddress:
     search: Filter = ""
     study: Filter = ""
     sort: Sort = "-created"
-    group: Group | Literal[""] = ""
+    group: Literal[Group, ""] = ""
     columns: Annotated[list[JobColumn] | None, Query()] = None
     metrics: Annotated[
         list[Annotated[str, Query(max_length=MAX_COLUMN)]] | None, Query(max_length=MAX_COLUMNS)

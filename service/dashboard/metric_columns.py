@@ -15,7 +15,7 @@ from assay.service.contract.results import Metric
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import evaluations_in, user_spec
 from assay.service.dashboard.form_fields import without_defaults
-from assay.service.reports.numbers import RADIUS, params_text, shown_params
+from assay.service.reports.numbers import params_text, shown_params, strengths
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
@@ -93,7 +93,7 @@ def _title(
         changed = without_defaults(catalog, catalog.find_evaluation(name).parameters, params)
     except AssayError:  # of a package that is gone
         changed = params
-    params = {key: value for key, value in params.items() if key in changed or key == RADIUS}
+    params = {key: value for key, value in params.items() if key in changed or key in strengths(name)}
     parts = [name, params_text(shown_params(name, params, own or json.loads(usual_json), protocol))]
     parts += [f"on {own['name']}"] if own else []
     parts += [f"protocol {protocol}"] if protocol != "pixel" else []

@@ -108,7 +108,7 @@ def send_form(request: Request, form: FormDep, service: SubmissionDep) -> Respon
             _refuse(state, error)
             return _page(request, service, state)
         return see(f"/jobs/{json.loads(bytes(answer.body))['id']}")
-    _check(service, state, silent=action not in ("submit", "check", "form", "json") or bool(pending))
+    _check(service, state, silent=action not in ("submit", "check", "form") or bool(pending))
     return _page(request, service, state)
 
 

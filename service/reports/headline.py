@@ -28,7 +28,7 @@ from assay.service.plots.series import (
     unattacked,
     unattacked_accuracy,
 )
-from assay.service.reports.numbers import number
+from assay.service.reports.numbers import number, params_text, strengths
 
 NAMES = {
     "top1": "accuracy",
@@ -58,6 +58,9 @@ def headline(results: Results) -> str:
     invalid = _invalid(results)
     doubts = [f"Invalid ({', '.join(invalid)})"] if invalid else []
     doubts += [] if results.complete else ["Not complete, so far"]
+    named = any(said.startswith(f"{row.name}:") for row in results.evaluations)
+    if not doubts and not named and said.partition(" ")[0].islower():
+        said = f"{said[0].upper()}{said[1:]}"
     return " ".join([f"{': '.join([*doubts, said])}.", *_rule(results)])
 
 
@@ -209,7 +212,12 @@ def _of_change(results: Results) -> str:
     *_, row, name, metric, before = max(rows)
     epsilon = epsilon_of(row)
     at = "" if epsilon is None else f" at {radius_text(row, epsilon)}"
-    return f"{_name(name)} {number(metric.value, metric.unit)}{at} under {row.name}{_before(before)}"
+    text = f"{_name(name)} {number(metric.value, metric.unit)}{at} under {row.name}"
+    if f"{name}{BEFORE}" not in row.metrics:
+        return text + _before(before)
+    other, of_all = next(iter(row.metrics.items()))
+    beside = "" if other == name else f"; {_name(other)} of all words {_short(of_all)}"
+    return f"{text}, {_short(before)} before{beside}"
 
 
 def _without_value(results: Results) -> str:
@@ -227,7 +235,7 @@ def _of_noise(results: Results) -> str:
         return ""
     most = max(rows, key=lambda row: row.epsilon)
     right = _held(results, most.row, most.metric, "are right")
-    noise = f"{right} under {most.row.name} at {_radius(most, most.epsilon)}"
+    noise = f"{right} under {most.row.name} at {_radius(most, most.epsilon)}{_changed(results)}"
     return f"{noise}{_before(most.unattacked)}; {NO_ATTACK}"
 
 
@@ -239,16 +247,22 @@ def _clean(results: Results) -> str:
 
 
 def _changed(results: Results) -> str:
-    """The lowest accuracy of each evaluation of corrupted or randomly changed examples."""
-    least: dict[str, Metric] = {}
+    """The lowest accuracy of each evaluation of corrupted examples and of noise without a radius."""
+    least: dict[str, tuple[Metric, str]] = {}
     for row in results.evaluations:
         of_cells = (one for name, one in row.metrics.items() if name in CORRUPTED)
-        metric = next(of_cells, accuracy(row) if is_noise(row) else None)
+        metric = next(of_cells, accuracy(row) if is_noise(row) and epsilon_of(row) is None else None)
         if metric is not None and metric.value is not None:
-            known = least.get(row.name, metric)
-            least[row.name] = metric if metric.value < (known.value or 0.0) else known
-    told = [f", {_short(metric)} under {name}" for name, metric in least.items()]
+            known, _ = least.get(row.name, (metric, ""))
+            if metric is known or metric.value < (known.value or 0.0):
+                least[row.name] = metric, _strength(row)
+    told = [f", {_short(metric)} under {name}{strength}" for name, (metric, strength) in least.items()]
     return "".join(told[:MAX_CHANGES])
+
+
+def _strength(row: EvaluationResult) -> str:
+    found = {key: row.params[key] for key in row.params if key in strengths(row.name)}
+    return f" {params_text(found)}" if found else ""
 
 
 def _first(results: Results) -> str:

@@ -59,8 +59,8 @@ def arithmetic_lines(parts: Sequence[EvaluationResult]) -> list[str]:
 def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[str]]:
     """The parameters (of name and parameters of each) in two parts, so that twenty attacks fit a terminal.
 
-    First each evaluation's `epsilon`, a `version` other than the default and the parameters that differ among
-    its namesakes; then a line per name with the other set parameters.
+    First each evaluation's `epsilon` and other strengths, a `version` other than the default and the parameters
+    that differ among its namesakes; then a line per name with the other set parameters.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for name, params in evaluations:
@@ -79,7 +79,7 @@ def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[
 
 def _same_in_all(name: str, group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = group[0]
-    telling = {RADIUS, *chosen_params(name, {key: first[key] for key in first.keys() & {"version"}})}
+    telling = {*strengths(name), *chosen_params(name, {key: first[key] for key in first.keys() & {"version"}})}
     return {
         key: value
         for key, value in first.items()
@@ -178,8 +178,17 @@ def set_params(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value is not None}
 
 
+def strengths(name: str) -> set[str]:
+    """The parameters of an evaluation that say how large the change of an example is."""
+    try:
+        parts = load().find_evaluation(name).parameters["properties"]
+    except NotFound:
+        return {RADIUS}
+    return {RADIUS, *(key for key, part in parts.items() if part.get("strength"))}
+
+
 def chosen_params(name: str, params: Mapping[str, Any], kind: str = "") -> dict[str, Any]:
-    """A component's parameters that are not their defaults, nested ones too, beside its radius.
+    """A component's parameters that are not their defaults, nested ones too, beside its strength.
 
     Without a `kind` the name is of an evaluation or attack.
     """
@@ -194,7 +203,7 @@ def chosen_params(name: str, params: Mapping[str, Any], kind: str = "") -> dict[
         if isinstance(value, Mapping) and "component" in part:
             nested = chosen_params(value["name"], value.get("params") or {}, part["component"])
             own, default = {"name": value["name"], "params": nested}, {"params": {}, **(default or {})}
-        if key == RADIUS or own != default:
+        if key == RADIUS or part.get("strength") or own != default:
             kept[key] = own
     return kept
 

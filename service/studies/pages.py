@@ -12,7 +12,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from assay.service.api.deps import Cursor, DispatcherDep, LiveDep, SettingsDep, StoreDep
-from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults
+from assay.service.contract.errors import AssayError, ErrorDetail, InvalidSpec, NoResults
 from assay.service.contract.states import RETRYABLE, TERMINAL
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
 from assay.service.dashboard.comparison_view import ADJUSTED, LEVEL, p_text, verdict
@@ -88,6 +88,13 @@ def list_studies(request: Request, store: StoreDep, cursor: Cursor | None = None
 @router.get("/studies/{study_id}")
 def show(request: Request, study: StudyDep, store: StoreDep) -> Response:
     """A study: its table, its runs, and what can be done with it."""
+    return _page(request, study, store)
+
+
+def _page(
+    request: Request, study: StudyRow, store: TenantStore, *, typed: str = "", error: AssayError | None = None
+) -> Response:
+    """The study, `error` beside the form of more seeds with the text that was typed."""
     tables = made_once(request.app, StudyTables)
     view = api.study_view(study)
     results, pending = None, False
@@ -113,10 +120,12 @@ def show(request: Request, study: StudyDep, store: StoreDep) -> Response:
         "level": LEVEL,
         "p_text": p_text,
         "max_cells": MAX_CELLS,
-        "more_seeds": [seed for seed in range(max(view.seeds) + 1, max(view.seeds) + 4) if seed < 2**63],
+        "more_seeds": typed or " ".join(map(str, range(max(view.seeds) + 1, max(view.seeds) + 4))),
+        "error": error,
+        "details": [(detail, "") for detail in error.details] if error is not None else [],
         "actions": _actions(study, ended=view.state in TERMINAL),
     }
-    return render(request, "study.html", values)
+    return render(request, "study.html", values, status=200 if error is None else error.status)
 
 
 @router.get("/studies/{study_id}/curve")
@@ -250,15 +259,22 @@ def retry(form: FormDep, study: StudyDep, store: StoreDep, dispatcher: Dispatche
 
 
 @router.post("/studies/{study_id}/seeds")
-def extend(form: FormDep, study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
-    """Queues the jobs of more seeds, and shows the study."""
-    seeds = _seeds(form.get("seeds", ""))
-    if {*seeds} <= {*study.spec["seeds"]}:
-        message, allowed = "the study has these seeds", "seeds that it has not"
-        raise InvalidSpec(
-            message, [ErrorDetail(loc=["seeds"], message=message, given=seeds, allowed=allowed)]
-        )
-    api.extend_study(study, {"seeds": seeds}, store, dispatcher)
+def extend(
+    request: Request, form: FormDep, study: StudyDep, store: StoreDep, dispatcher: DispatcherDep
+) -> Response:
+    """Queues the jobs of more seeds, and shows the study; with what is wrong with the seeds, if they are."""
+    typed = form.get("seeds", "")
+    try:
+        seeds = _seeds(typed)
+        if {*seeds} <= {*study.spec["seeds"]}:
+            message, allowed = "the study has these seeds", "seeds that it has not"
+            detail = ErrorDetail(loc=["seeds"], message=message, given=seeds, allowed=allowed)
+            raise InvalidSpec(message, [detail])
+        api.extend_study(study, {"seeds": seeds}, store, dispatcher)
+    except AssayError as error:
+        if error.status >= 500:
+            raise
+        return _page(request, study, store, typed=typed, error=error)
     return see(f"/studies/{study.id}")
 
 

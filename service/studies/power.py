@@ -84,4 +84,6 @@ def amount(value: float, unit: Unit | None) -> str:
     """A difference as people read it; of shares in points."""
     if unit == "proportion" and value > 1:
         return "more than 100 points (that is: none)"
-    return f"{100 * value:.1f} points" if unit in ("proportion", "ratio") else f"{value:.3g}"
+    if unit not in ("proportion", "ratio"):
+        return f"{value:.3g}"
+    return "less than 0.05 points" if 0 < value < 0.0005 else f"{100 * value:.1f} points"

@@ -195,6 +195,7 @@ def _text(
     tail = f", {kind} = {p:.2g}, one test{of}"
     margin = "" if primary.margin is None else amount(primary.margin, unit)
     word = "better" if better else "worse"
+    measured = f"measured {size} {word}" if found.difference else "measured no difference"
     if primary.claim == "difference":
         said = f"{found.arm} is {word} than {found.baseline} by {size}"
         apart = f"{found.arm} is not told apart from {found.baseline}: {size} {word}"
@@ -203,7 +204,7 @@ def _text(
         said = f"{found.arm} is not worse than {found.baseline} by {margin} or more"
     else:
         said = f"{found.arm} and {found.baseline} differ by less than {margin}"
-    return f"{said if holds else f'not shown that {said}'}: measured {size} {word}{tail}"
+    return f"{said if holds else f'not shown that {said}'}: {measured}{tail}"
 
 
 def evaluations_of(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -251,15 +251,17 @@ def _warnings(results: StudyResults) -> list[str]:
 
 
 def _powers(results: StudyResults) -> list[str]:
-    """What the study can find: the evaluations of the least and of the greatest power, of each unit."""
+    """What the study can find: by its primary question, and at the least and the greatest power of each unit."""
+    said: list[str] = []
     found: dict[Unit | None, list[tuple[float, str]]] = {}
     for cell in results.cells:
         for one in cell.comparisons:
             if one.power is not None and one.power.with_twice is not None:
                 text = f"{label(cell)}, {cell.metric}, {one.arm}: {one.power.text}"
+                said += [f"power of the primary question: {text}"] if one.primary else []
                 found.setdefault(cell.unit, []).append((one.power.resolves or one.power.with_twice, text))
     ends = [(min(listed), max(listed)) for listed in found.values()]
-    return [f"power: {text}" for pair in ends for _, text in dict.fromkeys(pair)]
+    return [*said, *(f"power: {text}" for pair in ends for _, text in dict.fromkeys(pair))]
 
 
 def to_markdown(results: StudyResults) -> str:

@@ -4,7 +4,8 @@
 
 becomes a property that takes a number or "k/255", at least 0. Text in the metadata marks facts that types
 cannot express: `fraction`, `folder`, `file_name` (a plain name, no path), `job` (the id of a training job),
-`fact:FACT` (null takes this fact of the job's data), `system` (set by the program, hidden from users), and
+`fact:FACT` (null takes this fact of the job's data), `strength` (how large the change of an example is, which
+pages show with every row, as `epsilon`), `system` (set by the program, hidden from users), and
 `attention`, `corruption`, `data`, `model` or `words` (the name of a component of that kind with its
 parameters; `model:FACT` asks for a model that states the fact; of `list[str]`, names without parameters). The
 description is the parameter's in the `Args:` of the docstring, else the `doc(...)` in the metadata of a type
@@ -40,6 +41,7 @@ MARKERS = (
     "fraction",
     "job",
     "model",
+    "strength",
     "system",
     "words",
 )
@@ -180,8 +182,8 @@ def _annotated(annotation: object, metadata: tuple[object, ...]) -> dict[str, An
 
 
 def _mark(schema: dict[str, Any], marker: str, fact: str) -> None:
-    if marker == "fact":
-        schema["fact"] = fact
+    if marker in ("fact", "strength"):
+        schema[marker] = fact or True
         return
     wanted = "number" if marker == "fraction" else "string"
     branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") == wanted]

@@ -77,7 +77,7 @@ def forced_continuation(
     *,
     target: Annotated[str, Len(1, 1000)],
     prompt: Annotated[int, Interval(ge=1, le=65536)] | None = None,
-    max_share: Annotated[float, Interval(gt=0, le=1)] = 0.25,
+    max_share: Annotated[float, "strength", Interval(gt=0, le=1)] = 0.25,
     steps: Annotated[int, Interval(ge=1, le=10_000)] = 20,
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 32,
     tried: Annotated[int, Interval(ge=1, le=100_000)] = 32,

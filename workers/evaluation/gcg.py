@@ -42,7 +42,7 @@ PASSES = (f"params.eot * (2 + params.steps * (params.tried + 1)) + {JUDGING}", "
 
 def gcg(
     *,
-    max_share: Annotated[float, Interval(gt=0, le=1)] = 0.25,
+    max_share: Annotated[float, "strength", Interval(gt=0, le=1)] = 0.25,
     steps: Annotated[int, Interval(ge=1, le=10_000)] = 20,
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 32,
     tried: Annotated[int, Interval(ge=1, le=100_000)] = 64,

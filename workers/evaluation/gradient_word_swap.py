@@ -70,7 +70,7 @@ SearchName = Literal["gcg", "hotflip"]
 def gradient_word_swap(
     *,
     search: SearchName = "gcg",
-    max_share: Annotated[float, Interval(gt=0, le=1)] = 0.05,
+    max_share: Annotated[float, "strength", Interval(gt=0, le=1)] = 0.05,
     steps: Annotated[int, Interval(ge=1, le=10_000)] = 10,
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 32,
     tried: Annotated[int, Interval(ge=1, le=100_000)] = 32,

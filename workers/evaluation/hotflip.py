@@ -46,7 +46,7 @@ PASSES = (
 
 def hotflip(
     *,
-    max_share: Annotated[float, Interval(gt=0, le=1)] = 0.25,
+    max_share: Annotated[float, "strength", Interval(gt=0, le=1)] = 0.25,
     steps: Annotated[int, Interval(ge=1, le=1000)] = 10,
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 10,
     beam: Annotated[int, Interval(ge=1, le=100)] = 3,

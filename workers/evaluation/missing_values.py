@@ -39,7 +39,7 @@ Imputation = Literal["linear", "previous", "mean"]
 
 def missing_values(
     *,
-    share: Annotated[float, Interval(ge=0, lt=1)] = 0.3,
+    share: Annotated[float, "strength", Interval(ge=0, lt=1)] = 0.3,
     missing: Literal["values", "steps"] = "values",
     imputation: Imputation = "linear",
 ) -> Evaluation:

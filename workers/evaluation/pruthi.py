@@ -34,7 +34,7 @@ PASSES = (f"params.eot * (250 * params.max_words) + {JUDGING}", "0")
 
 def pruthi(
     *,
-    max_words: Annotated[int, Interval(ge=1, le=100)] = 1,
+    max_words: Annotated[int, "strength", Interval(ge=1, le=100)] = 1,
     eot: parameters.TextEot = 1,
     model_draws: parameters.TextModelDraws = 100,
     backend: parameters.TextBackend = "native",

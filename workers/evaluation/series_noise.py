@@ -27,7 +27,7 @@ FACTS = {"random_changes": True}
 
 def series_noise(
     *,
-    scale: Annotated[float, Interval(ge=0, le=100)] = 0.5,
+    scale: Annotated[float, "strength", Interval(ge=0, le=100)] = 0.5,
     distribution: Literal["gaussian", "uniform"] = "gaussian",
 ) -> Evaluation:
     """Accuracy or error on noisy time series.

@@ -29,7 +29,7 @@ PASSES = ("2", "0")
 FACTS = {"random_changes": True}
 
 
-def time_shift(*, largest: Annotated[float, Interval(ge=0, le=1)] = 0.2) -> Evaluation:
+def time_shift(*, largest: Annotated[float, "strength", Interval(ge=0, le=1)] = 0.2) -> Evaluation:
     """Accuracy or error on time series moved along the time axis.
 
     Args:

@@ -34,7 +34,7 @@ FACTS = {"random_changes": True}
 
 def time_warp(
     *,
-    strength: Annotated[float, Interval(ge=0, le=5)] = 0.5,
+    strength: Annotated[float, "strength", Interval(ge=0, le=5)] = 0.5,
     knots: Annotated[int, Interval(ge=2, le=64)] = 4,
 ) -> Evaluation:
     """Accuracy or error on time series whose speed changes smoothly; both ends stay in place.

@@ -35,7 +35,7 @@ PASSES = ("1", "0")
 FACTS = {"random_changes": True}
 
 
-def token_noise(*, rate: Annotated[float, Interval(ge=0, le=1)] = 0.1) -> Evaluation:
+def token_noise(*, rate: Annotated[float, "strength", Interval(ge=0, le=1)] = 0.1) -> Evaluation:
     """Accuracy on sequences with randomly replaced tokens, one draw for each example.
 
     Args:

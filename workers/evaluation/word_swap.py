@@ -241,7 +241,7 @@ def _words_of(text: OneText, index: int) -> dict[int, NDArray[np.int64]]:
 
 def word_swap(
     *,
-    rate: Annotated[float, Interval(ge=0, le=1)] = 0.05,
+    rate: Annotated[float, "strength", Interval(ge=0, le=1)] = 0.05,
     words: Annotated[Words, "words"] = fixed_word,
     window: Literal["sliding", "strided", "blocks"] = "sliding",
     length: Annotated[int, Interval(ge=1, le=65536)] | None = None,

@@ -71,14 +71,17 @@ class ModelWarning(UserWarning):
 @contextmanager
 def told_warnings() -> Iterator[None]:
     """Warnings of the model as lines on standard error, the others as ever."""
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always", ModelWarning)
-        yield
-    for one in found:
-        if one.category is ModelWarning:
-            sys.stderr.write(f"warning: {one.message}\n")
-        else:
-            warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+    found: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always", ModelWarning)
+            yield
+    finally:
+        for one in found:
+            if one.category is ModelWarning:
+                sys.stderr.write(f"warning: {one.message}\n")
+            else:
+                warnings.showwarning(one.message, one.category, one.filename, one.lineno)
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from assay.service.contract.times import iso
 from assay.service.studies.designs.digest import design_of, digest_of
 from assay.service.studies.designs.rows import AddedSeeds
@@ -31,7 +33,7 @@ def fixing_of(study: StudyRow) -> StudyFixing | None:
     text = f"fixed {when} the first run{' (its added seeds alone)' if alone else ''}: "
     text += "stored with the study" if registered is None else "registered"
     at = study.created_at if registered is None else registered
-    text += f" at {iso(at)} as {PREFIX}{study.design}"
+    text += f" at {_time_text(at)} as {PREFIX}{study.design}"
     text += f", study {fixing['number']} of the design" if fixing["number"] > 1 else ""
     remarks = [_added(one) for one in late if not one["begun"]]
     remarks += [fixing["changed"]] if "changed" in fixing else []
@@ -47,6 +49,10 @@ def fixing_of(study: StudyRow) -> StudyFixing | None:
     )
 
 
+def _time_text(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def _added(one: AddedSeeds) -> str:
     seeds = f"seed{'' if len(one['seeds']) == 1 else 's'} {', '.join(map(str, one['seeds']))}"
-    return f"{seeds} added at {iso(one['at'])}, {'after' if one['begun'] else 'before'} the first run"
+    return f"{seeds} added at {_time_text(one['at'])}, {'after' if one['begun'] else 'before'} the first run"

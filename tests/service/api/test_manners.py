@@ -90,6 +90,13 @@ def test_options_and_405_name_the_methods(api: httpx.Client, paths: list[str]) -
     assert api.head(f"{JOBS}/x/cancel").status_code == 405
 
 
+def test_the_address_of_a_button_opened_in_a_browser_is_a_page(api: httpx.Client) -> None:
+    opened = api.get("/jobs/x/cancel", headers={"Accept": "text/html"})
+    assert (opened.status_code, opened.headers["allow"]) == (405, "OPTIONS, POST")
+    assert opened.headers["content-type"].startswith("text/html")
+    assert "GET is not allowed here" in opened.text
+
+
 def test_every_answer_has_safe_headers(api: httpx.Client, paths: list[str]) -> None:
     answers = [api.get(path) for path in [*paths, "/nope", "/docs/nope", f"{JOBS}/x", "/api/v1/catalog?x=1"]]
     answers += [

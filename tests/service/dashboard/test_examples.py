@@ -169,3 +169,12 @@ def test_of_many_classes_a_class_is_typed(
     typed = next(a for tag, a in Tags(text).found if tag == "input" and a.get("name") == "label")
     assert typed["value"] == "2"
     assert "wrong from the start" in text
+    refused = api.get(f"/jobs/{job}/examples/1?label=abc")
+    assert refused.status_code == 422
+    assert refused.json()["error"]["details"][0] == {
+        "loc": ["query", "label"],
+        "message": "must be the number of a class",
+        "given": "abc",
+        "allowed": "such as 3",
+        "nearest": None,
+    }

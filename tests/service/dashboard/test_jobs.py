@@ -97,6 +97,13 @@ def test_jobs_stand_in_groups_with_their_means(api: httpx.Client, app_store: Sto
     assert "no study" in page(api, "/jobs?group=study&tag=second")
 
 
+def test_an_unknown_group_is_refused_by_its_name(api: httpx.Client) -> None:
+    (detail,) = api.get("/jobs?group=studdy").json()["error"]["details"]
+    assert (detail["loc"], detail["allowed"], detail["nearest"]) == (
+        ["query", "group"], ["study", "arm", "tag"], "study",
+    )  # fmt: skip
+
+
 def test_the_cursor_of_a_page_with_the_longest_names_is_taken(
     api: httpx.Client, train_body: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

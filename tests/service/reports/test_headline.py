@@ -142,7 +142,7 @@ def test_nothing_evaluated_says_nothing() -> None:
 
 def test_an_undefined_metric_is_passed_over() -> None:
     assert headline(results(CLEAN_ROW, attack("pgd", None, "4/255"))) == (
-        "no attack has a value, the warnings say why; clean 87 of 100."
+        "No attack has a value, the warnings say why; clean 87 of 100."
     )
     told = headline(results(CLEAN_ROW, attack("pgd", None, "8/255"), PGD))
     assert told.startswith("60 of 100 images hold at 4/255 under the strongest attack run;")
@@ -192,18 +192,18 @@ def test_metrics_without_accuracy_are_beside_those_of_unchanged_examples() -> No
         row(name, {"perplexity": one}, data="pydoc")
         for name, one in zip(("perplexity", "word_swap"), numbers, strict=True)
     )))  # fmt: skip
-    assert told == "perplexity 41.25 under word_swap; clean 30.5."
+    assert told == "Perplexity 41.25 under word_swap; clean 30.5."
     of_same_words = {"perplexity": numbers[1]} | {
         f"perplexity_unswapped{end}": metric(value, unit="number", ci_method="t")
         for end, value in (("", 31.5), ("_before", 30.75))
     }
     swapped = row("word_swap", of_same_words, data="pydoc")
     assert headline(results(row("perplexity", {"perplexity": numbers[0]}, data="pydoc"), swapped)) == (
-        "perplexity of unswapped words 31.5 under word_swap; clean 30.75."
+        "Perplexity of unswapped words 31.5 under word_swap, 30.75 before; perplexity of all words 41.25."
     ), "the perplexity of all words counts the swapped ones as they are now"
     error = {"rmse": numbers[1], "clean_rmse": numbers[0]}
     assert (
-        headline(results(row("pgd", error, 0.3, "motions"))) == "rmse 41.25 at 0.3 sd under pgd; clean 30.5."
+        headline(results(row("pgd", error, 0.3, "motions"))) == "Rmse 41.25 at 0.3 sd under pgd; clean 30.5."
     )
 
 
@@ -215,7 +215,7 @@ def test_smallest_perturbations_are_told_by_their_median() -> None:
     }
     told = headline(results(CLEAN_ROW, row("ddn", found)))
     assert told == (
-        "half of the images are broken within 0.0123 (L2) under the strongest attack run; clean 87 of 100."
+        "Half of the images are broken within 0.0123 (L2) under the strongest attack run; clean 87 of 100."
     )
 
 
