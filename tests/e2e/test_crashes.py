@@ -66,7 +66,7 @@ def test_same_bits_with_one_worker_two_workers_and_kills(
 @pytest.mark.slow
 def test_killed_training_resumes_with_the_same_weights(calm: RunningService, rough: RunningService) -> None:
     """Resumes from its checkpoint; the weights are bit-identical to those of an undisturbed run."""
-    spec = training(epochs=20)
+    spec = training(epochs=50)
     expected = calm.client.submit(spec).id
     job_id = rough.client.submit(spec).id
     wait_for(lambda: rough.client.job(job_id).progress.done > 80, 120)
