@@ -79,7 +79,10 @@ def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[
 
 def _same_in_all(name: str, group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = group[0]
-    telling = {*strengths(name), *chosen_params(name, {key: first[key] for key in first.keys() & {"version"}})}
+    telling = {
+        *strengths(name),
+        *chosen_params(name, {key: first[key] for key in first.keys() & {"version"}}),
+    }
     return {
         key: value
         for key, value in first.items()

@@ -11,8 +11,10 @@ the mean over the steps of tau_i / tau_i of softmax attention. Here a copy of th
 and at the start the same weights wherever names and shapes agree; other weights of softmax are drawn from the
 job's seed. The job's model is left as it is.
 
-What the paper leaves open: f is taken before a final norm, without padding, in evaluation mode and with the
-same buffers on both sides, so that it changes by the parameters alone. Steps are AdamW without weight decay
+The paper's W_0 are the initial parameters and its steps those of its trainings. What it leaves open: whether
+its "embedding after two layers" is taken before the norm at the end (`output` "last_layer") or after it
+("final_norm"), which decides the score of a mechanism without normalised rows. f is taken without padding, in
+evaluation mode and with the same buffers on both sides, so that it changes by the parameters alone. Steps are AdamW without weight decay
 with Long Range Arena's epsilon of 1e-6 at a constant rate (or plain SGD), without warm-up or clipping, on
 unaugmented examples that are drawn from the job's data by seed and id; losses that a mechanism adds to its
 training count. bfloat16 jobs are measured in float32.
@@ -57,6 +59,7 @@ EPSILON = 1e-6
 SIDES = ("", "softmax_")
 
 Optimiser = Literal["adam", "sgd"]
+Output = Literal["last_layer", "final_norm"]
 Features = Callable[[Tensor], Tensor]
 
 
@@ -66,6 +69,7 @@ def instability(
     batch: Annotated[int, Interval(ge=1, le=4096)] = 32,
     optimiser: Optimiser = "adam",
     rate: Annotated[float, Interval(gt=0, le=10)] = 1e-4,
+    output: Output = "last_layer",
 ) -> Evaluation:
     """Change of the layers' output by a training step, per change of the weights, relative to softmax.
 
@@ -76,8 +80,9 @@ def instability(
         batch: examples of a step; fewer data are repeated. Halved where memory is short.
         optimiser: "adam" (AdamW without weight decay) or "sgd" (without momentum).
         rate: learning rate, constant.
+        output: f, of the last layer, or of the model's norm behind the layers.
     """
-    return _Instability(steps, batch, optimiser, rate)
+    return _Instability(steps, batch, optimiser, rate, output)
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ class _Instability:
     batch: int
     optimiser: Optimiser
     rate: float
+    output: Output = "last_layer"
 
     def measure(self, shard: Shard) -> Measured:
         """One row per step: `score` and `softmax_score`, each (n,); None where the weights did not change."""
@@ -109,7 +115,7 @@ class _Instability:
             rows = torch.tensor([order[place % len(order)] for place in places])
             images, labels = loader.images(rows), loader.labels_of(rows)
             for side, model in models.items():
-                with _random(shard, step), last_output(model) as features:
+                with _random(shard, step), last_output(model, self.output) as features:
                     scores[side].append(step_score(model, features, optimisers[side], images, labels))
             shard.progress(step + 1)
         values = {f"{side}score": torch.tensor(found, dtype=torch.float64) for side, found in scores.items()}
@@ -201,38 +207,45 @@ def named_attentions(model: nn.Module) -> list[tuple[str, str]]:
 
 
 @contextmanager
-def last_output(model: nn.Module) -> Iterator[Features]:
-    """A function from a batch to the output of the model's last layer, (B, N, C), zero at padding.
+def last_output(model: nn.Module, output: Output = "last_layer") -> Iterator[Features]:
+    """A function from a batch to the output of the model's layers, (B, N, C), zero at padding.
 
     The last layer is the last one of the list of layers that has the last attention of the catalog; without
-    such a list, this attention.
+    such a list, this attention. The final norm is `norm` beside this list; a model without is a ValueError.
     """
-    caught: list[Tensor] = []
+    caught: dict[str, Any] = {}
+    layer, norm = _last_layer(model)
+    if output == "final_norm" and norm is None:
+        raise ValueError("output is 'final_norm', and the model has no norm behind its layers")
 
-    def catch(_module: nn.Module, _given: Any, kwargs: Mapping[str, Any], output: Any) -> None:
-        tokens: Tensor = output[0] if isinstance(output, tuple) else output
-        mask = kwargs.get("mask")
-        caught[:] = [tokens if mask is None else tokens.masked_fill(~mask[..., None], 0.0)]
+    def catch(_module: nn.Module, _given: Any, kwargs: Mapping[str, Any], found: Any) -> None:
+        caught.update(mask=kwargs.get("mask"), tokens=found[0] if isinstance(found, tuple) else found)
 
     def features(images: Tensor) -> Tensor:
         model(images)
-        return caught[0]
+        tokens, mask = caught["tokens"], caught["mask"]
+        return tokens if mask is None else tokens.masked_fill(~mask[:, : tokens.shape[1], None], 0.0)
 
-    handle = _last_layer(model).register_forward_hook(catch, with_kwargs=True)
+    handles = [layer.register_forward_hook(catch, with_kwargs=True)]
+    if output == "final_norm" and norm is not None:
+        handles += [norm.register_forward_hook(lambda *found: caught.update(tokens=found[-1]))]
     try:
         yield features
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
-def _last_layer(model: nn.Module) -> nn.Module:
+def _last_layer(model: nn.Module) -> tuple[nn.Module, nn.Module | None]:
     place, _ = named_attentions(model)[-1]
     parts = place.split(".")
     for end in range(1, len(parts)):
         inside = model.get_submodule(".".join(parts[:end]))
         if isinstance(inside, nn.ModuleList | nn.Sequential) and parts[end] in inside._modules:
-            return list(inside)[-1]
-    return model.get_submodule(place)
+            holder = model.get_submodule(".".join(parts[: end - 1]))
+            norm = getattr(holder, "norm", None)
+            return list(inside)[-1], None if isinstance(norm, nn.Identity) else norm
+    return model.get_submodule(place), None
 
 
 def _load(model: nn.Module, parameters: Sequence[Tensor]) -> None:

@@ -161,7 +161,21 @@ def test_the_score_is_that_of_the_last_layer_without_padding() -> None:
     with torch.no_grad():
         expected = model.get_submodule("head")(normed.mean(dim=1))
     torch.testing.assert_close(model(tokens), expected)
+    with last_output(model, "final_norm") as features, torch.no_grad():
+        torch.testing.assert_close(features(tokens)[:, :3], normed)
+        assert (features(tokens)[:, 3:] == 0).all()
     assert not any(part._forward_hooks for part in model.modules())
+
+
+def test_a_norm_behind_the_layers_takes_the_scale_out_of_the_score() -> None:
+    model = model_of("sequence", "kernelized")
+    scores = [
+        measured(model, "sequence", output=output).values["score"] for output in ("last_layer", "final_norm")
+    ]
+    assert not torch.equal(*scores)
+    released: dict[str, Any] = {"norm": "batch", "norm_first": False}
+    with pytest.raises(ValueError, match="no norm behind its layers"):
+        measured(model_of("series", **released), "series", output="final_norm")
 
 
 def test_batch_statistics_alone_are_no_change() -> None:
