@@ -223,7 +223,8 @@ def last_output(model: nn.Module, output: Output = "last_layer") -> Iterator[Fea
 
     def features(images: Tensor) -> Tensor:
         model(images)
-        tokens, mask = caught["tokens"], caught["mask"]
+        tokens: Tensor = caught["tokens"]
+        mask: Tensor | None = caught["mask"]
         return tokens if mask is None else tokens.masked_fill(~mask[:, : tokens.shape[1], None], 0.0)
 
     handles = [layer.register_forward_hook(catch, with_kwargs=True)]
