@@ -37,12 +37,15 @@ from statistics import variance
 from typing import NamedTuple
 
 from assay.service.metrics.statistics import anytime_t
+from assay.service.metrics.statistics.distributions import normal_tail
 from assay.service.metrics.statistics.estimates import Interval, percentiles
 from assay.service.metrics.statistics.student_t import MIN_P, quantile, root, two_sided_p
 
 RESAMPLES = 1000
 BLOCKS = 64  # Examples are drawn in so many blocks of about equal size, chosen by chance.
 POWER = 0.8
+# Of the distribution of an estimated error: its half width in sd, and its steps at 1 degree of freedom and least.
+REACH, MOST_PARTS, PARTS = 4.5, 600, 60
 OF_EXAMPLES = 0.4  # Part of p at which an anytime spread takes the critical value of examples
 Z_SQUARE = 3.841458820694124  # Squared 97.5 % quantile of the normal distribution.
 
@@ -207,18 +210,37 @@ def resolved(
 ) -> float:
     """The difference that is found with 80 % power by so many seeds and examples, tested at a level.
 
-    Infinite where an anytime test of so many seeds does not reach the level.
+    The components are those of the truth; the test estimates V_S with S - 1 degrees of freedom, and V_E, of
+    many examples, exactly. Over seeds alone this is the noncentral t. Infinite where an anytime test of so
+    many seeds does not reach the level.
     """
-    # (t at the level + t at 80 %) standard errors, with the components as if they were known.
     spread = Spread(
-        components.seeds / seeds + components.rest / (seeds * n),
-        components.examples / n,
-        seeds - 1.0,
-        n - 1.0,
-    )
-    missing = least_error * least_error - spread.of_seeds - spread.of_examples
-    if missing > 0:
-        spread = spread._replace(of_examples=spread.of_examples + missing)
-    tested = spread._replace(anytime=anytime)
-    critical = tested.critical(max(level, MIN_P)) + spread.critical(2 * (1 - POWER))
-    return critical * spread.error
+        components.seeds / seeds + components.rest / (seeds * n), components.examples / n, seeds - 1.0, n - 1.0,
+        anytime,
+    )  # fmt: skip
+    needed = _needed(spread, max(level, MIN_P), least_error * least_error)
+    largest = max(size for _, size in needed)
+    if largest == math.inf or not spread.error:
+        return largest
+
+    def missed(difference: float) -> float:
+        found = (weight * normal_tail((size - difference) / spread.error) for weight, size in needed)
+        return POWER - math.fsum(found)
+
+    return root(missed, 0.0, largest + 2 * spread.error)
+
+
+def _needed(spread: Spread, level: float, floor: float) -> list[tuple[float, float]]:
+    """Differences that are significant at a level, by the estimate of V_S, each with its probability."""
+    df = spread.df_seeds
+    ends = max(0.0, 1 - REACH / math.sqrt(df)), 1 + REACH / math.sqrt(df)
+    found, parts = [], max(PARTS, round(MOST_PARTS / df))
+    for step in range(parts):
+        ratio = ends[0] + (ends[1] - ends[0]) * (step + 0.5) / parts  # of the estimated error to the true one
+        density = math.exp((df - 1) * math.log(ratio) - df * (ratio * ratio - 1) / 2)
+        seen = spread._replace(of_seeds=spread.of_seeds * ratio * ratio)
+        missing = max(0.0, floor - seen.of_seeds - seen.of_examples)
+        seen = seen._replace(of_examples=seen.of_examples + missing)
+        found.append((density, seen.critical(level) * seen.error))
+    whole = math.fsum(weight for weight, _ in found)
+    return [(weight / whole, size) for weight, size in found]

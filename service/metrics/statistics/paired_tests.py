@@ -9,11 +9,12 @@ Sources:
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from assay.service.metrics.statistics.distributions import normal_tail
 
-MAX_FLIPPED = 12  # Patterns of signs are counted of so many differences, the largest.
+HALF = 12  # All patterns of signs are counted of twice as many differences, of more those of the largest.
 SAME = 1e-12  # Sums that differ by less than this share of their terms are the same up to rounding.
 
 
@@ -43,10 +44,10 @@ def sign_flip(differences: Sequence[float], *, tie: float = 0.0) -> float:
     """Two-sided p, in [0, 1], of "no difference" for the mean of paired differences, second less first.
 
     With models that are alike, the sign of each difference is a fair coin. p is the share of the patterns of
-    signs with |sum| at least that found. The patterns of the `MAX_FLIPPED` largest differences are counted;
-    the sum of further ones is normal. For differences of -1, 0 and 1 the count is McNemar's; without any p is
-    1. Sums that differ by less than the share `tie` of the largest difference are the same. Raises
-    ValueError: a difference is not finite.
+    signs with |sum| at least that found, exact for up to 24 differences. Of more the patterns of the 12
+    largest are counted, and the sum of the others is normal; p is at least 2 / 2^n. For differences of -1, 0
+    and 1 the count is McNemar's; without any p is 1. Sums that differ by less than the share `tie` of the
+    largest difference are the same. Raises ValueError: a difference is not finite.
     """
     if not all(map(math.isfinite, differences)):
         raise ValueError("a paired test needs finite differences")
@@ -54,11 +55,21 @@ def sign_flip(differences: Sequence[float], *, tie: float = 0.0) -> float:
     if not sizes:
         return 1.0
     total = abs(math.fsum(differences)) - SAME * math.fsum(sizes) - tie * sizes[0]
-    sums = [sizes[0]]  # Half of the patterns: the others are their negatives.
-    for one in sizes[1:MAX_FLIPPED]:
+    if total <= 0:
+        return 1.0
+    sums, others = _sums(sizes[:HALF]), sizes[HALF:]
+    if len(others) <= HALF:
+        known = sorted(_sums(others))
+        least = sum(len(known) - bisect_left(known, total - part) for part in sums)
+        return 2 * least / (len(sums) * len(known))
+    rest = math.sqrt(math.fsum(one * one for one in others))
+    tails = 2 * math.fsum(normal_tail((total - part) / rest) for part in sums)
+    return min(1.0, max(tails / len(sums), 2.0 ** (1 - len(sizes))))
+
+
+def _sums(sizes: Sequence[float]) -> list[float]:
+    """The sum of each pattern of signs."""
+    sums = [0.0]
+    for one in sizes:
         sums = [part + sign * one for part in sums for sign in (1, -1)]
-    rest = math.sqrt(math.fsum(one * one for one in sizes[MAX_FLIPPED:]))
-    if not rest:
-        return sum(abs(part) >= total for part in sums) / len(sums)
-    tails = math.fsum(normal_tail((total - sign * part) / rest) for part in sums for sign in (1, -1))
-    return min(1.0, tails / len(sums))
+    return sums

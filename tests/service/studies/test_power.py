@@ -59,13 +59,13 @@ def test_few_seeds_are_said_to_be_uncertain(seeds: int, said: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spread", "unit", "amount"),  # (t of 2 degrees of freedom at 0.025 and 0.2) / sqrt(3) = 3.097
+    ("spread", "unit", "amount"),  # 5.653 / sqrt(3) = 3.264: shift of a noncentral t of 2 degrees of freedom
     [
-        (0.01, "proportion", "3.1 points"),
-        (0.01, "ratio", "3.1 points"),
-        (0.01, "number", "0.031"),
+        (0.01, "proportion", "3.3 points"),
+        (0.01, "ratio", "3.3 points"),
+        (0.01, "number", "0.0326"),
         (1.0, "proportion", "more than 100 points (that is: none)"),
-        (1.0, "ratio", "309.7 points"),
+        (1.0, "ratio", "326.4 points"),
     ],
 )
 def test_amounts_are_in_the_unit_of_the_metric(spread: float, unit: str, amount: str) -> None:

@@ -144,13 +144,34 @@ def test_the_least_error_is_that_of_tangos_interval() -> None:
         assert floor.of_seeds == 1e-9
 
 
-def test_the_resolved_difference_is_the_sum_of_both_quantiles() -> None:
-    """With one source of variance: (t at 5 % + t at 80 % power) standard errors."""
-    df, error = 5, 0.1 / np.sqrt(6)
-    expected = (stats.t.isf(0.025, df) + stats.t.isf(0.2, df)) * error
-    assert resolved(Components(0.0, 0.1**2, 0.0, 0.0), 6, 300, 0.05) == pytest.approx(expected)
-    floored = resolved(Components(0.0, 0.0, 0.0, 0.0), 6, 300, 0.05, least_error=0.02)
-    assert floored == pytest.approx((stats.t.isf(0.025, 299) + stats.t.isf(0.2, 299)) * 0.02)
+@pytest.mark.parametrize("seeds", [2, 3, 6, 25])
+@pytest.mark.parametrize("level", [0.05, 0.001])
+def test_over_seeds_the_power_is_of_the_noncentral_t(seeds: int, level: float) -> None:
+    found = resolved(Components(0.0, 0.1**2, 0.0, 0.0), seeds, 300, level)
+    shift = found / (0.1 / np.sqrt(seeds))
+    power = stats.nct.sf(stats.t.isf(level / 2, seeds - 1), seeds - 1, shift)
+    assert power == pytest.approx(0.8, abs=0.002)
+
+
+def test_a_resolved_difference_is_found_in_four_of_five_studies() -> None:
+    """With seeds and examples both random, and with a least error, by 10,000 simulated tests each."""
+    rng = np.random.default_rng(0)
+    for parts, seeds, n, least_error in (
+        (Components(0.0, 0.02**2, 0.3**2, 0.3**2), 3, 100, 0.0),
+        (Components(0.0, 0.01**2, 0.1**2, 0.1**2), 4, 400, 0.02),
+    ):
+        true = Spread(
+            parts.seeds / seeds + parts.rest / (seeds * n), parts.examples / n, seeds - 1.0, n - 1.0
+        )
+        found = resolved(parts, seeds, n, 0.05, least_error=least_error)
+        seen = true.of_seeds * rng.chisquare(seeds - 1, 10_000) / (seeds - 1)
+        differences = rng.normal(found, true.error, 10_000)
+        hits = 0
+        for of_seeds, difference in zip(seen, differences, strict=True):
+            missing = max(0.0, least_error**2 - of_seeds - true.of_examples)
+            spread = true._replace(of_seeds=of_seeds, of_examples=true.of_examples + missing)
+            hits += abs(difference) > spread.critical(0.05) * spread.error
+        assert hits / 10_000 == pytest.approx(0.8, abs=0.015)
 
 
 def test_an_anytime_spread_has_the_p_of_its_critical_value() -> None:

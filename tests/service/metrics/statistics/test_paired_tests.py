@@ -34,11 +34,29 @@ def test_sums_that_differ_by_rounding_alone_are_the_same(differences: list[int])
 
 @pytest.mark.costly
 @pytest.mark.parametrize("n", [13, 16])
-def test_of_more_the_largest_are_counted_and_the_others_are_normal(n: int) -> None:
+def test_all_patterns_are_counted(n: int) -> None:
     rng = random.Random(n)
     for _ in range(10):
         sizes = [rng.choice([-1, 1]) * (1000 if place < 3 else rng.randrange(1, 100)) for place in range(n)]
-        assert sign_flip([float(one) for one in sizes]) == pytest.approx(enumerated(sizes), abs=0.02)
+        assert sign_flip([float(one) for one in sizes]) == enumerated(sizes)
+
+
+@pytest.mark.parametrize("n", [12, 15, 24, 25, 30])
+def test_no_p_is_below_the_share_of_one_pattern(n: int) -> None:
+    """Where all differences have one sign, only this pattern and its negative are as large."""
+    sizes = [1 + place / 100 for place in range(n)]
+    assert sign_flip(sizes) == pytest.approx(2.0 ** (1 - n), rel=1e-12 if n <= 24 else 10)
+    assert sign_flip(sizes) >= 2.0 ** (1 - n)
+
+
+@pytest.mark.costly
+def test_of_more_than_24_the_others_are_normal() -> None:
+    rng = random.Random(0)
+    for _ in range(5):
+        sizes = [rng.choice([-1, 1]) * (1000 if place < 3 else rng.randrange(1, 100)) for place in range(26)]
+        draws = [sum(rng.choice([-1, 1]) * one for one in sizes) for _ in range(20_000)]
+        share = sum(abs(one) >= abs(sum(sizes)) for one in draws) / len(draws)
+        assert sign_flip([float(one) for one in sizes]) == pytest.approx(share, abs=0.02)
 
 
 def test_a_few_large_differences_beside_many_small_ones_are_few() -> None:
