@@ -216,8 +216,11 @@ def _of_change(results: Results) -> str:
     if f"{name}{BEFORE}" not in row.metrics:
         return text + _before(before)
     other, of_all = next(iter(row.metrics.items()))
-    beside = "" if other == name else f"; {_name(other)} of all words {_short(of_all)}"
-    return f"{text}, {_short(before)} before{beside}"
+    if other == name:
+        return f"{text}, {_short(before)} before"
+    plain = clean.get((str(row.data), other))
+    lead = "" if plain is None else f"{_name(other)} {_short(plain)} clean; "
+    return f"{lead}{text}, {_short(before)} before; {_name(other)} with the swapped words {_short(of_all)}"
 
 
 def _without_value(results: Results) -> str:

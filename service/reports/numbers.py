@@ -59,8 +59,8 @@ def arithmetic_lines(parts: Sequence[EvaluationResult]) -> list[str]:
 def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[str]]:
     """The parameters (of name and parameters of each) in two parts, so that twenty attacks fit a terminal.
 
-    First each evaluation's `epsilon` and other strengths, a `version` other than the default and the parameters
-    that differ among its namesakes; then a line per name with the other set parameters.
+    First each evaluation's `epsilon` and other strengths, a `version` other than the default and the
+    parameters that differ among its namesakes; then a line per name with the other set parameters.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for name, params in evaluations:

@@ -132,6 +132,9 @@ class StudyCalls(DesignCalls):
         execution = {name: whole["execution"][name] for name in ("device", "batch_size")}
         shared = {"kind": "evaluate", "tags": ["budget"], "execution": execution, "limit": SPEED_EXAMPLES}
         shared |= {"protocol": whole["protocol"], "evaluations": [_first(whole["evaluations"])]}
+        works = [work for told in planned.arms for work in (told.train, told.evaluate) if work is not None]
+        if any(work["seconds"] is None for work in works):
+            return  # of data that are counted when a job is planned: the service refuses a budget
         for arm, told in zip(whole["arms"], planned.arms, strict=True):
             if not told.evaluate["seconds_measured"]:
                 model = {name: value for name, value in arm["model"].items() if name != "weights"}

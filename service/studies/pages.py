@@ -112,6 +112,9 @@ def _page(
         "headline": "" if results is None else headline(results),
         "curve": None if results is None else study_curve(results),
         "formats": FORMATS,
+        "protocols": [view.spec["protocol"]]
+        if results is None
+        else [*dict.fromkeys(cell.protocol for cell in results.cells)],
         "open": _open_jobs(study)[:MAX_JOBS],
         "tables": [] if results is None else _tables(results),
         "lines": [] if results is None else lines(results, warned=False),

@@ -39,7 +39,8 @@ def fitted_study(
 ) -> tuple[ValidStudy, str | None]:
     """A valid study within seconds of computing, and in words what changed; None if nothing did.
 
-    Raises InvalidState: no job has measured an arm; InvalidSpec: the least study is over the budget.
+    Raises InvalidState: an arm's time is unknown, or no job has measured it; InvalidSpec: the least study is
+    over the budget.
     """
     if budget is None:
         return valid, None
@@ -49,6 +50,9 @@ def fitted_study(
     for arm, told in zip(valid.arms, spec["arms"], strict=True):
         name, train, key = told["name"], arm.train_work, training_key(arm.template["train"])
         works = [work for work in (train, arm.evaluate_work) if work is not None]
+        if any(work["seconds"] is None for work in works):
+            why = "its data are counted only when a job of it is planned"
+            raise InvalidState(f"a budget needs the time of every arm, and of arm {name!r} {why}")
         if not all(work["seconds_measured"] for work in works):
             hint = "`assay studies run FILE --budget` measures it first"
             raise InvalidState(f"no job has measured the speed of arm {name!r} on this device: {hint}")

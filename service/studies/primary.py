@@ -21,6 +21,7 @@ from typing import Any
 
 from assay.service.contract.fractions import canonical
 from assay.service.contract.problems import Problems, nearest
+from assay.service.contract.results import Unit
 from assay.service.metrics.statistics.anytime_t import FIRST
 from assay.service.metrics.statistics.student_t import MIN_P
 from assay.service.studies.power import amount
@@ -29,6 +30,7 @@ from assay.service.studies.runs import job_count
 from assay.service.studies.significance import Spread
 from assay.service.studies.wire import MAX_JOBS, Claim, ExtensionState, StudyLook
 
+PERCENT: tuple[Unit | None, ...] = ("proportion", "ratio")
 LEVELS: dict[Claim, float] = {"difference": 0.05, "not_worse": 0.025, "equivalent": 0.05}
 
 
@@ -65,6 +67,9 @@ def check_primary(
         problems.add(
             ("primary", "evaluation"), message, given=name, allowed=known, nearest=nearest(name, known)
         )
+    elif len(fit) > 1 and len({json.dumps(evaluations[place], sort_keys=True) for place in fit}) == 1:
+        message = f"the study has the evaluation {name!r} {len(fit)} times, alike in all"
+        problems.add(("evaluations", fit[1]), message, given=name, allowed="each evaluation once")
     elif len(alike) > 1 and len({json.dumps(evaluations[place]["params"]) for place in alike}) == 1 != len(
         fit
     ):
@@ -90,6 +95,29 @@ def check_primary(
     if len(problems) > before or arm is None:
         return None
     return Primary(fit[0], given["metric"], arm, given["claim"], given["margin"])
+
+
+def check_metric(
+    given: Mapping[str, Any],
+    until: Mapping[str, Any] | None,
+    units: Mapping[str, Unit],
+    problems: Problems,
+) -> None:
+    """Reports a metric that is none of the evaluation's, and bounds of a share that no difference exceeds.
+
+    `units`: of the evaluation's metrics, its first first; empty where they are not known.
+    """
+    metric = given["metric"]
+    if metric is not None and units and metric not in units:
+        message, known = "the evaluation has no such metric", sorted(units)
+        near = nearest(metric, known)
+        problems.add(("primary", "metric"), message, given=metric, allowed=known, nearest=near)
+    if units.get(metric or next(iter(units), ""), "number") != "proportion":
+        return
+    for field, value in (("primary.margin", given["margin"]), ("until.width", (until or {}).get("width"))):
+        if isinstance(value, int | float) and value >= 1:
+            message = "is of a share, in which 0.02 are 2 points; no difference is as large"
+            problems.add(tuple(field.split(".")), message, given=value, allowed="above 0 and below 1")
 
 
 def check_until(
@@ -162,7 +190,7 @@ def answer(primary: Primary, cell: StudyCell, found: StudyComparison, spread: Sp
         p_value=p,
         holds=holds,
         fixed_at=primary.fixed_at,
-        text=_text(primary, cell, found, p, holds),
+        text=_text(primary, cell, found, spread, p),
     )
 
 
@@ -184,15 +212,16 @@ def _one_sided(t: float, spread: Spread) -> float:
 
 
 def _text(
-    primary: Primary, cell: StudyCell, found: StudyComparison, p: float | None, holds: bool | None
+    primary: Primary, cell: StudyCell, found: StudyComparison, spread: Spread | None, p: float | None
 ) -> str:
-    if found.difference is None or p is None:
+    if found.difference is None or spread is None or p is None:
         return f"no answer yet: {found.note or 'the runs gave no test'}"
     size, unit = amount(abs(found.difference), cell.unit), cell.unit
     better = (found.difference > 0) == cell.higher_is_better
     of = "" if found.compares == "methods" else " (these weights, not methods)"
     kind = "anytime-valid p" if found.test is not None and found.test.name == "anytime_t" else "p"
-    tail = f", {kind} = {p:.2g}, one test{of}"
+    level = LEVELS[primary.claim]
+    tail, holds = f", {kind} = {p:.2g}, one test at the level {level:g}{of}", p < level
     margin = "" if primary.margin is None else amount(primary.margin, unit)
     word = "better" if better else "worse"
     measured = f"measured {size} {word}" if found.difference else "measured no difference"
@@ -204,7 +233,10 @@ def _text(
         said = f"{found.arm} is not worse than {found.baseline} by {margin} or more"
     else:
         said = f"{found.arm} and {found.baseline} differ by less than {margin}"
-    return f"{said if holds else f'not shown that {said}'}: {measured}{tail}"
+    ends = [found.difference + sign * spread.critical(2 * level) * spread.error for sign in (-1, 1)]
+    low, high = (f"{100 * end:+.1f}" if unit in PERCENT else f"{end:+.3g}" for end in ends)
+    within = f"{100 * (1 - 2 * level):g} % interval of this test {low} to {high}"
+    return f"{said if holds else f'not shown that {said}'}: {measured}, {within}{tail}"
 
 
 def evaluations_of(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:

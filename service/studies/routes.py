@@ -267,7 +267,7 @@ def _summary(row: StudyRow) -> dict[str, Any]:
         "id": row.id,
         "name": row.name,
         "tags": row.spec["tags"],
-        "state": JobState.RUNNING if row.looked_for else study_state(list(row.states.values())),
+        "state": JobState.RUNNING if row.looked_for else study_state(_states(row)),
         "created_at": iso(row.created_at),
         "arms": [template["name"] for template in row.templates],
         "seeds": row.spec["seeds"],
@@ -276,8 +276,15 @@ def _summary(row: StudyRow) -> dict[str, Any]:
     }
 
 
+def _states(row: StudyRow) -> list[RunState]:
+    return [run.state for run in row.runs if (run.role, run.state) != ("train", "deleted")]
+
+
 def study_state(states: list[RunState]) -> JobState:
-    """The state of a study from the states of its jobs, as `StudySummary` says."""
+    """The state of a study from the states of its jobs, as `StudySummary` says; no deleted trainings.
+
+    A training is deleted only when its evaluations have ended: they say what became of it.
+    """
     found = set(states)
     if JobState.CANCELING in found:
         return JobState.CANCELING
@@ -294,7 +301,8 @@ def _message(row: StudyRow) -> str:
     lost = {
         run.job_id: f"job {run.job_id} {run.state}{f': {run.message}' if run.message else ''}"
         for run in sorted(row.runs, key=lambda run: (run.role != "train", run.job_id))
-        if run.state in (JobState.FAILED, JobState.TIMED_OUT, "deleted")
+        if run.state in (JobState.FAILED, JobState.TIMED_OUT)
+        or (run.role, run.state) == ("evaluate", "deleted")
     }
     if not lost:
         return ""

@@ -44,7 +44,7 @@ from assay.service.metrics.statistics.student_t import MIN_P, quantile, root, tw
 RESAMPLES = 1000
 BLOCKS = 64  # Examples are drawn in so many blocks of about equal size, chosen by chance.
 POWER = 0.8
-# Of the distribution of an estimated error: its half width in sd, and its steps at 1 degree of freedom and least.
+# Of the distribution of an estimated error: half its width in sd, steps at 1 degree of freedom, and least.
 REACH, MOST_PARTS, PARTS = 4.5, 600, 60
 OF_EXAMPLES = 0.4  # Part of p at which an anytime spread takes the critical value of examples
 Z_SQUARE = 3.841458820694124  # Squared 97.5 % quantile of the normal distribution.
@@ -215,8 +215,8 @@ def resolved(
     many seeds does not reach the level.
     """
     spread = Spread(
-        components.seeds / seeds + components.rest / (seeds * n), components.examples / n, seeds - 1.0, n - 1.0,
-        anytime,
+        components.seeds / seeds + components.rest / (seeds * n), components.examples / n,
+        seeds - 1.0, n - 1.0, anytime,
     )  # fmt: skip
     needed = _needed(spread, max(level, MIN_P), least_error * least_error)
     largest = max(size for _, size in needed)

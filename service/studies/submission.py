@@ -20,7 +20,8 @@ from assay.service.contract.problems import Loc, Problems, nearest, path_text
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
 from assay.service.metrics.registry import TABLES
-from assay.service.studies.primary import check_primary, check_until, evaluations_of
+from assay.service.metrics.table import Units
+from assay.service.studies.primary import check_metric, check_primary, check_until, evaluations_of
 from assay.service.studies.runs import job_count
 from assay.service.studies.wire import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
 from assay.service.submission.shape import FOR_TRAINING, OPTIONS_OF
@@ -84,7 +85,9 @@ def check_study(
     written = _from_arms(given, shape, arms)
     primary = None
     if not wrong & {"primary", "baseline"} and all(_names(shape)):
-        primary = _check_primary(catalog, shape["primary"], written["baseline"], arms, problems)
+        primary = _check_primary(
+            catalog, shape["primary"], shape.get("until"), written["baseline"], arms, problems
+        )
         trained = {arm.template["name"]: arm.template["train"] is not None for arm in arms}
         asked = None if shape["primary"] is None else {**shape["primary"], **(primary or {})}
         if seeds and "until" not in wrong:
@@ -169,7 +172,7 @@ def _check_metrics(
             known = _metrics_of(catalog, arm, place)
             if known is None:
                 return
-            units |= known
+            units.update(known)
     for index, name in enumerate(metrics):
         if name not in units:
             message = "no evaluation of the study has this metric"
@@ -177,18 +180,19 @@ def _check_metrics(
             problems.add(("metrics", index), message, given=name, allowed=sorted(units), nearest=near)
 
 
-def _metrics_of(catalog: Catalog, arm: ValidArm, place: int) -> set[str] | None:
-    """The metrics of an evaluation; None where its table is not known before it is measured."""
+def _metrics_of(catalog: Catalog, arm: ValidArm, place: int) -> Units | None:
+    """The units of an evaluation's metrics; None where its table is not known before it is measured."""
     spec = arm.template["evaluate"]
     item = spec["evaluations"][place]
     tasks = catalog.find("data", (item["data"] or spec["data"])["name"]).tasks
     table = TABLES.get(catalog.find_evaluation(item["name"]).table_for(tasks) or "")
-    return None if table is None else {*table.units}
+    return None if table is None else table.units
 
 
 def _check_primary(
     catalog: Catalog,
     given: Mapping[str, Any] | None,
+    until: Mapping[str, Any] | None,
     baseline: str,
     arms: Sequence[ValidArm],
     problems: Problems,
@@ -199,11 +203,7 @@ def _check_primary(
     found = check_primary(given, evaluations, names, baseline, problems)
     if given is None or found is None:
         return None
-    known, metric = _metrics_of(catalog, arms[0], found.position), given["metric"]
-    if metric is not None and known is not None and metric not in known:
-        message = "the evaluation has no such metric"
-        near = nearest(metric, known)
-        problems.add(("primary", "metric"), message, given=metric, allowed=sorted(known), nearest=near)
+    check_metric(given, until, _metrics_of(catalog, arms[0], found.position) or {}, problems)
     return {**given, "arm": found.arm, "params": evaluations[found.position]["params"]}
 
 

@@ -25,7 +25,8 @@ LEVEL = 0.05  # Of adjusted p
 CSV_COLUMNS = (
     "evaluation", "params", "data", "protocol", "metric", "unit", "arm", "seeds", "n", "mean", "sd",
     "baseline", "compares", "difference", "ci_low", "ci_high", "ci_method", "test", "p_value",
-    "adjusted_p_value", "adjust", "resolves", "design", "registered_at", "fixed",
+    "adjusted_p_value", "adjust", "resolves", "claim", "margin", "claim_p_value", "holds", "design",
+    "registered_at", "fixed",
 )  # fmt: skip
 TESTS = {"two_way_t": "two-way t", "paired_t": "paired t over seeds", "anytime_t": "anytime-valid t"}
 ADJUSTED = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
@@ -46,19 +47,21 @@ def to_csv(results: StudyResults) -> str:
             params, data = (json.dumps(part, separators=(",", ":")) for part in (cell.params, cell.data))
             names = (cell.evaluation, params, data, cell.protocol, cell.metric, cell.unit or "", arm.arm)
             seeds = sum(one.value is not None for one in arm.seeds)
-            found = _csv_cells(compared.get(arm.arm), results.adjust)
+            found = _csv_cells(compared.get(arm.arm), results)
             writer.writerow([*map(_inert, names), seeds, arm.n, arm.mean, arm.sd, *found, *design])
     return text.getvalue()
 
 
-def _csv_cells(found: StudyComparison | None, adjust: str) -> list[object]:
+def _csv_cells(found: StudyComparison | None, results: StudyResults) -> list[object]:
     if found is None:
-        return [None] * 11
+        return [None] * 15
     test, power = found.test, found.power
     cells: list[object] = [_inert(found.baseline), found.compares, found.difference, found.ci_low]
     cells += [found.ci_high, found.ci_method]
-    cells += [None] * 4 if test is None else [test.name, test.p_value, test.adjusted_p_value, adjust]
-    return [*cells, None if power is None else power.resolves]
+    cells += [None] * 4 if test is None else [test.name, test.p_value, test.adjusted_p_value, results.adjust]
+    asked = results.primary if found.primary else None
+    claim = [None] * 4 if asked is None else [asked.claim, asked.margin, asked.p_value, asked.holds]
+    return [*cells, None if power is None else power.resolves, *claim]
 
 
 def _inert(text: str) -> str:
@@ -93,10 +96,16 @@ def rows(results: StudyResults) -> Iterator[list[str]]:
             if several and found.test is not None:
                 p += f" ({TESTS[found.test.name]})"
             adjusted = "-" if found.test is None else f"{found.test.adjusted_p_value:.3g}"
-            adjusted = "primary" if found.primary else adjusted
+            adjusted = _of_claim(results.primary) if found.primary and results.primary else adjusted
             yield [*begin, found.arm, values[found.arm], _difference(found, cell.unit), p, adjusted]
         if not cell.comparisons:
             yield [*begin, "-", "-", "-", "-", "-"]
+
+
+def _of_claim(asked: StudyPrimary) -> str:
+    if asked.claim == "difference" or asked.p_value is None:
+        return "primary"
+    return f"primary; of the claim {asked.p_value:.3g}"
 
 
 def label(cell: StudyCell) -> str:
@@ -119,7 +128,9 @@ def headline(results: StudyResults) -> str:
         return ""
     begin = "" if results.complete else "Not complete, so far: "
     if results.primary is not None:
-        return f"{begin}{_where(results, results.primary)}: {results.primary.text}."
+        late = results.fixing is not None and results.fixing.fixed == "after"
+        doubt = "; not fixed before the first run, so its p need not keep its level" if late else ""
+        return f"{begin}{_where(results, results.primary)}: {results.primary.text}{doubt}."
     found = [
         (not _robust(known[place][1]), one.test.adjusted_p_value, place)
         for place, (one, _) in enumerate(known)
@@ -251,15 +262,17 @@ def _warnings(results: StudyResults) -> list[str]:
 
 
 def _powers(results: StudyResults) -> list[str]:
-    """What the study can find: by its primary question, and at the least and the greatest power of each unit."""
+    """What the study can find: by its primary question, and at the least and greatest power of each unit."""
     said: list[str] = []
     found: dict[Unit | None, list[tuple[float, str]]] = {}
     for cell in results.cells:
         for one in cell.comparisons:
             if one.power is not None and one.power.with_twice is not None:
                 text = f"{label(cell)}, {cell.metric}, {one.arm}: {one.power.text}"
-                said += [f"power of the primary question: {text}"] if one.primary else []
-                found.setdefault(cell.unit, []).append((one.power.resolves or one.power.with_twice, text))
+                if one.primary:
+                    said.append(f"power of the primary question, to find a difference: {text}")
+                else:
+                    found.setdefault(cell.unit, []).append((one.power.resolves or one.power.with_twice, text))
     ends = [(min(listed), max(listed)) for listed in found.values()]
     return [*said, *(f"power: {text}" for pair in ends for _, text in dict.fromkeys(pair))]
 

@@ -14,10 +14,10 @@ job's seed. The job's model is left as it is.
 The paper's W_0 are the initial parameters and its steps those of its trainings. What it leaves open: whether
 its "embedding after two layers" is taken before the norm at the end (`output` "last_layer") or after it
 ("final_norm"), which decides the score of a mechanism without normalised rows. f is taken without padding, in
-evaluation mode and with the same buffers on both sides, so that it changes by the parameters alone. Steps are AdamW without weight decay
-with Long Range Arena's epsilon of 1e-6 at a constant rate (or plain SGD), without warm-up or clipping, on
-unaugmented examples that are drawn from the job's data by seed and id; losses that a mechanism adds to its
-training count. bfloat16 jobs are measured in float32.
+evaluation mode and with the same buffers on both sides, so that it changes by the parameters alone. Steps are
+AdamW without weight decay with Long Range Arena's epsilon of 1e-6 at a constant rate (or plain SGD), without
+warm-up or clipping, on unaugmented examples that are drawn from the job's data by seed and id; losses that a
+mechanism adds to its training count. bfloat16 jobs are measured in float32.
 
 B = batch, N = tokens, C = width.
 """

@@ -34,10 +34,18 @@ document.addEventListener("click", (event) => {
   if (fold) fold.open = true;
 });
 
+// Paper has what a wide window shows.
+addEventListener("beforeprint", () => {
+  for (const one of document.querySelectorAll("details[data-printed]")) one.open = true;
+});
+
 function enhance(part) {
   for (const one of part.querySelectorAll("details.fold")) {
     one.classList.add("ready");
-    if (phone.matches) one.open = one.contains(document.querySelector(":target"));
+    if (phone.matches) {
+      one.toggleAttribute("data-printed", one.open);
+      one.open = one.contains(document.querySelector(":target"));
+    }
   }
   for (const button of part.querySelectorAll("button.copy")) {
     button.hidden = false;

@@ -199,7 +199,8 @@ def test_metrics_without_accuracy_are_beside_those_of_unchanged_examples() -> No
     }
     swapped = row("word_swap", of_same_words, data="pydoc")
     assert headline(results(row("perplexity", {"perplexity": numbers[0]}, data="pydoc"), swapped)) == (
-        "Perplexity of unswapped words 31.5 under word_swap, 30.75 before; perplexity of all words 41.25."
+        "Perplexity 30.5 clean; perplexity of unswapped words 31.5 under word_swap, 30.75 before;"
+        " perplexity with the swapped words 41.25."
     ), "the perplexity of all words counts the swapped ones as they are now"
     error = {"rmse": numbers[1], "clean_rmse": numbers[0]}
     assert (

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from assay.service.store.results import ResultRows
+from assay.service.studies import posting
 from assay.service.studies.budget import ArmCost, Fit, fit, fitted_spec, least_seconds, shortens
 from tests.service.studies.test_routes import STUDIES, study_body
 
@@ -77,6 +78,14 @@ def test_what_is_given_up_is_said() -> None:
     assert not shortens(changed["arms"][2])
     every = [arm["name"] for arm in given["arms"]]
     assert fitted_spec(given, Fit(every, 6, 1.0, 1.0)) == (given, [])
+
+
+def test_a_budget_needs_the_number_of_examples(api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of texts it is counted when a job is planned: a measured speed says nothing of the time."""
+    monkeypatch.setattr(posting, "estimated_work", lambda *_: {"seconds": None, "seconds_measured": False})
+    uncounted = api.post(STUDIES, params={"budget": 60}, json=study_body(seeds=6))
+    assert uncounted.status_code == 409
+    assert "counted only when a job of it is planned" in uncounted.json()["error"]["message"]
 
 
 def test_a_study_is_cut_and_says_so(api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,10 @@ def test_what_is_wrong_with_it_is_said_at_its_fields() -> None:
     assert wrong({"evaluation": "clean", "metric": "top11"})["primary.metric"][1] == "top1"
     assert "primary.claim" in wrong({"evaluation": "clean", "claim": "better"})
     assert "primary.arm" in wrong({"evaluation": "clean", "arm": "softmax"}), "the baseline itself"
+    points = wrong({"evaluation": "clean", "arm": "rpc", "claim": "equivalent", "margin": 20})
+    assert points["primary.margin"][0].startswith("is of a share, in which 0.02 are 2 points")
+    twice = example()["evaluations"][:1] * 2
+    assert "2 times, alike in all" in wrong({"evaluation": "clean"}, evaluations=twice)["evaluations.1"][0]
 
 
 def test_evaluations_that_differ_in_their_data_alone_are_told_apart() -> None:

@@ -267,7 +267,9 @@ def test_results_compare_the_arms(api: httpx.Client, worker: Any) -> None:
     assert "p (two-way t) | p, Holm |" in table.text
     lines = api.get(study["links"]["results"], params={"format": "csv"}).text.splitlines()
     assert len(lines) == 1 + 2 * 2
-    assert lines[0].endswith("test,p_value,adjusted_p_value,adjust,resolves,design,registered_at,fixed")
+    assert lines[0].endswith(
+        "test,p_value,adjusted_p_value,adjust,resolves,claim,margin,claim_p_value,holds,design,registered_at,fixed"
+    )
 
 
 def test_a_study_answers_its_primary_question(api: httpx.Client, worker: Any) -> None:

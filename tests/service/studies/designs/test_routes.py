@@ -77,7 +77,8 @@ def test_every_form_of_the_results_names_it(api: httpx.Client, worker: Any) -> N
     found = api.get(results).json()
     assert found["fixing"]["fixed"] == "before"
     assert found["primary"]["fixed_at"] == found["fixing"]["registered_at"] == design["registered_at"]
-    told = f"fixed before the first run: registered at {design['registered_at'][:19].replace('T', ' ')} UTC as sha256:{design['digest']}"
+    time = design["registered_at"][:19].replace("T", " ")
+    told = f"fixed before the first run: registered at {time} UTC as sha256:{design['digest']}"
     assert found["fixing"]["text"] == told
     assert f"- design {told}" in api.get(results, params={"format": "md"}).text.replace("\\", "")
     head, first, *_ = api.get(results, params={"format": "csv"}).text.splitlines()

@@ -91,8 +91,11 @@ def test_the_tables_have_the_published_arms_in_their_protocol() -> None:
 
 def test_a_budget_measures_the_first_evaluation_of_a_suite(assay: Any, app_store: Store) -> None:
     client = commands.AssayClient("http://127.0.0.1:8000")
+    client.measure_study(ready_studies()["rpc_table2"], timeout_seconds=0)
+    assert not app_store.jobs.page()[0], "without the data their number is unknown, and no budget can be kept"
+    counted = {**ready_studies()["rpc_table2"], "data": {"name": "digits"}}
     with pytest.raises(TimeoutError):
-        client.measure_study(ready_studies()["rpc_table2"], timeout_seconds=0)
+        client.measure_study(counted, timeout_seconds=0)
     asked = [job.spec["evaluations"] for job in app_store.jobs.page()[0]]
     assert [[one["name"] for one in listed] for listed in asked] == 5 * [["clean"]]
 
