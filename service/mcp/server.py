@@ -98,7 +98,7 @@ class _Tools:
         found = [
             one
             for one in self._client.catalog(kind)
-            if (task is None or task in one["tasks"])
+            if (task is None or not one["tasks"] or task in one["tasks"])  # attention fits any
             and all(word in f"{one['name']} {one['summary']} {one['paper']}".casefold() for word in wanted)
         ]
         return (

@@ -272,7 +272,8 @@ def _first(results: Results) -> str:
     for row in results.evaluations:
         for name, metric in row.metrics.items():
             if metric.value is not None:
-                return f"{row.name}: {_name(name)} {number(metric.value, metric.unit)}"
+                of = "" if row.name == name else f"{row.name}: "
+                return f"{of}{_name(name)} {number(metric.value, metric.unit)} (n = {metric.n})"
     return ""
 
 

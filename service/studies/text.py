@@ -204,7 +204,7 @@ def _question(results: StudyResults) -> list[str]:
 
 def _where(results: StudyResults, asked: StudyPrimary) -> str:
     cell = next(cell for cell in results.cells for one in cell.comparisons if one.primary)
-    return f"{asked.metric} of {label(cell)}"
+    return label(cell) if asked.metric == cell.evaluation else f"{asked.metric} of {label(cell)}"
 
 
 def until_view(study: StudyRow) -> StudyUntil | None:

@@ -150,7 +150,7 @@ def test_an_undefined_metric_is_passed_over() -> None:
 
 def test_abstentions_are_no_clean_accuracy() -> None:
     smoothed = {"smoothed_top1": metric(0.5), "smoothed_abstained": metric(0.3)}
-    assert headline(results(row("smoothing", smoothed))) == "smoothing: smoothed top1 50.0 %."
+    assert headline(results(row("smoothing", smoothed))) == "smoothing: smoothed top1 50.0 % (n = 100)."
     told = headline(results(row("smoothing", smoothed), CLEAN_ROW, PGD))
     assert told == "60 of 100 images hold at 4/255 under the strongest attack run; clean 87 of 100."
 
