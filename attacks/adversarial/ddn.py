@@ -38,7 +38,7 @@ RULES = parameters.TARGET_RULES
 
 def ddn(
     *,
-    norm: Literal["L2"] = "L2",
+    norm: Annotated[Literal["L2"], "strength"] = "L2",
     steps: parameters.Iterates = 100,
     gamma: Annotated[float, Interval(gt=0, lt=1)] = 0.05,
     first_norm: Annotated[float, Interval(gt=0, le=1000)] = 1.0,

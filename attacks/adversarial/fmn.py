@@ -36,7 +36,7 @@ RULES = parameters.TARGET_RULES
 
 def fmn(
     *,
-    norm: BallNorm = "Linf",
+    norm: Annotated[BallNorm, "strength"] = "Linf",
     steps: parameters.Iterates = 100,
     step_size: Annotated[Fraction, Interval(gt=0, le=1000)] = 1.0,
     gamma: Annotated[float, Interval(gt=0, lt=1)] = 0.05,

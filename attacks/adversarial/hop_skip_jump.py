@@ -56,7 +56,7 @@ Wrong = Callable[[Tensor], Tensor]
 
 def hop_skip_jump(
     *,
-    norm: Norm = "L2",
+    norm: Annotated[Norm, "strength"] = "L2",
     queries: Annotated[int, Interval(ge=1, le=1_000_000)] = 2000,
     samples: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     samples_per_pass: Annotated[int, Interval(ge=1, le=1_000_000)] = 256,

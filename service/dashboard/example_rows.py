@@ -97,7 +97,15 @@ def _kept(columns: Columns, choice: ExampleChoice) -> list[int]:
 
 
 def outcome_of(columns: Columns, row: int) -> str:
-    """What became of an example: one of `FILTERS`, `right`, or empty where the outcomes do not say."""
+    """What became of an example: one of `FILTERS`, `right`, or empty where the outcomes do not say.
+
+    An image is broken by corruptions if one of them breaks it.
+    """
+    if "corrupted" in columns:
+        holds = "0" not in str(columns["corrupted"][row])
+        if "correct" not in columns:
+            return "right" if holds else "wrong"
+        return "wrong" if not columns["correct"][row] else "survived" if holds else "broken"
     if "correct" not in columns or isinstance(columns["correct"][row], float):
         return ""
     right = bool(columns["correct"][row])

@@ -90,7 +90,8 @@ def show_examples(
     """The examples of an evaluation, a hundred a page."""
     results = {index: read_result(result) for index, result in store.results.of(job.id).items()}
     if evaluation not in results:
-        raise NotFound(f"evaluation {evaluation} of job {job.id} has no results")
+        there = f"those of 0 to {max(results)} that are measured" if results else "none so far"
+        raise NotFound(f"evaluation {evaluation} of job {job.id} has no results; allowed: {there}")
     result = results[evaluation]
     columns, choice, rows = chosen_examples(store, job, evaluation, results, address)
     gallery = gallery_or_none(settings.file_store, store.artifacts.of(job.id), evaluation)

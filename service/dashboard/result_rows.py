@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import (
@@ -32,6 +33,10 @@ from assay.service.reports.tables import strongest_first
 
 # Metrics and parts together that a page of results shows at most, unless an evaluation has more.
 MAX_ROWS = 300
+SHARED: Mapping[str, Callable[[EvaluationResult], object]] = {
+    "protocol": lambda one: one.protocol,
+    "data": lambda one: one.data.get("name"),
+}
 
 
 @dataclass(frozen=True)
@@ -156,7 +161,7 @@ def _first_metric(one: ShownEvaluation) -> Metric | None:
 def shown_results(results: Results) -> ShownResults:
     """What a page shows of the results."""
     given = results.evaluations
-    told = telling_params([(part.name, conditions(part)) for part in given])
+    told = telling_params([(part.name, _differing(given, part)) for part in given])
     texts, shared = split_params([(part.name, params) for part, params in zip(given, told, strict=True)])
     warnings = numbered_warnings(results)
     of_place: dict[int, list[NumberedWarning]] = {}
@@ -176,6 +181,13 @@ def shown_results(results: Results) -> ShownResults:
         strongest=next((place for place, row in enumerate(given) if row is worst), None),
         pages=_pages(given),
     )
+
+
+def _differing(given: Sequence[EvaluationResult], part: EvaluationResult) -> dict[str, Any]:
+    """The row's conditions, without a protocol and data that all rows share."""
+    found = conditions(part)
+    alike = [name for name, of in SHARED.items() if all(of(one) == of(part) for one in given)]
+    return {name: value for name, value in found.items() if name not in alike}
 
 
 def numbered_warnings(results: Results) -> list[NumberedWarning]:

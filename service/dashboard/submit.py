@@ -108,13 +108,14 @@ def send_form(request: Request, form: FormDep, service: SubmissionDep) -> Respon
             _refuse(state, error)
             return _page(request, service, state)
         return see(f"/jobs/{json.loads(bytes(answer.body))['id']}")
-    _check(service, state, silent=action not in ("submit", "check", "form") or bool(pending))
+    silent = action not in ("submit", "check", "form") or bool(pending)
+    _check(service, state, silent=silent, decode=action == "check")
     return _page(request, service, state)
 
 
 def _begun(service: Submission, start: str, value: str) -> SpecBody:
     if start == "from":
-        return dict(find_job(service.store, value).spec)
+        return {key: one for key, one in find_job(service.store, value).spec.items() if key != "priority"}
     if start == "weights":
         trained = find_job(service.store, value).spec
         if trained["kind"] != "train":
@@ -196,10 +197,10 @@ def _check_names(service: Submission, form: Mapping[str, str], state: PageState)
     problems.raise_if_any()
 
 
-def _check(service: Submission, state: PageState, *, silent: bool = False) -> None:
-    """Validates and estimates; `silent` shows no errors, as of a form that is not filled in yet."""
+def _check(service: Submission, state: PageState, *, silent: bool = False, decode: bool = False) -> None:
+    """Validates and estimates; `silent` shows no errors, `decode` what is wrong with the data's files."""
     try:
-        answer = api.submit(state.spec, service, dry_run=True)
+        answer = api.submit(state.spec, service, dry_run=True, decode=decode)
     except AssayError as error:
         if error.status >= 500:
             raise

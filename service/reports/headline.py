@@ -154,6 +154,9 @@ def _within_radii(results: Results) -> str:
     text = f"{_held(results, worst.row, worst.metric)} at {_radius(worst, epsilon)}{norm} {STRONGEST}"
     if last > epsilon:
         text += f", {_short(least.metric)} at {_radius(least, last)}"
+    other = _lowest(results)
+    if other is not None and (other[1].value or 0.0) < (least.metric.value or 0.0):
+        text += f", {_short(other[1])} under {other[0].name}{_strength(other[0])}"
     return text + _before(worst.unattacked)
 
 

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Protocol
 
 from assay.service.catalog.catalog import load
@@ -23,6 +24,7 @@ WHOLE: frozenset[Unit | None] = frozenset({"count", "bytes"})
 SHOWN_WHOLE = 1000
 RADIUS, NORM = "epsilon", "norm"
 POINTS = " points"
+TENTH = Decimal("0.1")
 ESTIMATING = "estimating the time left"  # until enough is measured
 WITHOUT = {"too_few": "too few examples", "no_spread": "no spread"}  # In place of an interval, by method
 
@@ -108,8 +110,15 @@ def number(value: float | None, unit: Unit | None, *, sign: bool = False) -> str
     if unit in WHOLE and (value == int(value) or abs(value) >= SHOWN_WHOLE):
         return f"{value:{plus}.0f}"
     if unit in IN_PERCENT:
-        return f"{100 * value:{plus}.1f}{POINTS if sign else ' %'}"
+        return f"{tenths(100 * value, sign=sign)}{POINTS if sign else ' %'}"
     return f"{value:{plus}.4g}"
+
+
+def tenths(value: float, *, sign: bool = False) -> str:
+    """With one decimal; 86.25 is 86.3, as in plots, which round halves away from zero."""
+    exact = Decimal(value)
+    shown = exact.quantize(TENTH, ROUND_HALF_UP) if exact.is_finite() else exact
+    return f"{shown:{'+' if sign else ''}f}"
 
 
 def difference_bounds(low: float | None, high: float | None, unit: Unit | None) -> str:

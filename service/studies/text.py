@@ -14,6 +14,7 @@ from assay.service.contract.row_protocols import protocol_unit
 from assay.service.contract.states import RETRYABLE
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
 from assay.service.reports.markdown_text import escape_markdown
+from assay.service.reports.numbers import tenths
 from assay.service.studies.power import FIRST_SEEDS, amount
 from assay.service.studies.result_wire import ArmValue, StudyCell, StudyComparison, StudyPrimary, StudyResults
 from assay.service.studies.rows import Extension, StudyRow
@@ -304,5 +305,4 @@ def _difference(found: StudyComparison, unit: Unit | None) -> str:
 
 
 def _number(value: float, unit: Unit | None, *, sign: bool = False) -> str:
-    plus = "+" if sign else ""
-    return f"{100 * value:{plus}.1f}" if unit in PERCENT else f"{value:{plus}.4g}"
+    return tenths(100 * value, sign=sign) if unit in PERCENT else f"{value:{'+' if sign else ''}.4g}"

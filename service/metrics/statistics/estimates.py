@@ -144,7 +144,7 @@ def mean(
     """
     if not values:
         return undefined(0, higher_is_better=higher_is_better)
-    bounds = mean_bounds(values, seed=f"metric/{name}")
+    bounds = mean_bounds(values, seed=f"metric/{name.removeprefix('clean_')}")
     if bounds.low is not None:
         bounds = bounds._replace(low=max(lowest, bounds.low))
     return measured(math.fsum(values) / len(values), bounds, len(values), higher_is_better=higher_is_better)

@@ -52,6 +52,13 @@ def test_stages_are_sorted_in_their_order_and_missing_values_are_last() -> None:
     assert rows() == "abcd"
 
 
+def test_an_image_is_broken_by_corruptions_if_one_breaks_it() -> None:
+    flags = {"id": ["a", "b", "c"], "correct": [True, True, False], "corrupted": ["101", "111", "000"]}
+    assert [outcome_of(flags, row) for row in range(3)] == ["broken", "survived", "wrong"]
+    del flags["correct"]  # of stored corrupted images
+    assert [outcome_of(flags, row) for row in range(3)] == ["wrong", "right", "wrong"]
+
+
 def test_filters_are_by_outcome_and_class() -> None:
     assert [outcome_of(COLUMNS, row) for row in range(4)] == ["broken", "survived", "wrong", "broken"]
     assert rows(only="broken") == "ad"

@@ -114,4 +114,4 @@ def test_attacks_come_last_by_name_the_worst_row_first() -> None:
 
 def test_parameters_at_their_defaults_are_not_shown() -> None:
     shown = shown_results(results(evaluation(params={"epsilon": "2/255", "steps": 40, "restarts": 1})))
-    assert shown.shared == ("pgd: steps=40 protocol=pixel data=digits",)
+    assert shown.shared == ("pgd: steps=40",), "and protocol and data only where they differ"

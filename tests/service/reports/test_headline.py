@@ -186,6 +186,18 @@ def test_shares_that_are_no_counts_are_percent_and_other_norms_are_named() -> No
     assert " at 0.5 (L2) under " in headline(results(other))
 
 
+def test_an_attack_without_a_radius_that_leaves_less_is_named() -> None:
+    broken = {"top1": metric(0.1), "attack_success_rate": metric(0.88)}
+    patch = row("patch_rs", broken).model_copy(update={"params": {"size": 5}})
+    told = headline(results(CLEAN_ROW, PGD, patch))
+    assert (
+        "60 of 100 images hold at 4/255 under the strongest attack run, 10 of 100 under patch_rs size=5"
+        in told
+    )
+    weak = row("patch_rs", {"top1": metric(0.8), "attack_success_rate": metric(0.08)})
+    assert "patch_rs" not in headline(results(CLEAN_ROW, PGD, weak))
+
+
 def test_metrics_without_accuracy_are_beside_those_of_unchanged_examples() -> None:
     numbers = [metric(value, unit="number", higher_is_better=False, ci_method="t") for value in (30.5, 41.25)]
     told = headline(results(*(

@@ -45,6 +45,20 @@ def test_differences_have_a_sign() -> None:
     assert numbers.number(-0.02, "proportion", sign=True) == "-2.0 points"
 
 
+def test_halves_are_rounded_away_from_zero_as_in_plots() -> None:
+    shown = [numbers.number(value, "proportion") for value in (69 / 80, 77 / 80, 0.0005, 0.00049)]
+    assert shown == ["86.3 %", "96.3 %", "0.1 %", "0.0 %"]
+    assert numbers.number(-69 / 80, "proportion", sign=True) == "-86.3 points"
+    assert numbers.tenths(float("nan")) == "NaN"
+
+
+def test_a_strength_is_told_at_its_default_too() -> None:
+    assert numbers.chosen_params("gaussian_noise", {"sigma": 0.1, "draws": 1}) == {"sigma": 0.1}
+    assert numbers.chosen_params("fmn", {"norm": "Linf", "steps": 100}) == {"norm": "Linf"}
+    shown, shared = numbers.split_params([("word_swap", {"rate": 0.05, "window": "blocks"})])
+    assert (shown, shared) == (["rate=0.05"], ["word_swap: window=blocks"])
+
+
 def test_rows_show_what_tells_them_apart() -> None:
     common = {"norm": "Linf", "step_size": None}
     shown, shared = numbers.split_params(
