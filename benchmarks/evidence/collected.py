@@ -34,6 +34,7 @@ def collected(state: Path, study_id: str) -> Archive:
         first = next(iter(known.values()))
         facts = {
             "study": study_id,
+            "design": study.design if study.fixing and study.fixing["registered_at"] else None,
             "fixed_at": iso(study.created_at),
             "first_run": min(one["times"]["started_at"] for one in known.values()),
             "seconds": round(sum(one["times"]["measured_seconds"] for one in known.values())),

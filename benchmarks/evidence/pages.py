@@ -7,12 +7,12 @@ the picture, the table and the facts of docs/evidence/NAME.json.gz.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.service.files.canonical_json import canonical
 from assay.service.plots.theme import Vega, frame
 from assay.service.reports.numbers import params_text, row_params
 from assay.service.studies.result_wire import StudyCell, StudyComparison, StudyResults
@@ -129,17 +129,31 @@ def _facts(name: str, path: Path, archive: Archive) -> str:
     hours, threads = facts["seconds"] / HOUR, facts["device"]["threads"]
     devices = dict.fromkeys(f"{one['device']['name']} ({one['device']['instruction_set']})" for one in parts)
     torch = dict.fromkeys(one["packages"]["torch"] for one in parts)
-    code = dict.fromkeys(f"`{one['code']['commit'][:8]}`" for one in parts)
+    code = dict.fromkeys(f"`{_short(one['code']['commit'])}`" for one in parts)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    design = hashlib.sha256(canonical(archive.spec)).hexdigest()
+    file = path.with_name(f"{name}.study.json")
+    design = hashlib.sha256(file.read_bytes()).hexdigest()
+    asked = json.loads(file.read_text(encoding="utf-8"))["seeds"]
+    planned = asked if isinstance(asked, int) else len(asked)
+    cut = f" of {planned} designed" if planned > len(seeds) else ""
+    registered = f" It was registered as `{facts['design']}`." if facts.get("design") else ""
+    measured = [one for arm in archive.arms for run in arm.runs for one in run.results.values()]
+    forward, backward = (
+        sum(getattr(one, f"{way}_passes") for one in measured) for way in ("forward", "backward")
+    )
     when = "before" if facts["fixed_at"] < facts["first_run"] else "after"
     fixed, begun = (facts[name][:16].replace("T", " ") for name in ("fixed_at", "first_run"))
     return (
         f"Fixed at {fixed} UTC, {when} the study's first run at {begun[11:]}: [design]({name}.study.json),"
-        f" SHA-256 of its canonical JSON `{design[:16]}`. {facts['jobs']} jobs, seeds {seeds[0]} to"
-        f" {seeds[-1]}, {hours:.1f} hours on {threads} thread of {', '.join(devices)}, torch"
-        f" {', '.join(torch)}, code {', '.join(code)}. [Outcomes]({name}.json.gz), SHA-256 `{digest[:16]}`."
+        f" SHA-256 of the file `{design[:16]}`.{registered} {facts['jobs']} jobs, seeds {seeds[0]} to"
+        f" {seeds[-1]}{cut}, {hours:.1f} hours on {threads} thread of {', '.join(devices)}; evaluations took"
+        f" {forward:,} forward and {backward:,} backward passes of an example; torch {', '.join(torch)}, code"
+        f" {', '.join(code)}. [Outcomes]({name}.json.gz), SHA-256 `{digest[:16]}`."
     )
+
+
+def _short(commit: str) -> str:
+    return commit[:8] + ("-dirty" if commit.endswith("-dirty") else "")
 
 
 def drawn(results: StudyResults) -> str:

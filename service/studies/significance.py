@@ -211,8 +211,9 @@ def resolved(
     """The difference that is found with 80 % power by so many seeds and examples, tested at a level.
 
     The components are those of the truth; the test estimates V_S with S - 1 degrees of freedom, and V_E, of
-    many examples, exactly. Over seeds alone this is the noncentral t. Infinite where an anytime test of so
-    many seeds does not reach the level.
+    many examples, exactly. Over seeds alone this is the noncentral t. D spreads by `least_error` at least, as
+    no spread that is seen below it is sure. Infinite where an anytime test of so many seeds does not reach
+    the level.
     """
     spread = Spread(
         components.seeds / seeds + components.rest / (seeds * n), components.examples / n,
@@ -220,14 +221,14 @@ def resolved(
     )  # fmt: skip
     needed = _needed(spread, max(level, MIN_P), least_error * least_error)
     largest = max(size for _, size in needed)
-    if largest == math.inf or not spread.error:
+    error = max(spread.error, least_error)
+    if largest == math.inf or not error:
         return largest
 
     def missed(difference: float) -> float:
-        found = (weight * normal_tail((size - difference) / spread.error) for weight, size in needed)
-        return POWER - math.fsum(found)
+        return POWER - math.fsum(weight * normal_tail((size - difference) / error) for weight, size in needed)
 
-    return root(missed, 0.0, largest + 2 * spread.error)
+    return root(missed, 0.0, largest + 2 * error)
 
 
 def _needed(spread: Spread, level: float, floor: float) -> list[tuple[float, float]]:

@@ -165,7 +165,7 @@ def test_a_resolved_difference_is_found_in_four_of_five_studies() -> None:
         )
         found = resolved(parts, seeds, n, 0.05, least_error=least_error)
         seen = true.of_seeds * rng.chisquare(seeds - 1, 10_000) / (seeds - 1)
-        differences = rng.normal(found, true.error, 10_000)
+        differences = rng.normal(found, max(true.error, least_error), 10_000)
         hits = 0
         for of_seeds, difference in zip(seen, differences, strict=True):
             missing = max(0.0, least_error**2 - of_seeds - true.of_examples)
