@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import hashlib
 import json
 from pathlib import Path
 
@@ -95,8 +96,11 @@ def test_files_of_earlier_sessions_are_joined(tmp_path: Path, monkeypatch: pytes
     assert command.main() == 0
     found, _ = load(tmp_path / "whole.json.gz")
     assert found.results() == simulated(range(6)).results()
+    design = tmp_path / "whole.study.json"
+    design.write_text('{"seeds": [0, 1, 2, 3, 4, 5, 6, 7]}')
     text = section("whole", tmp_path / "whole.json.gz")
-    assert "48 jobs, seeds 0 to 5, 2.0 hours" in text
+    assert "48 jobs, seeds 0 to 5 of 8 designed, 2.0 hours" in text
+    assert f"SHA-256 of the file `{hashlib.sha256(design.read_bytes()).hexdigest()[:16]}`" in text
     assert "code `00000000`, `11111111`" in text
     assert "Fixed at 2026-11-29 20:00 UTC, before" in text
     monkeypatch.setattr("sys.argv", ["evidence", "collect", "whole", "0" * 26])
@@ -132,6 +136,7 @@ def test_each_mean_stands_below_its_arm() -> None:
 def test_pages_are_made_and_checked(tmp_path: Path) -> None:
     folder = tmp_path / "evidence"
     save(folder / "one.json.gz", simulated(range(6)))
+    (folder / "one.study.json").write_text('{"seeds": 6}')
     page = folder / "page.md"
     folder.with_suffix(".md").write_text("no study\n")
     page.write_text("before\n<!-- evidence one -->\n<!-- end -->\nafter\n")
