@@ -160,9 +160,34 @@ def drawn(results: StudyResults) -> str:
     """The differences of all arms with their intervals, a panel for each arm, or the map, as SVG."""
     import vl_convert
 
-    shares = any(cell.unit in SHARES for cell in results.cells)
+    arms = [arm for arm in results.arms if arm != results.baseline]
+    if is_map(results):
+        plot = map_plot(results)
+    elif is_spectral(results):
+        plot = spectral_plot(results)
+    else:
+        plot = _plot(results, arms)
+    text = str(vl_convert.vegalite_to_svg(plot, allowed_base_urls=[]))
+    return text if text.endswith("\n") else f"{text}\n"
+
+
+def _plot(results: StudyResults, arms: Sequence[str]) -> Vega:
+    """The differences of shares, and below those of other units, which have a scale of their own."""
+    groups = [(shares, _rows(results, shares=shares)) for shares in (True, False)]
+    panels = [_panels(rows, arms, results.baseline, shares=shares) for shares, rows in groups if rows]
+    said = "; ".join(
+        f"{row['arm']}, {row['cell']}: {row['d']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
+        for _, rows in groups
+        for row in rows
+    )
+    body: Vega = panels[0] if len(panels) == 1 else {"vconcat": panels}
+    body["padding"] = {"left": 24, "right": 24, "top": 5, "bottom": 5}  # Other fonts are wider
+    return frame("evidence", f"Less {results.baseline}, with 95 % intervals", body, description=said)
+
+
+def _rows(results: StudyResults, *, shares: bool) -> list[dict[str, Any]]:
     scale = 100 if shares else 1
-    rows: list[dict[str, Any]] = [
+    return [
         {
             "arm": one.arm,
             "cell": name,
@@ -176,18 +201,9 @@ def drawn(results: StudyResults) -> str:
         for one in cell.comparisons
         if one.difference is not None and one.ci_low is not None and one.ci_high is not None
     ]
-    arms = [arm for arm in results.arms if arm != results.baseline]
-    if is_map(results):
-        plot = map_plot(results)
-    elif is_spectral(results):
-        plot = spectral_plot(results)
-    else:
-        plot = _plot(rows, arms, results.baseline, shares=shares)
-    text = str(vl_convert.vegalite_to_svg(plot, allowed_base_urls=[]))
-    return text if text.endswith("\n") else f"{text}\n"
 
 
-def _plot(rows: Sequence[Mapping[str, Any]], arms: Sequence[str], baseline: str, *, shares: bool) -> Vega:
+def _panels(rows: Sequence[Mapping[str, Any]], arms: Sequence[str], baseline: str, *, shares: bool) -> Vega:
     cells = list(dict.fromkeys(row["cell"] for row in rows))
     colour: Vega = {
         "field": "question",
@@ -219,7 +235,4 @@ def _plot(rows: Sequence[Mapping[str, Any]], arms: Sequence[str], baseline: str,
     widest = [max(abs(row["d"]) for row in rows if row["arm"] == arm) for arm in arms]
     if max(widest) > 100 * min(widest):
         body["resolve"] = {"scale": {"x": "independent"}}
-    said = "; ".join(
-        f"{row['arm']}, {row['cell']}: {row['d']:.1f} [{row['low']:.1f}, {row['high']:.1f}]" for row in rows
-    )
-    return frame("evidence", f"Less {baseline}, with 95 % intervals", body, description=said)
+    return body
