@@ -90,7 +90,7 @@ def show_examples(
     """The examples of an evaluation, a hundred a page."""
     results = {index: read_result(result) for index, result in store.results.of(job.id).items()}
     if evaluation not in results:
-        there = f"those of 0 to {max(results)} that are measured" if results else "none so far"
+        there = f"0 to {max(results)}, as far as measured" if results else "none so far"
         raise NotFound(f"evaluation {evaluation} of job {job.id} has no results; allowed: {there}")
     result = results[evaluation]
     columns, choice, rows = chosen_examples(store, job, evaluation, results, address)

@@ -210,7 +210,7 @@ def resolved(
 ) -> float:
     """The difference that is found with 80 % power by so many seeds and examples, tested at a level.
 
-    The components are those of the truth; the test estimates V_S with S - 1 degrees of freedom, and V_E, of
+    The components are the true ones; the test estimates V_S with S - 1 degrees of freedom, and V_E, of
     many examples, exactly. Over seeds alone this is the noncentral t. D spreads by `least_error` at least, as
     no spread that is seen below it is sure. Infinite where an anytime test of so many seeds does not reach
     the level.

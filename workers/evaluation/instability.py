@@ -11,13 +11,13 @@ the mean over the steps of tau_i / tau_i of softmax attention. Here a copy of th
 and at the start the same weights wherever names and shapes agree; other weights of softmax are drawn from the
 job's seed. The job's model is left as it is.
 
-The paper's W_0 are the initial parameters and its steps those of its trainings. What it leaves open: whether
-its "embedding after two layers" is taken before the norm at the end (`output` "last_layer") or after it
-("final_norm"), which decides the score of a mechanism without normalised rows. f is taken without padding, in
-evaluation mode and with the same buffers on both sides, so that it changes by the parameters alone. Steps are
-AdamW without weight decay with Long Range Arena's epsilon of 1e-6 at a constant rate (or plain SGD), without
-warm-up or clipping, on unaugmented examples that are drawn from the job's data by seed and id; losses that a
-mechanism adds to its training count. bfloat16 jobs are measured in float32.
+The paper's W_0 are the initial parameters, its steps a training's. What it leaves open: whether its
+"embedding after two layers" is taken before the norm at the end (`output` "last_layer") or after it
+("final_norm"): that decides the score of a mechanism without normalised rows. f is taken without padding,
+in evaluation mode and with the same buffers on both sides, so that it changes by the parameters alone.
+Steps are AdamW without weight decay with Long Range Arena's epsilon of 1e-6 at a constant rate (or plain
+SGD), without warm-up or clipping, on unaugmented examples that are drawn from the job's data by seed and
+id; losses that a mechanism adds to its training count. bfloat16 jobs are measured in float32.
 
 B = batch, N = tokens, C = width.
 """
@@ -33,7 +33,7 @@ from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
 import torch
-from annotated_types import Interval
+from annotated_types import Interval, doc
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -59,7 +59,10 @@ EPSILON = 1e-6
 SIDES = ("", "softmax_")
 
 Optimiser = Literal["adam", "sgd"]
-Output = Literal["last_layer", "final_norm"]
+Output = Annotated[
+    Literal["last_layer", "final_norm"],
+    doc("f: of the last layer, or of the model's norm behind the layers."),
+]
 Features = Callable[[Tensor], Tensor]
 
 
@@ -80,7 +83,6 @@ def instability(
         batch: examples of a step; fewer data are repeated. Halved where memory is short.
         optimiser: "adam" (AdamW without weight decay) or "sgd" (without momentum).
         rate: learning rate, constant.
-        output: f, of the last layer, or of the model's norm behind the layers.
     """
     return _Instability(steps, batch, optimiser, rate, output)
 

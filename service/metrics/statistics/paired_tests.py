@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from assay.service.metrics.statistics.distributions import normal_tail
 
-HALF = 12  # All patterns of signs are counted of twice as many differences, of more those of the largest.
+HALF = 12  # Of twice as many differences all patterns of signs are counted, of more the largest ones'.
 SAME = 1e-12  # Sums that differ by less than this share of their terms are the same up to rounding.
 
 
