@@ -125,7 +125,7 @@ def pivot(
 def strongest_first(
     rows: Iterable[Row], name: Callable[[Row], str], metric: Callable[[Row], Metric | None]
 ) -> list[list[Row]]:
-    """Rows by name, attacks last, the strongest first, then noise; in a group the worst row first."""
+    """Rows by name: attacks last, the strongest first, then distances, then noise, a name's worst first."""
 
     def goodness(row: Row) -> float:
         found = metric(row)
@@ -137,7 +137,9 @@ def strongest_first(
         number, group = numbered
         if not load().changes_examples(name(group[0])):
             return 0, [number]
-        return 1 + load().random_changes(name(group[0])), [*map(goodness, group)]
+        first = metric(group[0])
+        distance = first is not None and first.unit == "distance"
+        return 1 + load().random_changes(name(group[0])), [distance, *map(goodness, group)]
 
     names: dict[str, list[Row]] = {}
     for row in rows:

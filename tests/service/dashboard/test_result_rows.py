@@ -101,12 +101,17 @@ def test_attacks_come_last_by_name_the_worst_row_first() -> None:
         measured("pgd", 0.6, epsilon="1/255"),
         measured("pgd", 0.25, epsilon="2/255"),
         measured("clean", 0.9),
+        *(
+            evaluation(name, params={})
+            | {"metrics": {"median_distance": metric(value) | {"unit": "distance"}}}
+            for name, value in (("ddn", 1.4), ("fmn", 0.08))
+        ),
     )
     shown = shown_results(given.model_copy(update={"headline": "a sentence"}))
     groups = [[one.label for one in group] for group in shown.groups(1)]
     assert groups == [
         ["clean"], ["pgd epsilon=2/255", "pgd epsilon=1/255"], ["fgsm epsilon=2/255"],
-        ["uniform_noise epsilon=2/255"],
+        ["fmn"], ["ddn"], ["uniform_noise epsilon=2/255"],
     ]  # fmt: skip
     assert shown.strongest == 3
     assert shown.headline == "a sentence"
