@@ -173,7 +173,7 @@ def _annotated(annotation: object, metadata: tuple[object, ...]) -> dict[str, An
         if annotation != list[str] or wanted[kind]:
             raise ValueError(f"a list of components is Annotated[list[str], {kind!r}]: of their names")
         schema["items"] = {**NAME, "component": kind}
-    for marker in set(markers) - set(REFERRED):
+    for marker in (one for one in markers if one not in REFERRED):
         _mark(schema, marker, wanted[marker])
     for item in metadata:
         if not isinstance(item, str):
