@@ -26,6 +26,8 @@ from assay.service.studies.result_wire import StudyCell, StudyResults
 
 COST = "multiply_adds"
 SIDES, LINE = (560, 380), 16  # Pixels
+NUMBER = (10, 9)  # Pixels of a number of two digits
+PLACES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1), (-1, 1))  # Steps of a number
 
 
 def honest_difference(values: Sequence[Sequence[float]], level: float = 0.95) -> float:
@@ -112,14 +114,40 @@ def map_table(results: StudyResults, attack: str) -> list[str]:
     ]
 
 
+def numbers_apart(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Where the number of each point stands: on it, or beside it where another number would lie there."""
+    pixels = [
+        (max(one) - min(one)) / side or 1.0
+        for one, side in zip(zip(*points, strict=True), SIDES, strict=True)
+    ]
+    width, height = (size * pixel for size, pixel in zip(NUMBER, pixels, strict=True))
+    found: list[tuple[float, float]] = []
+    for x, y in points:
+        places = [(x + right * width, y + up * height) for right, up in PLACES]
+        free = (
+            (a, b)
+            for a, b in places
+            if all(abs(a - c) >= 0.99 * width or abs(b - d) >= 0.99 * height for c, d in found)
+        )
+        found.append(next(free, places[0]))
+    return found
+
+
 def map_plot(results: StudyResults) -> Vega:
     """Accuracy under attack against clean accuracy; the size of a point is its cost, its number its row."""
+    found = mapped(results)
+    places = numbers_apart([(row["clean"], row["attacked"]) for row in found])
     rows = [
-        {**row, "row": at, "line": at * LINE, "name": f"{at} {row['arm']}"}
-        for at, row in enumerate(mapped(results), 1)
+        {**row, "row": at, "line": at * LINE, "name": f"{at} {row['arm']}", "number x": x, "number y": y}
+        for at, (row, (x, y)) in enumerate(zip(found, places, strict=True), 1)
     ]
-    x = share_axis("clean", "Clean accuracy", whole=False)
-    y = share_axis("attacked", "Accuracy under attack", whole=False)
+    across = share_axis("clean", "Clean accuracy", whole=False)
+    up = share_axis("attacked", "Accuracy under attack", whole=False)
+    number: Vega = {
+        "x": {**across, "field": "number x"},
+        "y": {**up, "field": "number y"},
+        "text": {"field": "row"},
+    }
     size: Vega = {
         "field": "cost",
         "type": "quantitative",
@@ -138,9 +166,9 @@ def map_plot(results: StudyResults) -> Vega:
             {
                 "layer": [
                     {"mark": {"type": "point", "filled": True, "opacity": 0.35}, "encoding": {"size": size}},
-                    {"mark": {"type": "text", "fontSize": 8}, "encoding": {"text": {"field": "row"}}},
+                    {"mark": {"type": "text", "fontSize": 8}, "encoding": number},
                 ],
-                "encoding": {"x": x, "y": y},
+                "encoding": {"x": across, "y": up},
             },
             {"mark": {"type": "text", "align": "left", "fontSize": 9}, "encoding": listed},
         ],

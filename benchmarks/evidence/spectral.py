@@ -17,6 +17,7 @@ from assay.service.plots.theme import Vega, frame
 from assay.service.studies.result_wire import StudyCell, StudyResults
 
 ERROR = "_relative_error_"
+MEANS = "Picture and tables have geometric means over seeds, with the range over seeds."
 ASKED = ("nystrom_scores", "nystromformer", 128)
 
 
@@ -50,13 +51,17 @@ def spectral_lines(results: StudyResults, name: str) -> list[str]:
         f"**Error of `{method}` over the error of `{other}` at {features} features, 95 % interval over seeds:"
         f" {'; '.join(told)}.**\n",
         f"![Relative error against the number of features]({name}.svg)\n",
+        f"{MEANS}\n",
     ]
     counts = sorted({count for _, count in cells})
     for arm in results.arms:
         lines += [f"| {arm} | {' | '.join(map(str, counts))} |", "|---" * (len(counts) + 1) + "|"]
         for one in dict.fromkeys(method for method, _ in cells):
             values = [_seeds(cells[one, count], arm) for count in counts]
-            texts = [f"{statistics.fmean(seeds):.2g} ± {statistics.stdev(seeds):.2g}" for seeds in values]
+            texts = [
+                f"{statistics.geometric_mean(seeds):.2g} ({min(seeds):.2g} to {max(seeds):.2g})"
+                for seeds in values
+            ]
             lines.append(f"| `{one}` | {' | '.join(texts)} |")
         lines.append("")
     return lines

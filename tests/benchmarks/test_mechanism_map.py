@@ -11,11 +11,14 @@ from assay.service.studies.result_wire import ArmValue, SeedValue
 from benchmarks.evidence.archive import FOLDER, load
 from benchmarks.evidence.mechanism_map import (
     COST,
+    NUMBER,
+    SIDES,
     honest_difference,
     is_map,
     letters,
     map_table,
     mapped,
+    numbers_apart,
 )
 from benchmarks.evidence.pages import drawn
 
@@ -70,3 +73,13 @@ def test_a_study_becomes_a_map() -> None:
     }
     assert map_table(results, "PGD")[2] == "| Primal.+ | 98.8 % | a | 46.7 % | a | 0.90 |"
     assert ">1 Primal.+</text>" in drawn(results)
+
+
+def test_numbers_of_near_points_stand_apart() -> None:
+    points = [(0.0, 0.0), (1.0, 1.0), (0.5, 0.5), (0.501, 0.501), (0.5, 0.5), (0.52, 0.5)]
+    found = numbers_apart(points)
+    assert found[:3] == points[:3]
+    for at, (x, y) in enumerate(found):
+        for a, b in found[:at]:
+            assert abs(x - a) * SIDES[0] >= 0.98 * NUMBER[0] or abs(y - b) * SIDES[1] >= 0.98 * NUMBER[1]
+        assert abs(x - points[at][0]) * SIDES[0] <= 1.01 * NUMBER[0]
