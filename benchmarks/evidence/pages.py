@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.service.plots.theme import Vega, frame
-from assay.service.reports.numbers import params_text, row_params
+from assay.service.reports.numbers import params_text, row_params, strengths
 from assay.service.studies.result_wire import StudyCell, StudyComparison, StudyResults
 from benchmarks.evidence.archive import Archive, load
 from benchmarks.evidence.mechanism_map import attack_of, is_map, map_plot, map_table
@@ -98,7 +98,8 @@ def _labels(results: StudyResults) -> list[str]:
 def label(cell: StudyCell) -> str:
     """An evaluation in a row or on an axis, with the parameters that tell it from others."""
     params = row_params(cell)
-    named = {name: params[name] for name in ("epsilon", "scale", "rate", "corruption") if params.get(name)}
+    telling = {*strengths(cell.evaluation), "corruption", "output"}
+    named = {name: value for name, value in params.items() if name in telling and value}
     return f"{cell.evaluation} {params_text(named)}".strip()
 
 
