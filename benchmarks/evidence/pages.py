@@ -174,7 +174,9 @@ def drawn(results: StudyResults) -> str:
 
 def _plot(results: StudyResults, arms: Sequence[str]) -> Vega:
     """The differences of shares, and below those of other units, which have a scale of their own."""
-    groups = [(shares, _rows(results, shares=shares)) for shares in (True, False)]
+    groups = [
+        (shares, rows) for shares in (True, False) for rows in _of_a_size(_rows(results, shares=shares))
+    ]
     panels = [_panels(rows, arms, results.baseline, shares=shares) for shares, rows in groups if rows]
     said = "; ".join(
         f"{row['arm']}, {row['cell']}: {row['d']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
@@ -184,6 +186,16 @@ def _plot(results: StudyResults, arms: Sequence[str]) -> Vega:
     body: Vega = panels[0] if len(panels) == 1 else {"vconcat": panels}
     body["padding"] = {"left": 24, "right": 24, "top": 5, "bottom": 5}  # Other fonts are wider
     return frame("evidence", f"Less {results.baseline}, with 95 % intervals", body, description=said)
+
+
+def _of_a_size(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The rows in one scale; metrics of very different sizes in a scale each."""
+    cells: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        cells.setdefault(row["cell"], []).append(row)
+    widest = [max(abs(row["d"]) for row in of_cell) for of_cell in cells.values()]
+    apart = len(widest) > 1 and max(widest) > 100 * min(widest) > 0
+    return [*cells.values()] if apart else [rows]
 
 
 def _rows(results: StudyResults, *, shares: bool) -> list[dict[str, Any]]:
